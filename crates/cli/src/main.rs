@@ -1,0 +1,2 @@
+//! The turnwise command.
+fn main() {}

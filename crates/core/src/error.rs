@@ -1,0 +1,114 @@
+//! One flat error type per boundary. Every message names what was wrong and how to mend it.
+
+use thiserror::Error;
+
+/// What can go wrong while a world is loaded, reset, stepped or restored.
+#[derive(Debug, Error)]
+pub enum EnvError {
+    /// A file that belongs to the environment could not be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A file was read but is not what it should be.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file, and the entry inside it where it is an archive.
+        path: String,
+        /// What is wrong with it and, where known, the mend.
+        reason: String,
+    },
+    /// A task was asked for that the task set does not have.
+    #[error("unknown task `{0}`: it is not part of this task set")]
+    UnknownTask(String),
+    /// A split was asked for that the task set does not have.
+    #[error("unknown split `{split}`; this environment has {known}")]
+    UnknownSplit {
+        /// The split asked for.
+        split: String,
+        /// The splits there are, comma separated.
+        known: String,
+    },
+    /// `step` or `state` was called before `reset`.
+    #[error("the environment has not been reset yet")]
+    NotReset,
+    /// A saved state does not belong to this environment or version.
+    #[error("cannot restore the environment: {0}")]
+    State(String),
+    /// Anything else; the text says what and where.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What can go wrong while a policy is sampled from.
+#[derive(Debug, Error)]
+pub enum SampleError {
+    /// The request can never be served.
+    #[error("sampling request {request}: {reason}")]
+    Request {
+        /// Which request.
+        request: u64,
+        /// Why it was refused.
+        reason: String,
+    },
+    /// The backend failed.
+    #[error("sampling backend: {0}")]
+    Backend(String),
+}
+
+/// What can go wrong inside an objective.
+#[derive(Debug, Error)]
+pub enum ObjectiveError {
+    /// The numbers handed in do not fit the batch the objective was built for.
+    #[error("sequence {sequence}: {what} has {found} entries, {expected} expected")]
+    Length {
+        /// Index into the batch.
+        sequence: usize,
+        /// Which array.
+        what: &'static str,
+        /// Its length.
+        found: usize,
+        /// What it should be.
+        expected: usize,
+    },
+    /// A setting that cannot work.
+    #[error("objective: {0}")]
+    Setting(String),
+    /// A number that is not finite came in.
+    #[error("sequence {sequence}, token {token}: {what} is {value}, not a finite number")]
+    NotFinite {
+        /// Index into the batch.
+        sequence: usize,
+        /// Index among the sequence's response tokens.
+        token: usize,
+        /// Which array.
+        what: &'static str,
+        /// The number.
+        value: f64,
+    },
+}
+
+/// What can go wrong while weights are trained.
+#[derive(Debug, Error)]
+pub enum LearnError {
+    /// The objective refused.
+    #[error(transparent)]
+    Objective(#[from] ObjectiveError),
+    /// A sequence that cannot be trained on.
+    #[error("sequence {sequence}: {reason}")]
+    Sequence {
+        /// Index into the batch.
+        sequence: usize,
+        /// Why.
+        reason: String,
+    },
+    /// The gradient is not a finite number, so the weights were left as they were.
+    #[error("the gradient norm is {0}: the update was not applied")]
+    Gradient(f64),
+    /// The backend failed.
+    #[error("learner: {0}")]
+    Backend(String),
+}

@@ -1,0 +1,136 @@
+//! Something that can be trained, and what it asks for its loss.
+
+use crate::{LearnError, ObjectiveError, TokenSequence};
+
+/// What the learner's forward pass found for one sequence, aligned with its response tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenStatistics<'a> {
+    /// `log pi(token | context)` in nats.
+    pub logprobs: &'a [f32],
+    /// Full-vocabulary Shannon entropy in nats; empty unless [`Objective::needs_entropies`].
+    pub entropies: &'a [f32],
+}
+
+/// Loss of one sequence and its derivative with respect to each number of [`TokenStatistics`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenGradients {
+    /// The sequence's share of the batch's loss; shares add up to the loss.
+    pub loss: f64,
+    /// `d loss / d logprob`, one per response token.
+    pub d_logprobs: Vec<f32>,
+    /// `d loss / d entropy`, one per response token, or empty where the loss has no entropy in it.
+    pub d_entropies: Vec<f32>,
+    /// Sums for the metrics.
+    pub metrics: LossMetrics,
+}
+
+/// Sums over tokens that add up across sequences, so that metrics do not depend on how a batch is cut.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossMetrics {
+    /// Response tokens with weight.
+    pub tokens: f64,
+    /// Policy (surrogate) part of the loss.
+    pub policy_loss: f64,
+    /// KL part of the loss, coefficient included.
+    pub kl_loss: f64,
+    /// Entropy part of the loss, coefficient included.
+    pub entropy_loss: f64,
+    /// Tokens whose ratio was cut at the lower bound.
+    pub clipped_low: f64,
+    /// Tokens whose ratio was cut at the upper bound.
+    pub clipped_high: f64,
+    /// Sum of `(r - 1) - ln r`, an estimate of the KL from the old policy (k3).
+    pub approx_kl: f64,
+    /// Sum of the KL estimate to the reference policy, without coefficient.
+    pub reference_kl: f64,
+    /// Sum of importance ratios.
+    pub ratio: f64,
+    /// Largest `|ln ratio|`.
+    pub max_log_ratio: f64,
+    /// Sum of entropies, where known.
+    pub entropy: f64,
+}
+
+impl LossMetrics {
+    /// Adds another sequence's sums.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.policy_loss += other.policy_loss;
+        self.kl_loss += other.kl_loss;
+        self.entropy_loss += other.entropy_loss;
+        self.clipped_low += other.clipped_low;
+        self.clipped_high += other.clipped_high;
+        self.approx_kl += other.approx_kl;
+        self.reference_kl += other.reference_kl;
+        self.ratio += other.ratio;
+        self.max_log_ratio = self.max_log_ratio.max(other.max_log_ratio);
+        self.entropy += other.entropy;
+    }
+
+    /// Share of tokens whose ratio was cut on either side.
+    pub fn clip_fraction(&self) -> f64 {
+        self.mean(self.clipped_low + self.clipped_high)
+    }
+
+    /// `sum / tokens`, 0 without tokens.
+    pub fn mean(&self, sum: f64) -> f64 {
+        if self.tokens > 0.0 { sum / self.tokens } else { 0.0 }
+    }
+}
+
+/// A loss over one optimiser batch, evaluated a sequence at a time.
+///
+/// It is built for a whole batch, so that every mean it takes is over that batch; the learner may
+/// then evaluate the sequences in any order, cut and packing. The derivative is in closed form.
+pub trait Objective: Sync {
+    /// Whether [`TokenStatistics::entropies`] must be filled.
+    fn needs_entropies(&self) -> bool {
+        false
+    }
+
+    /// Loss share and derivatives of sequence `sequence` of the batch.
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError>;
+}
+
+/// What a forward and backward pass over one optimiser batch found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossReport {
+    /// The loss.
+    pub loss: f64,
+    /// Sums over its tokens.
+    pub metrics: LossMetrics,
+    /// Tokens run through the model, prompts included.
+    pub total_tokens: usize,
+}
+
+/// What an optimiser step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepReport {
+    /// Global L2 norm of the gradient before clipping.
+    pub gradient_norm: f64,
+    /// Optimiser steps taken so far, this one included.
+    pub step: u64,
+}
+
+/// Something that can be trained: a native model or a training service.
+pub trait Learner {
+    /// Adds the gradient of `objective` over `batch` to what is accumulated.
+    fn forward_backward(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError>;
+
+    /// Log-probabilities of the response tokens, one vector a sequence, without a gradient.
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError>;
+
+    /// Clips the accumulated gradient, updates the weights with this learning rate and clears the gradient.
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError>;
+
+    /// Rises by one with every update.
+    fn weights_version(&self) -> u64;
+}

@@ -1,0 +1,27 @@
+//! Contracts and data shared by every room of Turnwise.
+//!
+//! A [`Task`] is played in an [`Environment`] by a policy behind a [`Sampler`]; what happened is a
+//! [`Trajectory`] of [`Turn`]s. The trajectories sampled for one task from one start state are a
+//! [`Group`], and the groups of one training step are a [`Batch`]. Credit turns a batch into one
+//! advantage per turn, an [`Objective`] turns advantages and log-probabilities into a loss and its
+//! derivative, and a [`Learner`] turns those derivatives into a weight update.
+//!
+//! There are no tensors here, no async and no I/O.
+
+mod environment;
+mod error;
+mod learner;
+mod sampler;
+mod seed;
+mod sequence;
+mod task;
+mod trajectory;
+
+pub use environment::{Environment, Observation, Step, TaskSet};
+pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
+pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics};
+pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
+pub use seed::{Purpose, Rng, Seed};
+pub use sequence::{TokenSequence, TurnSpan};
+pub use task::Task;
+pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

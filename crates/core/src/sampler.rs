@@ -1,0 +1,98 @@
+//! Something that turns token prompts into responses.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{SampleError, Seed};
+
+/// Names a request inside one sampler.
+pub type RequestId = u64;
+
+/// How a response is sampled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SamplingParams {
+    /// Softmax temperature; 0 takes the most probable token.
+    pub temperature: f32,
+    /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
+    pub top_p: f32,
+    /// Keep this many most probable tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Longest response in tokens.
+    pub max_tokens: usize,
+    /// A response ends with (and includes) one of these tokens.
+    pub stop_tokens: Vec<u32>,
+    /// A response ends once its text contains one of these strings.
+    pub stop_strings: Vec<String>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            max_tokens: 512,
+            stop_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+        }
+    }
+}
+
+/// One prompt to be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleRequest {
+    /// Requests of one session share their longest common prefix: a trajectory asks again and again
+    /// under its own session, and only what is new is computed.
+    pub session: u64,
+    /// The whole prompt.
+    pub prompt: Vec<u32>,
+    /// How to sample.
+    pub params: SamplingParams,
+    /// Where the randomness of this response comes from.
+    pub seed: Seed,
+}
+
+/// Why a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// A stop token or stop string.
+    Stop,
+    /// `max_tokens` was reached.
+    Length,
+    /// The context was full.
+    Context,
+}
+
+/// A finished response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// Which request it answers.
+    pub request: RequestId,
+    /// Ids of the response, stop token included.
+    pub tokens: Vec<u32>,
+    /// `log pi(token | context)` at the sampling temperature over the full vocabulary (before top-p
+    /// and top-k), in nats. At temperature 0 it is that of temperature 1.
+    pub logprobs: Vec<f32>,
+    /// Shannon entropy of the same distribution, in nats.
+    pub entropies: Vec<f32>,
+    /// Why it ended.
+    pub finish: FinishReason,
+    /// Version of the weights that sampled it.
+    pub weights_version: u64,
+}
+
+/// Turns token prompts into responses: the native engine, an HTTP server or a script.
+pub trait Sampler {
+    /// Queues a request.
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
+
+    /// Works until at least one response is finished and returns the finished ones, oldest request
+    /// first; an empty list means nothing is queued.
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
+
+    /// Forgets what is kept for a session.
+    fn end_session(&mut self, session: u64);
+
+    /// Version of the weights that answer now.
+    fn weights_version(&self) -> u64;
+}

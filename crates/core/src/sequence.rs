@@ -1,0 +1,114 @@
+//! Token sequences and the spans that the policy wrote.
+//!
+//! The alignment convention of the whole project is fixed here: entry `t` of any per-token array
+//! (log-probability, entropy, advantage) belongs to token `t` itself, the one that was sampled. A
+//! decoder predicts token `t` from the position before it; that shift by one happens inside the
+//! learner and nowhere else.
+
+use serde::{Deserialize, Serialize};
+
+/// Half-open range of tokens written by the policy in one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnSpan {
+    /// Index of the turn in its trajectory.
+    pub turn: usize,
+    /// First token of the response.
+    pub start: usize,
+    /// One past the last token of the response.
+    pub end: usize,
+}
+
+impl TurnSpan {
+    /// Number of response tokens.
+    pub fn len(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether the response is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A token sequence that is run through the policy in one piece.
+///
+/// Layout `windowed`: one sequence per turn with one span. Layout `concatenated`: the whole
+/// trajectory is one sequence with a span per turn. The response tokens of a sequence, in span
+/// order, are what every per-token array of the sequence is aligned with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenSequence {
+    /// All token ids, prompts and responses, exactly as they were sampled.
+    pub tokens: Vec<u32>,
+    /// The responses in it, ascending and disjoint. No span starts at token 0, which nothing predicts.
+    pub spans: Vec<TurnSpan>,
+}
+
+impl TokenSequence {
+    /// Number of response tokens over all spans.
+    pub fn response_tokens(&self) -> usize {
+        self.spans.iter().map(TurnSpan::len).sum()
+    }
+
+    /// Positions of the response tokens, in span order.
+    pub fn response_positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.spans.iter().flat_map(|span| span.start..span.end)
+    }
+
+    /// Says what is wrong with the spans, if anything.
+    ///
+    /// # Errors
+    /// Returns the reason when a span is out of range, overlaps its predecessor or starts at 0.
+    pub fn check(&self) -> Result<(), String> {
+        let mut previous_end = 1;
+        for span in &self.spans {
+            if span.start < previous_end {
+                return Err(format!(
+                    "the span of turn {} starts at token {}, before {previous_end}, where it may start",
+                    span.turn, span.start
+                ));
+            }
+            if span.end < span.start || span.end > self.tokens.len() {
+                return Err(format!(
+                    "the span of turn {} ends at token {}, outside {}..={}",
+                    span.turn,
+                    span.end,
+                    span.start,
+                    self.tokens.len()
+                ));
+            }
+            previous_end = span.end;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(spans: &[(usize, usize)]) -> TokenSequence {
+        TokenSequence {
+            tokens: (0..10).collect(),
+            spans: spans
+                .iter()
+                .enumerate()
+                .map(|(turn, &(start, end))| TurnSpan { turn, start, end })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn positions_follow_the_spans() {
+        let sequence = sequence(&[(2, 4), (7, 10)]);
+        assert_eq!(sequence.check(), Ok(()));
+        assert_eq!(sequence.response_tokens(), 5);
+        assert_eq!(sequence.response_positions().collect::<Vec<_>>(), [2, 3, 7, 8, 9]);
+    }
+
+    #[test]
+    fn bad_spans_are_named() {
+        assert!(sequence(&[(0, 2)]).check().unwrap_err().contains("starts at token 0"));
+        assert!(sequence(&[(2, 5), (4, 6)]).check().unwrap_err().contains("turn 1 starts at token 4"));
+        assert!(sequence(&[(2, 11)]).check().unwrap_err().contains("ends at token 11"));
+    }
+}

@@ -1,0 +1,200 @@
+//! What happened: turns, trajectories, groups, batches, and their JSON form.
+//!
+//! A dump is JSON lines, one [`Trajectory`] a line, each carrying [`SCHEMA_VERSION`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Task, TokenSequence};
+
+/// Version of the JSON form of [`Trajectory`]. It rises when a reader of the old form would misread the new.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Why a trajectory ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+pub enum StopReason {
+    /// The world said so (solved or failed).
+    Terminated,
+    /// The turn limit was reached.
+    MaxTurns,
+    /// The sequence or prompt would not fit the context any more.
+    ContextOverflow,
+    /// The environment failed; the text is its error.
+    EnvironmentError(String),
+    /// The sampler failed; the text is its error.
+    SampleError(String),
+}
+
+/// One observation, the response to it and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The text the agent saw. It identifies the state.
+    pub observation: String,
+    /// The actions that would have been understood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admissible: Vec<String>,
+    /// The response as text, reasoning included.
+    #[serde(default)]
+    pub response: String,
+    /// The action that was parsed from the response and sent to the environment.
+    pub action: String,
+    /// Whether the response was a well-formed action.
+    pub valid: bool,
+    /// The environment's reward for it.
+    pub reward: f64,
+    /// The environment's progress signal after it, in `[0, 1]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+    /// Token ids of the response, as sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub response_ids: Vec<u32>,
+    /// Log-probability of each response token under the policy that sampled it, at the sampling
+    /// temperature, in nats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old_logprobs: Vec<f32>,
+    /// Shannon entropy over the full vocabulary at each response token, in nats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub entropies: Vec<f32>,
+    /// Version of the weights that sampled it.
+    #[serde(default)]
+    pub weights_version: u64,
+}
+
+impl Turn {
+    /// Mean entropy over the response's tokens, in nats; `None` without tokens.
+    pub fn mean_entropy(&self) -> Option<f64> {
+        if self.entropies.is_empty() {
+            return None;
+        }
+        Some(
+            self.entropies.iter().map(|&entropy| f64::from(entropy)).sum::<f64>()
+                / self.entropies.len() as f64,
+        )
+    }
+}
+
+/// One episode of one task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trajectory {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// What was to be done.
+    pub task: Task,
+    /// Which group of its batch it belongs to.
+    pub group: usize,
+    /// Its place in the group.
+    pub sample: usize,
+    /// The training step it was sampled for.
+    #[serde(default)]
+    pub step: u64,
+    /// The turns in order.
+    pub turns: Vec<Turn>,
+    /// The observation after the last turn.
+    #[serde(default)]
+    pub final_observation: String,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// Whether the task was solved.
+    pub success: bool,
+    /// The token sequences it was sampled as: one per turn (`windowed`) or one in all (`concatenated`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sequences: Vec<TokenSequence>,
+    /// One advantage per turn, once credit has been assigned. Absent is not the same as zero.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advantages: Option<Vec<f64>>,
+}
+
+impl Trajectory {
+    /// Outcome return `R = sum_t r_t`, undiscounted.
+    pub fn outcome_return(&self) -> f64 {
+        self.turns.iter().map(|turn| turn.reward).sum()
+    }
+
+    /// Step returns `R_t = sum_{k>=t} gamma^(k-t) r_k`, one per turn.
+    pub fn step_returns(&self, gamma: f64) -> Vec<f64> {
+        let mut returns = vec![0.0; self.turns.len()];
+        let mut following = 0.0;
+        for (index, turn) in self.turns.iter().enumerate().rev() {
+            following = turn.reward + gamma * following;
+            returns[index] = following;
+        }
+        returns
+    }
+
+    /// Number of tokens the policy wrote.
+    pub fn response_tokens(&self) -> usize {
+        self.turns.iter().map(|turn| turn.response_ids.len()).sum()
+    }
+}
+
+/// The trajectories sampled for one task from one start state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// In sampling order.
+    pub trajectories: Vec<Trajectory>,
+}
+
+/// The groups of one training step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// In task order.
+    pub groups: Vec<Group>,
+}
+
+impl Batch {
+    /// Every trajectory, group by group.
+    pub fn trajectories(&self) -> impl Iterator<Item = &Trajectory> {
+        self.groups.iter().flat_map(|group| &group.trajectories)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trajectory(rewards: &[f64]) -> Trajectory {
+        Trajectory {
+            schema_version: SCHEMA_VERSION,
+            task: Task { id: "t".into(), kind: "k".into(), goal: "g".into() },
+            group: 0,
+            sample: 0,
+            step: 0,
+            turns: rewards.iter().map(|&reward| Turn { reward, valid: true, ..Turn::default() }).collect(),
+            final_observation: String::new(),
+            stop: StopReason::Terminated,
+            success: true,
+            sequences: Vec::new(),
+            advantages: None,
+        }
+    }
+
+    #[test]
+    fn step_returns_discount_backwards() {
+        // 10 * 0.95^2, 10 * 0.95, 10
+        let returns = trajectory(&[0.0, 0.0, 10.0]).step_returns(0.95);
+        for (got, expected) in returns.iter().zip([9.025, 9.5, 10.0]) {
+            assert!((got - expected).abs() < 1e-12, "{returns:?}");
+        }
+        assert_eq!(trajectory(&[0.5, 0.0, 10.0]).outcome_return(), 10.5);
+    }
+
+    #[test]
+    fn json_round_trip_keeps_every_bit() {
+        let mut original = trajectory(&[0.1]);
+        original.stop = StopReason::EnvironmentError("broken".into());
+        original.turns[0].old_logprobs = vec![-0.1, -1.0e-7, f32::MIN_POSITIVE];
+        original.advantages = Some(vec![1.0 / 3.0]);
+        let text = serde_json::to_string(&original).unwrap();
+        assert_eq!(serde_json::from_str::<Trajectory>(&text).unwrap(), original);
+    }
+
+    #[test]
+    fn a_minimal_line_reads() {
+        let text = r#"{"schema_version":1,"task":{"id":"t","kind":"","goal":""},"group":0,"sample":0,
+            "turns":[{"observation":"o","action":"a","valid":true,"reward":1.0}],
+            "stop":{"kind":"max_turns"},"success":false}"#;
+        let read: Trajectory = serde_json::from_str(text).unwrap();
+        assert_eq!(read.stop, StopReason::MaxTurns);
+        assert_eq!(read.advantages, None);
+    }
+}

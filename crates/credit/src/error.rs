@@ -1,0 +1,48 @@
+//! Errors of credit assignment.
+
+use thiserror::Error;
+
+/// Why no advantages could be computed.
+#[derive(Debug, Error)]
+pub enum CreditError {
+    /// A method needs a field that this trajectory does not have.
+    #[error(
+        "{method} needs `{field}`, which is missing in group {group}, trajectory {trajectory}, turn {turn}"
+    )]
+    MissingField {
+        /// The method's config name.
+        method: &'static str,
+        /// The field.
+        field: &'static str,
+        /// Group index.
+        group: usize,
+        /// Trajectory index in the group.
+        trajectory: usize,
+        /// Turn index.
+        turn: usize,
+    },
+    /// A setting that cannot work.
+    #[error("{method}: {reason}")]
+    Setting {
+        /// The method's config name.
+        method: &'static str,
+        /// What is wrong and the mend.
+        reason: String,
+    },
+    /// A number that is not finite came in.
+    #[error("{method}: `{field}` is {value} in group {group}, trajectory {trajectory}, turn {turn}")]
+    NotFinite {
+        /// The method's config name.
+        method: &'static str,
+        /// The field.
+        field: &'static str,
+        /// The number.
+        value: f64,
+        /// Group index.
+        group: usize,
+        /// Trajectory index in the group.
+        trajectory: usize,
+        /// Turn index.
+        turn: usize,
+    },
+}

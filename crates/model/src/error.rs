@@ -1,0 +1,35 @@
+//! Errors of the model crate.
+
+use thiserror::Error;
+
+/// What can go wrong while models and tokenizers are made, read or written.
+#[derive(Debug, Error)]
+pub enum ModelError {
+    /// A key of `config.json` has a value that cannot be run.
+    #[error("config.json: {key}: {reason}")]
+    Config {
+        /// The key.
+        key: String,
+        /// Why, and what would do.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong and, where known, the mend.
+        reason: String,
+    },
+    /// The tokenizer refused.
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+}

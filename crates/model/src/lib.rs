@@ -1,0 +1,9 @@
+//! The policy: the only crate with tensors.
+
+mod config;
+mod error;
+mod parameters;
+
+pub use config::ModelConfig;
+pub use error::ModelError;
+pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};

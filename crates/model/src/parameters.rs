@@ -1,0 +1,136 @@
+//! All weights of a decoder in one flat buffer, with the places of its tensors.
+//!
+//! Gradients, optimiser moments and checkpoints are buffers of the same layout, so that each of them
+//! is one slice operation. Names and shapes are those of a Hugging Face checkpoint; a linear layer's
+//! weight is `[out, in]`, row-major.
+
+use std::ops::Range;
+
+use crate::ModelConfig;
+
+/// One tensor's place in the flat buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`.
+    pub name: String,
+    /// Shape, outermost first.
+    pub shape: Vec<usize>,
+    /// Where its elements are.
+    pub range: Range<usize>,
+    /// Whether weight decay applies (matrices yes; norms and biases no).
+    pub decays: bool,
+}
+
+/// Places of one layer's tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerLayout {
+    /// Norm before attention, `[hidden]`.
+    pub input_norm: Range<usize>,
+    /// Query projection, `[query_width, hidden]`.
+    pub q_weight: Range<usize>,
+    /// Query bias, `[query_width]`.
+    pub q_bias: Range<usize>,
+    /// Key projection, `[key_value_width, hidden]`.
+    pub k_weight: Range<usize>,
+    /// Key bias, `[key_value_width]`.
+    pub k_bias: Range<usize>,
+    /// Value projection, `[key_value_width, hidden]`.
+    pub v_weight: Range<usize>,
+    /// Value bias, `[key_value_width]`.
+    pub v_bias: Range<usize>,
+    /// Output projection, `[hidden, query_width]`.
+    pub o_weight: Range<usize>,
+    /// Norm before the MLP, `[hidden]`.
+    pub post_norm: Range<usize>,
+    /// Gate projection, `[intermediate, hidden]`.
+    pub gate_weight: Range<usize>,
+    /// Up projection, `[intermediate, hidden]`.
+    pub up_weight: Range<usize>,
+    /// Down projection, `[hidden, intermediate]`.
+    pub down_weight: Range<usize>,
+}
+
+/// Places of all tensors of a decoder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Token embedding, `[vocab, hidden]`.
+    pub embedding: Range<usize>,
+    /// The layers in order.
+    pub layers: Vec<LayerLayout>,
+    /// Norm after the last layer, `[hidden]`.
+    pub final_norm: Range<usize>,
+    /// Output layer, `[vocab, hidden]`; the embedding's own place where the two are tied.
+    pub output: Range<usize>,
+    /// Every tensor once, in buffer order.
+    pub tensors: Vec<TensorInfo>,
+    /// Length of the flat buffer.
+    pub len: usize,
+}
+
+impl Layout {
+    /// The layout of a config.
+    pub fn new(config: &ModelConfig) -> Self {
+        let mut builder = Builder { tensors: Vec::new(), len: 0 };
+        let hidden = config.hidden_size;
+        let (query, key_value) = (config.query_width(), config.key_value_width());
+        let intermediate = config.intermediate_size;
+        let embedding = builder.add("model.embed_tokens.weight", &[config.vocab_size, hidden]);
+        let layers = (0..config.num_hidden_layers)
+            .map(|index| {
+                let mut add =
+                    |name: &str, shape: &[usize]| builder.add(&format!("model.layers.{index}.{name}"), shape);
+                LayerLayout {
+                    input_norm: add("input_layernorm.weight", &[hidden]),
+                    q_weight: add("self_attn.q_proj.weight", &[query, hidden]),
+                    q_bias: add("self_attn.q_proj.bias", &[query]),
+                    k_weight: add("self_attn.k_proj.weight", &[key_value, hidden]),
+                    k_bias: add("self_attn.k_proj.bias", &[key_value]),
+                    v_weight: add("self_attn.v_proj.weight", &[key_value, hidden]),
+                    v_bias: add("self_attn.v_proj.bias", &[key_value]),
+                    o_weight: add("self_attn.o_proj.weight", &[hidden, query]),
+                    post_norm: add("post_attention_layernorm.weight", &[hidden]),
+                    gate_weight: add("mlp.gate_proj.weight", &[intermediate, hidden]),
+                    up_weight: add("mlp.up_proj.weight", &[intermediate, hidden]),
+                    down_weight: add("mlp.down_proj.weight", &[hidden, intermediate]),
+                }
+            })
+            .collect();
+        let final_norm = builder.add("model.norm.weight", &[hidden]);
+        let output = if config.tie_word_embeddings {
+            embedding.clone()
+        } else {
+            builder.add("lm_head.weight", &[config.vocab_size, hidden])
+        };
+        Self { embedding, layers, final_norm, output, tensors: builder.tensors, len: builder.len }
+    }
+}
+
+struct Builder {
+    tensors: Vec<TensorInfo>,
+    len: usize,
+}
+
+impl Builder {
+    fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
+        let range = self.len..self.len + shape.iter().product::<usize>();
+        self.len = range.end;
+        self.tensors.push(TensorInfo {
+            name: name.into(),
+            shape: shape.to_vec(),
+            range: range.clone(),
+            decays: shape.len() > 1,
+        });
+        range
+    }
+}
+
+/// A config, its layout and a flat buffer of weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters<T> {
+    /// The architecture.
+    pub config: ModelConfig,
+    /// Where each tensor is.
+    pub layout: Layout,
+    /// The weights.
+    pub data: Vec<T>,
+}
