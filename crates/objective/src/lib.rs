@@ -1,1 +1,24 @@
-//! objective
+//! Policy objectives: log-probabilities and advantages in, loss and its closed-form derivative out.
+//!
+//! Every objective here is built for a whole optimiser batch and then evaluated one sequence at a
+//! time, in any order: all means are over the batch, so the loss and its gradient do not depend on
+//! how the batch is cut into micro-batches, on padding or on packing. The arithmetic is f64; the
+//! [`turnwise_core::Objective`] door converts from and to the f32 of a learner.
+
+mod aggregation;
+mod batch;
+mod config;
+mod entropy;
+mod gradient;
+mod kl;
+mod ppo;
+mod supervised;
+
+pub use aggregation::{Aggregation, token_weights};
+pub use batch::{Advantages, ObjectiveBatch, ObjectiveSequence};
+pub use config::{Clip, KlConfig, ObjectiveConfig, RatioKind};
+pub use entropy::entropy_bonus;
+pub use gradient::Gradient;
+pub use kl::{KlEstimator, KlPlace, kl_estimate, reward_kl};
+pub use ppo::{PolicyObjective, Surrogate, surrogate};
+pub use supervised::{SupervisedObjective, SupervisedSequence};

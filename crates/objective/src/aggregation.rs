@@ -1,0 +1,56 @@
+//! From per-token losses to one number: a weight per token, fixed for the whole optimiser batch.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ObjectiveBatch;
+
+/// Which mean over response tokens the loss is. All counts are over the whole optimiser batch and
+/// over tokens that count; sequences and turns without one are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aggregation {
+    /// Mean over all tokens: weight `1 / tokens`.
+    #[default]
+    TokenMean,
+    /// Mean over sequences of the mean over their tokens: weight `1 / (sequences |y_i|)`.
+    SeqMeanTokenMean,
+    /// Mean over sequences of the sum over their tokens: weight `1 / sequences`.
+    SeqMeanTokenSum,
+    /// Mean over turns of the mean over their tokens: weight `1 / (turns |y_k|)`.
+    TurnMean,
+}
+
+/// The weight of every response token, `[sequence][token]`; 0 for a token that does not count.
+pub fn token_weights(aggregation: Aggregation, batch: &ObjectiveBatch) -> Vec<Vec<f64>> {
+    let counted = |sequence: usize, range: std::ops::Range<usize>| {
+        range.filter(|&token| batch.sequences[sequence].counts(token)).count()
+    };
+    // Counted tokens of every span of every sequence.
+    let spans: Vec<Vec<usize>> = (0..batch.sequences.len())
+        .map(|index| batch.sequences[index].ranges().map(|range| counted(index, range)).collect())
+        .collect();
+    let per_sequence: Vec<usize> = spans.iter().map(|counts| counts.iter().sum()).collect();
+    let tokens: usize = per_sequence.iter().sum();
+    let sequences = per_sequence.iter().filter(|&&count| count > 0).count();
+    let turns = spans.iter().flatten().filter(|&&count| count > 0).count();
+    let inverse = |denominator: usize| if denominator == 0 { 0.0 } else { 1.0 / denominator as f64 };
+
+    batch
+        .sequences
+        .iter()
+        .enumerate()
+        .map(|(index, sequence)| {
+            let mut weights = Vec::with_capacity(sequence.response_tokens());
+            for (span, range) in sequence.ranges().enumerate() {
+                let weight = match aggregation {
+                    Aggregation::TokenMean => inverse(tokens),
+                    Aggregation::SeqMeanTokenMean => inverse(sequences) * inverse(per_sequence[index]),
+                    Aggregation::SeqMeanTokenSum => inverse(sequences),
+                    Aggregation::TurnMean => inverse(turns) * inverse(spans[index][span]),
+                };
+                weights.extend(range.map(|token| if sequence.counts(token) { weight } else { 0.0 }));
+            }
+            weights
+        })
+        .collect()
+}

@@ -1,0 +1,107 @@
+//! What an objective is made of, as a configuration.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::ObjectiveError;
+
+use crate::{Aggregation, KlEstimator, KlPlace};
+
+/// Which tokens share one importance ratio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RatioKind {
+    /// Every token has its own: `exp(lp - old)` (PPO, GRPO).
+    #[default]
+    Token,
+    /// One per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
+    Turn,
+    /// One per sequence: the same over all response tokens of a sequence (GSPO).
+    Sequence,
+}
+
+/// How far a ratio may leave 1 before it is cut. Written `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clip {
+    /// The lower bound is `1 - low`.
+    pub low: f64,
+    /// The upper bound is `1 + high`.
+    pub high: f64,
+}
+
+impl Default for Clip {
+    fn default() -> Self {
+        Self { low: 0.2, high: 0.2 }
+    }
+}
+
+/// The KL penalty to the reference policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KlConfig {
+    /// The coefficient beta; 0 turns the penalty off.
+    pub coef: f64,
+    /// How the KL is estimated from the log-probabilities of the sampled tokens.
+    pub estimator: KlEstimator,
+    /// In the loss, or in the reward before credit is assigned.
+    #[serde(rename = "where")]
+    pub place: KlPlace,
+}
+
+impl Default for KlConfig {
+    fn default() -> Self {
+        Self { coef: 0.0, estimator: KlEstimator::K3, place: KlPlace::Loss }
+    }
+}
+
+/// The whole policy objective.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ObjectiveConfig {
+    /// Which tokens share an importance ratio.
+    pub ratio: RatioKind,
+    /// The clip range.
+    pub clip: Clip,
+    /// Dual clip: for a negative advantage the loss is bounded at this ratio (3 where it is used). Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dual_clip: Option<f64>,
+    /// Which mean over tokens the loss is.
+    pub aggregation: Aggregation,
+    /// The KL penalty to the reference policy.
+    pub kl: KlConfig,
+    /// Coefficient of the entropy bonus; 0 turns it off.
+    pub entropy_coef: f64,
+}
+
+impl ObjectiveConfig {
+    /// Whether [`crate::ObjectiveSequence::ref_logprobs`] must be filled for the loss.
+    pub fn needs_reference(&self) -> bool {
+        self.kl.coef != 0.0 && self.kl.place == KlPlace::Loss
+    }
+
+    /// Refuses settings that cannot work.
+    ///
+    /// # Errors
+    /// [`ObjectiveError::Setting`] names the key, its value and what is allowed.
+    pub fn check(&self) -> Result<(), ObjectiveError> {
+        let refuse = |text: String| Err(ObjectiveError::Setting(text));
+        let Clip { low, high } = self.clip;
+        if !(0.0..=1.0).contains(&low) {
+            return refuse(format!("clip.low is {low}; a lower bound of 1 - low needs it between 0 and 1"));
+        }
+        if !(high >= 0.0 && high.is_finite()) {
+            return refuse(format!("clip.high is {high}; it must be 0 or more"));
+        }
+        if let Some(dual) = self.dual_clip
+            && !(dual > 1.0 && dual.is_finite())
+        {
+            return refuse(format!("dual_clip is {dual}; it is a ratio above 1, commonly 3"));
+        }
+        if !(self.kl.coef >= 0.0 && self.kl.coef.is_finite()) {
+            return refuse(format!("kl.coef is {}; it must be 0 or more", self.kl.coef));
+        }
+        if !self.entropy_coef.is_finite() {
+            return refuse(format!("entropy_coef is {}; it must be a finite number", self.entropy_coef));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,20 @@
+//! The entropy bonus.
+
+/// Loss and derivatives of `-coef * sum_t weight_t H_t`; `H_t` in nats.
+///
+/// Tokens of weight 0 contribute nothing, whatever their entropy.
+pub fn entropy_bonus(coef: f64, weights: &[f64], entropies: &[f64]) -> (f64, Vec<f64>) {
+    let mut loss = 0.0;
+    let slopes = weights
+        .iter()
+        .zip(entropies)
+        .map(|(&weight, &entropy)| {
+            if weight == 0.0 {
+                return 0.0;
+            }
+            loss -= coef * weight * entropy;
+            -coef * weight
+        })
+        .collect();
+    (loss, slopes)
+}

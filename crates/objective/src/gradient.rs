@@ -1,0 +1,27 @@
+//! Loss share and derivatives in double precision.
+
+use turnwise_core::{LossMetrics, TokenGradients};
+
+/// Loss of one sequence and its derivatives, in f64: what [`TokenGradients`] is rounded from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gradient {
+    /// The sequence's share of the batch's loss.
+    pub loss: f64,
+    /// `d loss / d logprob`, one per response token.
+    pub d_logprobs: Vec<f64>,
+    /// `d loss / d entropy`, one per response token, or empty.
+    pub d_entropies: Vec<f64>,
+    /// Sums for the metrics.
+    pub metrics: LossMetrics,
+}
+
+impl From<Gradient> for TokenGradients {
+    fn from(gradient: Gradient) -> Self {
+        Self {
+            loss: gradient.loss,
+            d_logprobs: gradient.d_logprobs.iter().map(|&value| value as f32).collect(),
+            d_entropies: gradient.d_entropies.iter().map(|&value| value as f32).collect(),
+            metrics: gradient.metrics,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The clipped surrogate with token, turn or sequence ratios.
+//!
+//! `loss = sum_t weight_t [ -min(w A_t, clip(w, 1 - low, 1 + high) A_t) + beta KL_t - eta H_t ]`
+//!
+//! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))` and the unit is the
+//! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
+//! al. 2025). The gradient runs through `w`: with `S_u` the sum over the unit's unclipped tokens of
+//! `weight_t A_t`, every token of the unit gets `-w S_u / |u|` (SORL, Lemma 4.1).
+//!
+//! Differs from the papers: the sum of the loss is weighted by [`crate::Aggregation`], of which
+//! `seq-mean-token-mean` is the papers' `1/|y|`. Many implementations detach the ratio and attach
+//! the token's own gradient; that equals this only where A is constant inside the unit.
+
+use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
+
+use crate::{
+    Clip, Gradient, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, RatioKind, entropy_bonus,
+    kl_estimate, token_weights,
+};
+
+/// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
+const LOG_RATIO_LIMIT: f64 = 20.0;
+
+/// Which branch of the surrogate a token is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surrogate {
+    /// `w A`: the gradient flows.
+    Unclipped,
+    /// A < 0 and `w < 1 - low`.
+    ClippedLow,
+    /// A > 0 and `w > 1 + high`, or A < 0 and `w` above the dual clip.
+    ClippedHigh,
+}
+
+/// The surrogate `min(w A, clip(w) A)` (dual clip: at least `c A` for A < 0) and the branch it is on.
+pub fn surrogate(ratio: f64, advantage: f64, clip: Clip, dual_clip: Option<f64>) -> (f64, Surrogate) {
+    let (low, high) = (1.0 - clip.low, 1.0 + clip.high);
+    if advantage > 0.0 && ratio > high {
+        (high * advantage, Surrogate::ClippedHigh)
+    } else if advantage < 0.0 && ratio < low {
+        (low * advantage, Surrogate::ClippedLow)
+    } else if let Some(bound) = dual_clip
+        && advantage < 0.0
+        && ratio > bound
+    {
+        (bound * advantage, Surrogate::ClippedHigh)
+    } else {
+        (ratio * advantage, Surrogate::Unclipped)
+    }
+}
+
+/// The policy objective of one optimiser batch.
+#[derive(Clone, Debug)]
+pub struct PolicyObjective {
+    config: ObjectiveConfig,
+    batch: ObjectiveBatch,
+    weights: Vec<Vec<f64>>,
+}
+
+impl PolicyObjective {
+    /// The objective over `batch`.
+    ///
+    /// # Errors
+    /// A setting that cannot work, arrays that do not fit together, numbers that are not finite.
+    pub fn new(config: &ObjectiveConfig, batch: ObjectiveBatch) -> Result<Self, ObjectiveError> {
+        config.check()?;
+        batch.check(config)?;
+        let weights = token_weights(config.aggregation, &batch);
+        Ok(Self { config: config.clone(), batch, weights })
+    }
+
+    /// Loss share and derivatives of one sequence in f64; `entropies` may be empty unless the
+    /// objective [needs them](Objective::needs_entropies).
+    ///
+    /// # Errors
+    /// Lengths that do not fit, or a number that is not finite at a token that counts.
+    pub fn gradient(
+        &self,
+        sequence: usize,
+        logprobs: &[f64],
+        entropies: &[f64],
+    ) -> Result<Gradient, ObjectiveError> {
+        let data = self.check(sequence, logprobs, entropies)?;
+        let weights = &self.weights[sequence];
+        let advantages = data.token_advantages();
+        let mut gradient = Gradient { d_logprobs: vec![0.0; logprobs.len()], ..Gradient::default() };
+        for unit in units(self.config.ratio, data) {
+            self.unit(data, weights, &advantages, logprobs, &unit, &mut gradient);
+        }
+        if let Some(reference) = &data.ref_logprobs {
+            self.reference(weights, logprobs, reference, &mut gradient);
+        }
+        if !entropies.is_empty() {
+            gradient.metrics.entropy =
+                weights.iter().zip(entropies).filter(|pair| *pair.0 != 0.0).map(|pair| pair.1).sum();
+            if self.config.entropy_coef != 0.0 {
+                let (loss, slopes) = entropy_bonus(self.config.entropy_coef, weights, entropies);
+                gradient.metrics.entropy_loss = loss;
+                gradient.d_entropies = slopes;
+            }
+        }
+        let LossMetrics { policy_loss, kl_loss, entropy_loss, .. } = gradient.metrics;
+        gradient.loss = policy_loss + kl_loss + entropy_loss;
+        Ok(gradient)
+    }
+
+    /// Adds the surrogate of the tokens that share one ratio.
+    fn unit(
+        &self,
+        data: &ObjectiveSequence,
+        weights: &[f64],
+        advantages: &[f64],
+        logprobs: &[f64],
+        unit: &[usize],
+        gradient: &mut Gradient,
+    ) {
+        let size = unit.len() as f64;
+        let mean =
+            unit.iter().map(|&token| logprobs[token] - f64::from(data.old_logprobs[token])).sum::<f64>()
+                / size;
+        let log_ratio = mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
+        let ratio = log_ratio.exp();
+        // Sum over the unclipped tokens of weight * A: what d ratio is multiplied by.
+        let mut unclipped = 0.0;
+        let metrics = &mut gradient.metrics;
+        for &token in unit {
+            let (value, branch) =
+                surrogate(ratio, advantages[token], self.config.clip, self.config.dual_clip);
+            metrics.policy_loss -= weights[token] * value;
+            match branch {
+                Surrogate::Unclipped => unclipped += weights[token] * advantages[token],
+                Surrogate::ClippedLow => metrics.clipped_low += 1.0,
+                Surrogate::ClippedHigh => metrics.clipped_high += 1.0,
+            }
+        }
+        metrics.tokens += size;
+        metrics.ratio += ratio * size;
+        metrics.approx_kl += (log_ratio.exp_m1() - log_ratio) * size;
+        metrics.max_log_ratio = metrics.max_log_ratio.max(mean.abs());
+        // Outside the clamp the ratio is a constant.
+        if mean.abs() <= LOG_RATIO_LIMIT && unclipped != 0.0 {
+            for &token in unit {
+                gradient.d_logprobs[token] -= ratio * unclipped / size;
+            }
+        }
+    }
+
+    /// Adds the KL penalty to the reference policy, or only its metric when it acts in the reward.
+    fn reference(&self, weights: &[f64], logprobs: &[f64], reference: &[f32], gradient: &mut Gradient) {
+        let coef = if self.config.needs_reference() { self.config.kl.coef } else { 0.0 };
+        for (token, (&weight, &logprob)) in weights.iter().zip(logprobs).enumerate() {
+            if weight == 0.0 {
+                continue;
+            }
+            let (value, slope) = kl_estimate(self.config.kl.estimator, logprob, f64::from(reference[token]));
+            gradient.metrics.reference_kl += value;
+            gradient.metrics.kl_loss += coef * weight * value;
+            gradient.d_logprobs[token] += coef * weight * slope;
+        }
+    }
+
+    fn check(
+        &self,
+        sequence: usize,
+        logprobs: &[f64],
+        entropies: &[f64],
+    ) -> Result<&ObjectiveSequence, ObjectiveError> {
+        let Some(data) = self.batch.sequences.get(sequence) else {
+            return Err(ObjectiveError::Setting(format!(
+                "sequence {sequence} was asked for, the batch has {}",
+                self.batch.sequences.len()
+            )));
+        };
+        let expected = data.response_tokens();
+        let optional = entropies.is_empty() && !self.needs_entropies();
+        for (what, values, optional) in [("logprobs", logprobs, false), ("entropies", entropies, optional)] {
+            if optional {
+                continue;
+            }
+            if values.len() != expected {
+                return Err(ObjectiveError::Length { sequence, what, found: values.len(), expected });
+            }
+            for (token, &value) in values.iter().enumerate() {
+                if data.counts(token) && !value.is_finite() {
+                    return Err(ObjectiveError::NotFinite { sequence, token, what, value });
+                }
+            }
+        }
+        Ok(data)
+    }
+}
+
+/// The sets of counting tokens that share one ratio, none of them empty.
+fn units(kind: RatioKind, data: &ObjectiveSequence) -> Vec<Vec<usize>> {
+    let counting = |range: std::ops::Range<usize>| range.filter(|&token| data.counts(token));
+    let mut units: Vec<Vec<usize>> = match kind {
+        RatioKind::Token => counting(0..data.response_tokens()).map(|token| vec![token]).collect(),
+        RatioKind::Turn => data.ranges().map(|range| counting(range).collect()).collect(),
+        RatioKind::Sequence => vec![counting(0..data.response_tokens()).collect()],
+    };
+    units.retain(|unit| !unit.is_empty());
+    units
+}
+
+impl Objective for PolicyObjective {
+    fn needs_entropies(&self) -> bool {
+        self.config.entropy_coef != 0.0
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
+        self.gradient(sequence, &widen(tokens.logprobs), &widen(tokens.entropies)).map(Into::into)
+    }
+}

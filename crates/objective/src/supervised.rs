@@ -1,0 +1,101 @@
+//! Weighted cross-entropy on given responses: the warm start.
+
+use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
+
+use crate::Gradient;
+
+/// Weights of one sequence's response tokens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SupervisedSequence {
+    /// How much each response token counts, 0 or more.
+    pub weights: Vec<f64>,
+}
+
+/// `loss = -sum w_t ln pi(t) / sum w`, both sums over the whole optimiser batch.
+#[derive(Clone, Debug)]
+pub struct SupervisedObjective {
+    sequences: Vec<SupervisedSequence>,
+    total: f64,
+}
+
+impl SupervisedObjective {
+    /// The objective over one optimiser batch.
+    ///
+    /// # Errors
+    /// A weight that is negative or not finite, or a batch whose weights are all 0.
+    pub fn new(sequences: Vec<SupervisedSequence>) -> Result<Self, ObjectiveError> {
+        for (index, sequence) in sequences.iter().enumerate() {
+            for (token, &value) in sequence.weights.iter().enumerate() {
+                if !value.is_finite() {
+                    return Err(ObjectiveError::NotFinite { sequence: index, token, what: "weights", value });
+                }
+                if value < 0.0 {
+                    return Err(ObjectiveError::Setting(format!(
+                        "sequence {index}, token {token}: weight {value} is negative"
+                    )));
+                }
+            }
+        }
+        let total = sequences.iter().flat_map(|sequence| &sequence.weights).sum::<f64>();
+        if total <= 0.0 {
+            return Err(ObjectiveError::Setting(
+                "no response token has a weight: there is nothing to learn from in this batch".into(),
+            ));
+        }
+        Ok(Self { sequences, total })
+    }
+
+    /// Every response token counts once; `lengths` are the numbers of response tokens.
+    ///
+    /// # Errors
+    /// A batch without response tokens.
+    pub fn uniform(lengths: &[usize]) -> Result<Self, ObjectiveError> {
+        Self::new(lengths.iter().map(|&length| SupervisedSequence { weights: vec![1.0; length] }).collect())
+    }
+
+    /// Loss share and derivatives of one sequence in f64.
+    ///
+    /// # Errors
+    /// Lengths that do not fit, or a log-probability that is not finite where it counts.
+    pub fn gradient(&self, sequence: usize, logprobs: &[f64]) -> Result<Gradient, ObjectiveError> {
+        let Some(SupervisedSequence { weights }) = self.sequences.get(sequence) else {
+            return Err(ObjectiveError::Setting(format!(
+                "sequence {sequence} was asked for, the batch has {}",
+                self.sequences.len()
+            )));
+        };
+        if logprobs.len() != weights.len() {
+            return Err(ObjectiveError::Length {
+                sequence,
+                what: "logprobs",
+                found: logprobs.len(),
+                expected: weights.len(),
+            });
+        }
+        let mut gradient = Gradient { d_logprobs: vec![0.0; weights.len()], ..Gradient::default() };
+        for (token, (&weight, &value)) in weights.iter().zip(logprobs).enumerate() {
+            if weight == 0.0 {
+                continue;
+            }
+            if !value.is_finite() {
+                return Err(ObjectiveError::NotFinite { sequence, token, what: "logprobs", value });
+            }
+            gradient.loss -= weight * value / self.total;
+            gradient.d_logprobs[token] = -weight / self.total;
+            gradient.metrics.tokens += 1.0;
+        }
+        gradient.metrics = LossMetrics { policy_loss: gradient.loss, ..gradient.metrics };
+        Ok(gradient)
+    }
+}
+
+impl Objective for SupervisedObjective {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+        self.gradient(sequence, &logprobs).map(Into::into)
+    }
+}
