@@ -3,7 +3,9 @@
 mod config;
 mod error;
 mod parameters;
+mod tokenizer;
 
 pub use config::ModelConfig;
 pub use error::ModelError;
 pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};
+pub use tokenizer::{Tokenizer, TokenizerConfig};

@@ -1,0 +1,390 @@
+//! Text to token ids and back.
+//!
+//! Any byte-level BPE tokenizer in the `tokenizers` library's `tokenizer.json` can be read. Small
+//! models get one trained on their world's own text ([`Tokenizer::train`]), in which a whole phrase,
+//! or a name with its number, is one token.
+
+mod scanner;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use scanner::Scanner;
+use serde_json::json;
+use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
+use tokenizers::{DecoderWrapper, Model as _, ModelWrapper, PreTokenizerWrapper, Trainer as _};
+
+use crate::ModelError;
+
+/// What [`Tokenizer::train`] shall make.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerConfig {
+    /// Strings that are one token wherever a piece starts with them. Each gets a token whether or
+    /// not it occurs.
+    pub phrases: Vec<String>,
+    /// Most tokens besides the 256 bytes and the special tokens; phrases count.
+    pub max_pieces: usize,
+    /// Markers that are one token wherever they occur, and that no piece ever contains.
+    pub special_tokens: Vec<String>,
+}
+
+/// A byte-level tokenizer.
+///
+/// Without a normaliser in its file (those trained here have none) it is lossless: decoding what was
+/// encoded gives the same text for any text. A special token's string inside a text becomes that token.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    library: tokenizers::Tokenizer,
+    /// The bytes each id stands for; empty for ids that no token has.
+    bytes: Vec<Box<[u8]>>,
+    /// Ids of the 256 single bytes.
+    byte_ids: Vec<u32>,
+    fast: Option<Fast>,
+}
+
+/// What encodes without the library, for tokenizers trained here.
+#[derive(Clone, Debug)]
+struct Fast {
+    scanner: Scanner,
+    pieces: HashMap<Box<[u8]>, u32>,
+    special: SpecialTokens,
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    pub fn load(path: &Path) -> Result<Self, ModelError> {
+        let io = |source| ModelError::Io { path: path.display().to_string(), source };
+        Self::from_json(&std::fs::read(path).map_err(io)?).map_err(|error| match error {
+            ModelError::Tokenizer(reason) => ModelError::File { path: path.display().to_string(), reason },
+            other => other,
+        })
+    }
+
+    /// Reads the text of a `tokenizer.json`.
+    pub fn from_json(json: &[u8]) -> Result<Self, ModelError> {
+        Self::new(tokenizers::Tokenizer::from_bytes(json).map_err(refused)?)
+    }
+
+    /// The text of its `tokenizer.json`; equal tokenizers give equal bytes.
+    pub fn to_json(&self) -> Result<String, ModelError> {
+        self.library.to_string(true).map_err(refused)
+    }
+
+    /// Writes a `tokenizer.json`.
+    pub fn save(&self, path: &Path) -> Result<(), ModelError> {
+        let io = |source| ModelError::Io { path: path.display().to_string(), source };
+        std::fs::write(path, self.to_json()?).map_err(io)
+    }
+
+    /// Makes a tokenizer from the texts a small model will read and write.
+    ///
+    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent pieces
+    /// (equally frequent ones in byte order). A piece is cut by one regex: phrases longest first, line
+    /// break, `name number`, word, number, other characters, each but the line break with one leading
+    /// space. A piece outside the vocabulary is spelt in bytes. There are no merges, so no token is
+    /// spent on parts of words.
+    pub fn train<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        config: &TokenizerConfig,
+    ) -> Result<Self, ModelError> {
+        let scanner = Scanner::new(&config.phrases);
+        if scanner.phrases().len() > config.max_pieces {
+            return Err(ModelError::Tokenizer(format!(
+                "max_pieces = {} leaves no room for {} phrases: raise it or give fewer phrases",
+                config.max_pieces,
+                scanner.phrases().len()
+            )));
+        }
+        for (index, token) in config.special_tokens.iter().enumerate() {
+            let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
+            if token.len() < 2 || !printable || config.special_tokens[..index].contains(token) {
+                return Err(ModelError::Tokenizer(format!(
+                    "special token `{token}`: a special token is given once and has at least two \
+                     characters, all of them visible ASCII"
+                )));
+            }
+        }
+
+        let alphabet = byte_alphabet();
+        let spell =
+            |piece: &[u8]| -> String { piece.iter().map(|&byte| alphabet[usize::from(byte)]).collect() };
+        let special =
+            SpecialTokens::new(config.special_tokens.iter().map(|token| (token.clone(), 0)).collect());
+        let mut trainer = WordLevelTrainer::builder()
+            .vocab_size(usize::MAX)
+            .show_progress(false)
+            .build()
+            .map_err(|error| ModelError::Tokenizer(error.to_string()))?;
+        trainer
+            .feed(texts, |text| {
+                let mut pieces = Vec::new();
+                special.split(text, |segment| {
+                    if let Segment::Text(mut rest) = segment {
+                        while !rest.is_empty() {
+                            let (piece, after) = rest.split_at(scanner.piece_len(rest));
+                            pieces.push(spell(piece.as_bytes()));
+                            rest = after;
+                        }
+                    }
+                });
+                Ok(pieces)
+            })
+            .map_err(refused)?;
+        let mut counted = WordLevel::default();
+        trainer.train(&mut counted).map_err(refused)?;
+        let mut counted: Vec<(String, u32)> = counted.get_vocab().into_iter().collect();
+        counted.sort_unstable_by_key(|entry| entry.1);
+
+        let mut vocabulary = serde_json::Map::new();
+        let mut add = |token: String| {
+            let id = vocabulary.len();
+            vocabulary.entry(token).or_insert(json!(id));
+            vocabulary.len()
+        };
+        for character in &alphabet {
+            add(character.to_string());
+        }
+        let mut size = alphabet.len();
+        for token in &config.special_tokens {
+            size = add(token.clone());
+        }
+        let full = size + config.max_pieces;
+        for piece in scanner.phrases().iter().map(|phrase| spell(phrase.as_bytes())) {
+            size = add(piece);
+        }
+        for (piece, _) in counted {
+            if size == full {
+                break;
+            }
+            size = add(piece);
+        }
+
+        let added: Vec<_> = config
+            .special_tokens
+            .iter()
+            .map(|token| {
+                json!({
+                    "id": vocabulary[token], "content": token, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true,
+                })
+            })
+            .collect();
+        let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+        let split = json!({
+            "type": "Split", "pattern": {"Regex": scanner.regex()}, "behavior": "Isolated", "invert": false,
+        });
+        let file = json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": added,
+            "normalizer": null,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+            "post_processor": null,
+            "decoder": byte_level,
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
+                "vocab": vocabulary, "merges": [],
+            },
+        });
+        Self::from_json(file.to_string().as_bytes())
+    }
+
+    fn new(library: tokenizers::Tokenizer) -> Result<Self, ModelError> {
+        if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
+            || !matches!(library.get_model(), ModelWrapper::BPE(_))
+        {
+            return Err(ModelError::Tokenizer(
+                "not a byte-level BPE tokenizer (model `BPE` with decoder `ByteLevel`), as Qwen's is; only \
+                 those are supported"
+                    .into(),
+            ));
+        }
+        let alphabet = byte_alphabet();
+        let byte_of: HashMap<char, u8> =
+            (0..=u8::MAX).map(|byte| (alphabet[usize::from(byte)], byte)).collect();
+        let mut bytes: Vec<Box<[u8]>> = Vec::new();
+        for (token, id) in library.get_vocab(true) {
+            let id = id as usize;
+            if bytes.len() <= id {
+                bytes.resize_with(id + 1, Box::default);
+            }
+            let spelt: Option<Vec<u8>> =
+                token.chars().map(|character| byte_of.get(&character).copied()).collect();
+            bytes[id] = spelt.unwrap_or_else(|| token.into_bytes()).into();
+        }
+        let byte_ids: Option<Vec<u32>> =
+            alphabet.iter().map(|character| library.token_to_id(&character.to_string())).collect();
+        let Some(byte_ids) = byte_ids else {
+            return Err(ModelError::Tokenizer(
+                "the vocabulary lacks some of the 256 byte-level characters".into(),
+            ));
+        };
+        let fast = Fast::of(&library, &bytes);
+        Ok(Self { library, bytes, byte_ids, fast })
+    }
+
+    /// Token ids of a text. Nothing is added to it.
+    pub fn encode(&self, text: &str) -> Vec<u32> {
+        if let Some(fast) = &self.fast {
+            let mut ids = Vec::with_capacity(text.len() / 4);
+            fast.encode(text, &self.byte_ids, &mut ids);
+            return ids;
+        }
+        match self.library.encode_fast(text, false) {
+            Ok(encoding) => encoding.get_ids().to_vec(),
+            // Byte-level models know every byte, so the library has no reason to refuse; if it does, the
+            // bytes still say what the text was.
+            Err(_) => text.bytes().map(|byte| self.byte_ids[usize::from(byte)]).collect(),
+        }
+    }
+
+    /// Text of token ids, special tokens included. Bytes that are no UTF-8 become U+FFFD, ids without
+    /// a token nothing.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.token_bytes(id)).copied().collect();
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    /// The bytes a token stands for; empty for an id without a token.
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.bytes.get(id as usize).map_or(&[], AsRef::as_ref)
+    }
+
+    /// Id of a token by its name in the file: that of a special token is its text.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.library.token_to_id(token)
+    }
+
+    /// One more than the largest id: rows the embedding needs.
+    pub fn vocab_size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Fast {
+    fn of(library: &tokenizers::Tokenizer, bytes: &[Box<[u8]>]) -> Option<Self> {
+        let ModelWrapper::BPE(model) = library.get_model() else { return None };
+        let file: serde_json::Value = serde_json::to_value(library).ok()?;
+        let no_merges = file["model"]["merges"].as_array().is_some_and(Vec::is_empty);
+        if !model.ignore_merges || !no_merges || model.dropout.is_some() || library.get_normalizer().is_some()
+        {
+            return None;
+        }
+        let Some(PreTokenizerWrapper::Sequence(_)) = library.get_pre_tokenizer() else { return None };
+        let [split, byte_level] = file["pre_tokenizer"]["pretokenizers"].as_array()?.as_slice() else {
+            return None;
+        };
+        let plain_split =
+            split["type"] == "Split" && split["behavior"] == "Isolated" && split["invert"] == false;
+        let plain_bytes = byte_level["type"] == "ByteLevel"
+            && byte_level["add_prefix_space"] == false
+            && byte_level["use_regex"] == false;
+        if !plain_split || !plain_bytes {
+            return None;
+        }
+        let scanner = Scanner::from_regex(split["pattern"]["Regex"].as_str()?)?;
+        let mut special = Vec::new();
+        for (id, token) in library.get_added_tokens_decoder() {
+            if token.single_word
+                || token.lstrip
+                || token.rstrip
+                || token.normalized
+                || token.content.is_empty()
+            {
+                return None;
+            }
+            special.push((token.content, id));
+        }
+        let pieces = model
+            .get_vocab()
+            .into_values()
+            .filter(|&id| special.iter().all(|(_, special)| *special != id))
+            .map(|id| (bytes[id as usize].clone(), id))
+            .collect();
+        Some(Self { scanner, pieces, special: SpecialTokens::new(special) })
+    }
+
+    fn encode(&self, text: &str, byte_ids: &[u32], ids: &mut Vec<u32>) {
+        self.special.split(text, |segment| match segment {
+            Segment::Special(id) => ids.push(id),
+            Segment::Text(mut rest) => {
+                while !rest.is_empty() {
+                    let (piece, after) = rest.split_at(self.scanner.piece_len(rest));
+                    match self.pieces.get(piece.as_bytes()) {
+                        Some(&id) => ids.push(id),
+                        None => ids.extend(piece.bytes().map(|byte| byte_ids[usize::from(byte)])),
+                    }
+                    rest = after;
+                }
+            }
+        });
+    }
+}
+
+/// Special tokens by first byte, longest first.
+#[derive(Clone, Debug)]
+struct SpecialTokens {
+    by_first_byte: Vec<Vec<(String, u32)>>,
+}
+
+enum Segment<'a> {
+    Text(&'a str),
+    Special(u32),
+}
+
+impl SpecialTokens {
+    fn new(mut tokens: Vec<(String, u32)>) -> Self {
+        tokens.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.0.cmp(&b.0)));
+        let mut by_first_byte = vec![Vec::new(); 256];
+        for token in tokens {
+            by_first_byte[usize::from(token.0.as_bytes()[0])].push(token);
+        }
+        Self { by_first_byte }
+    }
+
+    /// Cuts a text at special tokens: the leftmost, and of those that start there the longest.
+    fn split<'a>(&self, text: &'a str, mut emit: impl FnMut(Segment<'a>)) {
+        let (mut start, mut at) = (0, 0);
+        while let Some(&byte) = text.as_bytes().get(at) {
+            let rest = &text.as_bytes()[at..];
+            let candidates = &self.by_first_byte[usize::from(byte)];
+            let found = candidates.iter().find(|(token, _)| rest.starts_with(token.as_bytes()));
+            if let Some((token, id)) = found {
+                if at > start {
+                    emit(Segment::Text(&text[start..at]));
+                }
+                emit(Segment::Special(*id));
+                at += token.len();
+                start = at;
+            } else {
+                at += 1;
+            }
+        }
+        if start < text.len() {
+            emit(Segment::Text(&text[start..]));
+        }
+    }
+}
+
+/// The 256 characters that stand for bytes in byte-level vocabularies: the visible ones of Latin-1 for
+/// themselves, the others moved to U+0100 and on in order.
+fn byte_alphabet() -> Vec<char> {
+    let mut moved = 0x100..;
+    (0..=u8::MAX)
+        .map(|byte| match byte {
+            b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF => char::from(byte),
+            _ => moved.next().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER),
+        })
+        .collect()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
+fn refused(error: tokenizers::Error) -> ModelError {
+    ModelError::Tokenizer(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

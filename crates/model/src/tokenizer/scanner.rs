@@ -1,0 +1,180 @@
+//! The pre-tokenisation of tokenizers trained here, as one regex and as a scanner that cuts the same way.
+//!
+//! The regex is what `tokenizer.json` carries, so that every reader of that file cuts as we do. The
+//! scanner is what encodes here: a backtracking regex engine needs some forty times as long, and
+//! rollouts tokenise every observation.
+
+use std::fmt::Write as _;
+
+/// The alternatives after the phrases. They match any one character, so a text is always cut
+/// without gaps. White space is spelt out because regex engines disagree on what `\s` is.
+const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
+
+/// Cuts text into pieces: phrases first, then `name number`, words, numbers, other characters.
+#[derive(Clone, Debug)]
+pub(super) struct Scanner {
+    /// Longest first, as in the regex.
+    phrases: Vec<String>,
+    /// Indices into `phrases` by first byte, in the same order.
+    by_first_byte: Vec<Vec<usize>>,
+}
+
+impl Scanner {
+    /// A scanner with these phrases; empty ones and repeats are dropped.
+    pub(super) fn new(phrases: &[String]) -> Self {
+        let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
+        phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        phrases.dedup();
+        let mut by_first_byte = vec![Vec::new(); 256];
+        for (index, phrase) in phrases.iter().enumerate() {
+            by_first_byte[usize::from(phrase.as_bytes()[0])].push(index);
+        }
+        Self { phrases, by_first_byte }
+    }
+
+    /// The phrases, longest first.
+    pub(super) fn phrases(&self) -> &[String] {
+        &self.phrases
+    }
+
+    /// The regex that cuts as this scanner does.
+    pub(super) fn regex(&self) -> String {
+        let mut regex = String::new();
+        for phrase in &self.phrases {
+            for character in phrase.chars() {
+                if character.is_ascii_alphanumeric() || character == ' ' || !character.is_ascii() {
+                    regex.push(character);
+                } else if character.is_ascii_control() {
+                    // Writing to a string cannot fail.
+                    let _ = write!(regex, "\\x{:02X}", character as u32);
+                } else {
+                    regex.push('\\');
+                    regex.push(character);
+                }
+            }
+            regex.push('|');
+        }
+        regex + TAIL
+    }
+
+    /// The scanner of a regex made by [`Scanner::regex`]; `None` for any other.
+    pub(super) fn from_regex(regex: &str) -> Option<Self> {
+        let head = regex.strip_suffix(TAIL)?;
+        let mut phrases = vec![String::new()];
+        let mut characters = head.chars();
+        while let Some(character) = characters.next() {
+            let current = phrases.last_mut()?;
+            match character {
+                '|' => phrases.push(String::new()),
+                '\\' => match characters.next()? {
+                    'x' => {
+                        let digits: String = characters.by_ref().take(2).collect();
+                        current.push(char::from(u8::from_str_radix(&digits, 16).ok()?));
+                    }
+                    escaped => current.push(escaped),
+                },
+                _ => current.push(character),
+            }
+        }
+        let scanner = Self::new(&phrases);
+        (scanner.regex() == regex).then_some(scanner)
+    }
+
+    /// Bytes of the first piece of `text`; 0 only for an empty text.
+    pub(super) fn piece_len(&self, text: &str) -> usize {
+        let bytes = text.as_bytes();
+        let Some(&first) = bytes.first() else { return 0 };
+        for &index in &self.by_first_byte[usize::from(first)] {
+            if bytes.starts_with(self.phrases[index].as_bytes()) {
+                return self.phrases[index].len();
+            }
+        }
+        let run = |start: usize, belongs: fn(u8) -> bool| {
+            start + bytes[start..].iter().take_while(|&&byte| belongs(byte)).count()
+        };
+        let start = usize::from(first == b' ');
+        let name = run(start, |byte| byte.is_ascii_lowercase());
+        if name > start && bytes.get(name) == Some(&b' ') {
+            let number = run(name + 1, |byte| byte.is_ascii_digit());
+            if number > name + 1 {
+                return number;
+            }
+        }
+        // At most one of these kinds can begin at `start`.
+        for kind in [is_word, is_digit, is_other] {
+            let end = run(start, kind);
+            if end > start {
+                return end;
+            }
+        }
+        1
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'\''
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit()
+}
+
+/// Every byte of a character outside ASCII is of this kind, so a cut never falls inside a character.
+fn is_other(byte: u8) -> bool {
+    !byte.is_ascii_alphanumeric() && !matches!(byte, 0x09..=0x0D | 0x20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces<'a>(scanner: &Scanner, mut text: &'a str) -> Vec<&'a str> {
+        let mut pieces = Vec::new();
+        while !text.is_empty() {
+            let (piece, rest) = text.split_at(scanner.piece_len(text));
+            pieces.push(piece);
+            text = rest;
+        }
+        pieces
+    }
+
+    #[test]
+    fn the_order_of_the_alternatives() {
+        let scanner = Scanner::new(&["You arrive at".into(), ", and a".into(), "You".into(), "You".into()]);
+        assert_eq!(
+            pieces(&scanner, "You arrive at shelf 12. On it: a mug 1, and a pan 2.\n\nDon't  go 3!? é9"),
+            [
+                "You arrive at",
+                " shelf 12",
+                ".",
+                " On",
+                " it",
+                ":",
+                " a",
+                " mug 1",
+                ", and a",
+                " pan 2",
+                ".",
+                "\n",
+                "\n",
+                "Don't",
+                " ",
+                " go 3",
+                "!?",
+                " é",
+                "9"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_scanner_comes_back_from_its_regex() {
+        let phrases: Vec<String> =
+            ["a|b", "\\x", "tab\there", "line\n", "é (x)*", "plain words"].map(String::from).to_vec();
+        let scanner = Scanner::new(&phrases);
+        let again = Scanner::from_regex(&scanner.regex()).unwrap();
+        assert_eq!(scanner.phrases(), again.phrases());
+        assert!(Scanner::from_regex(r"\p{L}+").is_none());
+        assert!(Scanner::from_regex(&format!("a+|{TAIL}")).is_none());
+    }
+}

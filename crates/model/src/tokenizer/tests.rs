@@ -1,0 +1,159 @@
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TEXTS: [&str; 4] = [
+    "You are in the middle of a room. You see a shelf 1, a shelf 2, and a fridge 1.\n<act> go to shelf 1<end>",
+    "You arrive at shelf 1. On the shelf 1, you see a mug 1, and a pan 2.\n<act> take mug 1 from shelf 1<end>",
+    "You arrive at fridge 1. The fridge 1 is closed.\n<act> open fridge 1<end> Nothing happens.\n\n",
+    "You arrive at shelf 2. On the shelf 2, you see nothing.\n<act> go to fridge 1<end>",
+];
+
+fn config(max_pieces: usize) -> TokenizerConfig {
+    TokenizerConfig {
+        phrases: ["You arrive at", ", and a", "is closed.", "never seen"].map(String::from).to_vec(),
+        max_pieces,
+        special_tokens: ["<act>", "<end>", "<end>>"].map(String::from).to_vec(),
+    }
+}
+
+fn trained() -> Tokenizer {
+    Tokenizer::train(TEXTS.into_iter(), &config(20)).unwrap()
+}
+
+#[test]
+fn pieces_phrases_and_markers_are_single_tokens() {
+    let tokenizer = trained();
+    let tokens = |text: &str| -> Vec<String> {
+        tokenizer.encode(text).iter().map(|&id| tokenizer.decode(&[id])).collect()
+    };
+    assert_eq!(
+        tokens("You arrive at shelf 1.\nnever seen, and a zebra 7<end>"),
+        [
+            "You arrive at",
+            " shelf 1",
+            ".",
+            "\n",
+            "never seen",
+            ", and a",
+            " ",
+            "z",
+            "e",
+            "b",
+            "r",
+            "a",
+            " ",
+            "7",
+            "<end>"
+        ]
+    );
+    assert_eq!(tokens("<end>>"), ["<end>>"]);
+    assert_eq!(tokenizer.token_id("<act>"), Some(256));
+    assert_eq!(tokenizer.vocab_size(), 256 + 3 + 20);
+    assert!(tokenizer.fast.is_some());
+}
+
+#[test]
+fn training_is_deterministic_and_survives_the_file() {
+    let tokenizer = trained();
+    let reversed = Tokenizer::train(TEXTS.into_iter().rev(), &config(20)).unwrap();
+    assert_eq!(tokenizer.to_json().unwrap(), reversed.to_json().unwrap());
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    tokenizer.save(&path).unwrap();
+    let again = Tokenizer::load(&path).unwrap();
+    assert_eq!(again.to_json().unwrap(), tokenizer.to_json().unwrap());
+    assert_eq!(again.encode(TEXTS[1]), tokenizer.encode(TEXTS[1]));
+    // Other texts make another file.
+    let other = Tokenizer::train(TEXTS.into_iter().take(2), &config(20)).unwrap();
+    assert_ne!(other.to_json().unwrap(), tokenizer.to_json().unwrap());
+}
+
+#[test]
+fn errors_name_the_cause() {
+    let mut small = config(3);
+    assert!(Tokenizer::train([].into_iter(), &small).unwrap_err().to_string().contains("max_pieces = 3"));
+    small = config(10);
+    small.special_tokens.push("<act>".into());
+    assert!(Tokenizer::train([].into_iter(), &small).unwrap_err().to_string().contains("`<act>`"));
+    let missing = Tokenizer::load(Path::new("no-such-folder/tokenizer.json")).unwrap_err();
+    assert!(missing.to_string().contains("no-such-folder"));
+    assert!(matches!(Tokenizer::from_json(b"{}"), Err(ModelError::Tokenizer(_))));
+}
+
+/// Texts that mix known pieces with anything.
+fn text() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        any::<String>(),
+        "[ \t\n'a-zA-Z0-9.,<>é]{0,12}",
+        proptest::sample::select(vec![
+            "You arrive at",
+            ", and a",
+            " shelf 1",
+            "<act>",
+            "<end>",
+            "<end>>",
+            "<en",
+            "\n",
+            "\r\n",
+            " ",
+            "\u{a0}",
+            "\u{85}",
+            "is closed.",
+            " 12",
+            " mug",
+            "日本",
+            "e\u{301}"
+        ])
+        .prop_map(String::from),
+    ];
+    proptest::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #[test]
+    fn decoding_gives_the_text_back(text in text()) {
+        let tokenizer = trained();
+        prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text)), text);
+    }
+
+    #[test]
+    fn the_fast_path_equals_the_library(text in text()) {
+        let mut tokenizer = trained();
+        let fast = tokenizer.encode(&text);
+        tokenizer.fast = None;
+        prop_assert_eq!(&fast, &tokenizer.encode(&text));
+        prop_assert_eq!(tokenizer.decode(&fast), tokenizer.library.decode(&fast, false).unwrap());
+    }
+
+    #[test]
+    fn any_ids_decode_as_the_library_does(ids in proptest::collection::vec(0u32..299, 0..20)) {
+        let tokenizer = trained();
+        prop_assert_eq!(tokenizer.decode(&ids), tokenizer.library.decode(&ids, false).unwrap());
+    }
+}
+
+/// The library's own regex path is measured beside the fast one: `cargo test --release -- --ignored speed`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let mut text = String::new();
+    for index in 0..20_000 {
+        let _ = write!(
+            text,
+            "You arrive at shelf {}. On it, you see a mug {index}, and a pan 2.\n<act> x<end>",
+            index % 7
+        );
+    }
+    let mut tokenizer = trained();
+    for path in ["fast", "library"] {
+        let start = std::time::Instant::now();
+        let count = tokenizer.encode(&text).len();
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{path}: {count} tokens, {:.1} MB/s", text.len() as f64 / seconds / 1e6);
+        tokenizer.fast = None;
+    }
+}
