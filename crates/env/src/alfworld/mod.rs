@@ -1,1 +1,35 @@
-//! ALFWorld, native.
+//! ALFWorld, native: the text engine of the household benchmark, read straight from its official files.
+//!
+//! | File | Subject |
+//! |---|---|
+//! | `pddl` | tokens and facts of a PDDL problem |
+//! | `parse` | one `game.tw-pddl` file to one [`Game`] |
+//! | `game` | what never changes: names, types, places, what fits where |
+//! | `goal` | the six goals, when they are met and how far along one is |
+//! | `command` | what the agent may type, and which of it is admissible |
+//! | `episode` | what changes: the state, the effects and the feedback |
+//! | `set`, `files` | folders and archives of games, their splits and order |
+//! | `environment` | the [`turnwise_core::Environment`] over them |
+//! | [`replay`] | recorded episodes of the original against this engine |
+//!
+//! The engine reproduces the original (TextWorld 1.7.0 with the ALFWorld 0.4.2 logic that is stored in the
+//! games) to the byte: observations, admissible commands, rewards and ends. The names of the rules are those
+//! of the games' own PDDL domain. What is left out: the three-dimensional simulator.
+
+mod command;
+mod environment;
+mod episode;
+mod files;
+mod game;
+mod goal;
+mod parse;
+mod pddl;
+pub mod replay;
+mod set;
+
+pub use command::Command;
+pub use environment::{AlfworldEnv, DEFAULT_MAX_STEPS};
+pub use episode::{Episode, Outcome};
+pub use game::{Game, ObjectId, ReceptacleId};
+pub use goal::{Goal, TaskType};
+pub use set::AlfworldSet;

@@ -1,0 +1,169 @@
+//! ALFWorld as a [`turnwise_core::Environment`]: step limit, rewards, saved states.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{EnvError, Environment, Observation, Step, Task};
+
+use super::episode::Episode;
+use super::set::Games;
+
+/// The original's `max_nb_steps_per_episode`.
+pub const DEFAULT_MAX_STEPS: usize = 50;
+
+/// What a saved state calls itself.
+const FORMAT: &str = "turnwise.alfworld.episode";
+
+/// The version of the saved state.
+const VERSION: u32 = 1;
+
+/// Plays the games of an [`super::AlfworldSet`], one episode at a time.
+///
+/// The reward is 1 for the step that reaches the goal and 0 for every other. An episode ends with success
+/// (`terminated`) or at the step limit (`truncated`); commands that are not understood count as steps.
+#[derive(Debug)]
+pub struct AlfworldEnv {
+    games: Arc<Games>,
+    max_steps: usize,
+    episode: Option<Episode>,
+}
+
+/// The saved form: JSON with these keys, in this order.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    /// Always [`FORMAT`].
+    format: String,
+    /// Always [`VERSION`].
+    version: u32,
+    /// The game's id.
+    game: String,
+    /// The game's [`super::Game::fingerprint`]: another version of a game is another world.
+    fingerprint: String,
+    /// Steps taken.
+    steps: u32,
+    /// The place the agent is at.
+    place: u16,
+    /// The object it holds.
+    holding: Option<u16>,
+    /// All sets of the state, 64 members a word, as hexadecimal.
+    state: String,
+    /// What was shown last.
+    observation: String,
+}
+
+impl AlfworldEnv {
+    pub(super) fn new(games: Arc<Games>, max_steps: usize) -> Self {
+        Self { games, max_steps, episode: None }
+    }
+
+    /// The episode being played.
+    pub fn episode(&self) -> Option<&Episode> {
+        self.episode.as_ref()
+    }
+}
+
+impl Environment for AlfworldEnv {
+    fn reset(&mut self, task: &Task) -> Result<Observation, EnvError> {
+        let episode = self.episode.insert(Episode::new(Arc::clone(self.games.get(&task.id)?)));
+        Ok(observe(episode))
+    }
+
+    fn step(&mut self, action: &str) -> Result<Step, EnvError> {
+        let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        if episode.won() && episode.steps() > 0 || episode.steps() >= self.max_steps {
+            return Err(EnvError::Other(format!(
+                "{}: the episode is over after {} steps; call `reset` before the next `step`",
+                episode.game().id(),
+                episode.steps()
+            )));
+        }
+        let outcome = episode.step(action);
+        Ok(Step {
+            observation: observe(episode),
+            reward: if outcome.won { 1.0 } else { 0.0 },
+            progress: Some(outcome.progress),
+            terminated: outcome.won,
+            truncated: !outcome.won && episode.steps() >= self.max_steps,
+            success: outcome.won,
+            understood: outcome.understood,
+        })
+    }
+
+    /// Versioned JSON: format, version, game, fingerprint, steps, place, holding, state (hexadecimal words)
+    /// and the last observation. The step limit is a setting, not part of the state.
+    fn state(&self) -> Result<Vec<u8>, EnvError> {
+        let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
+        let saved = Saved {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            game: episode.game().id().to_owned(),
+            fingerprint: episode.game().fingerprint(),
+            steps: episode.steps,
+            place: episode.place,
+            holding: episode.holding,
+            state: episode.words.iter().map(|word| format!("{word:016x}")).collect(),
+            observation: episode.observation.clone(),
+        };
+        serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), EnvError> {
+        let refuse = |reason: String| EnvError::State(reason);
+        let saved: Saved = serde_json::from_slice(state)
+            .map_err(|error| refuse(format!("these bytes are no saved ALFWorld episode ({error})")))?;
+        if saved.format != FORMAT || saved.version != VERSION {
+            return Err(refuse(format!(
+                "the state is `{}` version {}, this program reads `{FORMAT}` version {VERSION}",
+                saved.format, saved.version
+            )));
+        }
+        let game = self.games.get(&saved.game)?;
+        if saved.fingerprint != game.fingerprint() {
+            return Err(refuse(format!(
+                "`{}` is not the game the state was saved from; load the same game files again",
+                saved.game
+            )));
+        }
+        let layout = game.world.layout;
+        let words = hex_words(&saved.state).filter(|words| words.len() == layout.len());
+        let fits = usize::from(saved.place) < layout.places
+            && saved.holding.is_none_or(|object| usize::from(object) < layout.objects);
+        let (Some(words), true) = (words, fits) else {
+            return Err(refuse(format!("the state does not fit the game `{}`; it was altered", saved.game)));
+        };
+        // A stray bit beyond the last object would be a member without a name.
+        let object_words = layout.opened() / layout.words;
+        let tail = |base: usize, bits: usize, words: &[u64]| {
+            bits.is_multiple_of(64) || words[base] >> (bits % 64) == 0
+        };
+        let clean = (0..object_words)
+            .all(|row| layout.objects > 0 && tail((row + 1) * layout.words - 1, layout.objects, &words))
+            && tail(layout.len() - 1, layout.receptacles, &words);
+        if !clean {
+            return Err(refuse(format!("the state names things that `{}` does not have", saved.game)));
+        }
+        let (place, holding) = (saved.place, saved.holding);
+        self.episode =
+            Some(Episode::resume(Arc::clone(game), words, place, holding, saved.steps, saved.observation));
+        Ok(())
+    }
+}
+
+fn observe(episode: &Episode) -> Observation {
+    Observation { text: episode.observation().to_owned(), admissible: episode.admissible() }
+}
+
+/// The inverse of writing every word with 16 hexadecimal digits.
+fn hex_words(text: &str) -> Option<Vec<u64>> {
+    let (digits, rest) = text.as_bytes().as_chunks::<16>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let word = |digits: &[u8; 16]| {
+        digits
+            .iter()
+            .try_fold(0u64, |word, &digit| Some(word << 4 | u64::from(char::from(digit).to_digit(16)?)))
+    };
+    digits.iter().map(word).collect()
+}

@@ -1,0 +1,359 @@
+//! What never changes in a game: names, types, places, what fits where, and the goal.
+
+use sha2::{Digest as _, Sha256};
+
+use super::goal::{Goal, TaskType};
+
+/// A receptacle of a game. Its number is its place in every list the engine prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceptacleId(pub(super) u16);
+
+/// An object of a game. Its number is its place in every list the engine prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub(super) u16);
+
+impl ReceptacleId {
+    /// Its index among [`Game::receptacles`].
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl ObjectId {
+    /// Its index among [`Game::objects`].
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What kind of thing an object or a receptacle is, one bit each.
+pub(super) mod trait_bit {
+    pub(in super::super) const PICKUPABLE: u16 = 1;
+    pub(in super::super) const CLEANABLE: u16 = 1 << 1;
+    pub(in super::super) const HEATABLE: u16 = 1 << 2;
+    pub(in super::super) const COOLABLE: u16 = 1 << 3;
+    pub(in super::super) const SLICEABLE: u16 = 1 << 4;
+    pub(in super::super) const TOGGLEABLE: u16 = 1 << 5;
+    pub(in super::super) const KNIFE: u16 = 1 << 6;
+    /// An object that can hold objects, such as a mug.
+    pub(in super::super) const VESSEL: u16 = 1 << 7;
+    pub(in super::super) const OPENABLE: u16 = 1 << 8;
+    pub(in super::super) const CLEANS: u16 = 1 << 9;
+    pub(in super::super) const HEATS: u16 = 1 << 10;
+    pub(in super::super) const COOLS: u16 = 1 << 11;
+}
+
+/// Many short strings in one allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Strings {
+    text: Box<str>,
+    ends: Box<[u32]>,
+}
+
+impl Strings {
+    pub(super) fn new<T: AsRef<str>>(items: &[T]) -> Self {
+        let mut text = String::new();
+        let mut ends = Vec::with_capacity(items.len());
+        for item in items {
+            text.push_str(item.as_ref());
+            ends.push(text.len() as u32);
+        }
+        Self { text: text.into(), ends: ends.into() }
+    }
+
+    pub(super) fn get(&self, index: usize) -> &str {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.text[start..self.ends[index] as usize]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).map(|index| self.get(index))
+    }
+}
+
+/// Where each part of an episode's state lies in its one array of words. A set of objects takes
+/// [`Layout::words`] words, so a set over receptacles of sets of objects is a bit matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) receptacles: usize,
+    pub(super) objects: usize,
+    /// Places the agent can stand at: those of receptacles, then the start if it is none of them.
+    pub(super) places: usize,
+    /// Words of a set of objects.
+    pub(super) words: usize,
+}
+
+/// A set of objects in an episode's state that is not kept per receptacle or place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Clean,
+    Hot,
+    Cool,
+    Sliced,
+    Toggled,
+}
+
+impl Layout {
+    pub(super) fn new(receptacles: usize, objects: usize, places: usize) -> Self {
+        Self { receptacles, objects, places, words: objects.div_ceil(64).max(1) }
+    }
+    /// What lies in a receptacle (`inReceptacle`).
+    pub(super) fn contents(self, receptacle: usize) -> usize {
+        receptacle * self.words
+    }
+    /// What was taken from a receptacle and not put back (an explicit `not_inReceptacle`).
+    pub(super) fn taken(self, receptacle: usize) -> usize {
+        (self.receptacles + receptacle) * self.words
+    }
+    /// What is at a place (`objectAtLocation`).
+    pub(super) fn at(self, place: usize) -> usize {
+        (2 * self.receptacles + place) * self.words
+    }
+    /// The objects that are clean, hot and so on.
+    pub(super) fn condition(self, condition: Condition) -> usize {
+        (2 * self.receptacles + self.places + condition as usize) * self.words
+    }
+    /// The receptacles that are open (`opened`).
+    pub(super) fn opened(self) -> usize {
+        (2 * self.receptacles + self.places + 5) * self.words
+    }
+    /// How many words there are in all.
+    pub(super) fn len(self) -> usize {
+        self.opened() + self.receptacles.div_ceil(64)
+    }
+}
+
+/// The fixed part of a world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct World {
+    pub(super) layout: Layout,
+    /// Names of the receptacles, then of the objects.
+    pub(super) names: Strings,
+    /// The names' indices in byte order of the names.
+    pub(super) by_name: Box<[u16]>,
+    /// The inverse of `by_name`.
+    pub(super) rank: Box<[u16]>,
+    /// Type of each receptacle and object, into `types`.
+    pub(super) type_of: Box<[u16]>,
+    /// Type names, lower-cased, without the trailing `type`.
+    pub(super) types: Strings,
+    /// Bits of [`trait_bit`] per receptacle and object.
+    pub(super) traits: Box<[u16]>,
+    /// The place of each receptacle.
+    pub(super) place_of: Box<[u16]>,
+    /// The receptacles, place by place, ascending; `mates_end[place]` closes a place's part.
+    pub(super) mates: Box<[u16]>,
+    pub(super) mates_end: Box<[u16]>,
+    pub(super) start: u16,
+    /// Per receptacle the set of objects that may be put there (`canContain`).
+    pub(super) accepts: Box<[u64]>,
+    /// `(vessel, what is in it)`, ascending (`inReceptacleObject`, which no command changes).
+    pub(super) nested: Box<[(u16, u16)]>,
+    /// The state an episode starts from.
+    pub(super) initial: Box<[u64]>,
+}
+
+/// Whether bit `index` is set in the set that starts at `words[base]`.
+pub(super) fn has(words: &[u64], base: usize, index: usize) -> bool {
+    words[base + index / 64] >> (index % 64) & 1 == 1
+}
+
+/// Sets or clears bit `index` of the set that starts at `words[base]`.
+pub(super) fn put(words: &mut [u64], base: usize, index: usize, value: bool) {
+    let bit = 1 << (index % 64);
+    let word = &mut words[base + index / 64];
+    if value { *word |= bit } else { *word &= !bit }
+}
+
+/// The members of a set, ascending.
+pub(super) fn members(set: &[u64]) -> impl Iterator<Item = u16> {
+    set.iter().enumerate().flat_map(|(index, &word)| {
+        let mut rest = word;
+        std::iter::from_fn(move || {
+            (rest != 0).then(|| {
+                let bit = rest.trailing_zeros();
+                rest &= rest - 1;
+                (index * 64) as u16 + bit as u16
+            })
+        })
+    })
+}
+
+impl World {
+    pub(super) fn receptacle_name(&self, receptacle: usize) -> &str {
+        self.names.get(receptacle)
+    }
+    pub(super) fn object_name(&self, object: usize) -> &str {
+        self.names.get(self.layout.receptacles + object)
+    }
+    pub(super) fn receptacle_is(&self, receptacle: usize, bit: u16) -> bool {
+        self.traits[receptacle] & bit != 0
+    }
+    pub(super) fn object_is(&self, object: usize, bit: u16) -> bool {
+        self.traits[self.layout.receptacles + object] & bit != 0
+    }
+    pub(super) fn place_of(&self, receptacle: usize) -> u16 {
+        self.place_of[receptacle]
+    }
+    /// The receptacles at a place.
+    pub(super) fn at_place(&self, place: usize) -> &[u16] {
+        let start = if place == 0 { 0 } else { self.mates_end[place - 1] };
+        &self.mates[usize::from(start)..usize::from(self.mates_end[place])]
+    }
+    /// The index, among `names`, of an exact name.
+    fn find(&self, name: &str) -> Option<usize> {
+        let found =
+            self.by_name.binary_search_by(|&index| self.names.get(usize::from(index)).cmp(name)).ok()?;
+        Some(usize::from(self.by_name[found]))
+    }
+    pub(super) fn find_receptacle(&self, name: &str) -> Option<usize> {
+        self.find(name).filter(|&index| index < self.layout.receptacles)
+    }
+    pub(super) fn find_object(&self, name: &str) -> Option<usize> {
+        self.find(name)?.checked_sub(self.layout.receptacles)
+    }
+}
+
+/// One parsed game: immutable and compact (a few kilobytes), shared by all its episodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Game {
+    pub(super) id: Box<str>,
+    pub(super) sentence: Box<str>,
+    pub(super) floor_plan: Option<u16>,
+    pub(super) walkthrough: Option<Strings>,
+    pub(super) goal: Goal,
+    pub(super) world: World,
+}
+
+impl Game {
+    /// Split, task folder and trial folder, for example `valid_seen/pick_.../trial_...`.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The split: the first part of the id.
+    pub fn split(&self) -> &str {
+        self.id.split('/').next().unwrap_or_default()
+    }
+
+    /// Which of the six kinds of task this is, as its PDDL goal says.
+    pub fn task_type(&self) -> TaskType {
+        self.goal.task_type()
+    }
+
+    /// The task as the agent reads it, with its full stop.
+    pub fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
+    /// The goal itself.
+    pub fn goal(&self) -> &Goal {
+        &self.goal
+    }
+
+    /// The number of the floor plan, where the task folder ends with one.
+    pub fn floor_plan(&self) -> Option<u16> {
+        self.floor_plan
+    }
+
+    /// A plan that wins, where the file has one.
+    pub fn walkthrough(&self) -> Option<impl ExactSizeIterator<Item = &str>> {
+        self.walkthrough.as_ref().map(|plan| (0..plan.len()).map(|index| plan.get(index)))
+    }
+
+    /// All receptacles, in the order in which lists show them.
+    pub fn receptacles(&self) -> impl ExactSizeIterator<Item = ReceptacleId> + use<> {
+        (0..self.world.layout.receptacles as u16).map(ReceptacleId)
+    }
+
+    /// All objects, in the order in which lists show them.
+    pub fn objects(&self) -> impl ExactSizeIterator<Item = ObjectId> + use<> {
+        (0..self.world.layout.objects as u16).map(ObjectId)
+    }
+
+    /// A receptacle's name, for example `cabinet 10`.
+    pub fn receptacle_name(&self, receptacle: ReceptacleId) -> &str {
+        self.world.receptacle_name(receptacle.index())
+    }
+
+    /// An object's name, for example `apple 1`.
+    pub fn object_name(&self, object: ObjectId) -> &str {
+        self.world.object_name(object.index())
+    }
+
+    /// The receptacle of that exact name.
+    pub fn receptacle(&self, name: &str) -> Option<ReceptacleId> {
+        self.world.find_receptacle(name).map(|index| ReceptacleId(index as u16))
+    }
+
+    /// The object of that exact name.
+    pub fn object(&self, name: &str) -> Option<ObjectId> {
+        self.world.find_object(name).map(|index| ObjectId(index as u16))
+    }
+
+    /// A receptacle's type, lower-cased, for example `sinkbasin`.
+    pub fn receptacle_type(&self, receptacle: ReceptacleId) -> &str {
+        self.world.types.get(usize::from(self.world.type_of[receptacle.index()]))
+    }
+
+    /// An object's type, lower-cased, for example `butterknife`; empty for the few objects without one.
+    pub fn object_type(&self, object: ObjectId) -> &str {
+        self.world.types.get(usize::from(self.world.type_of[self.world.layout.receptacles + object.index()]))
+    }
+
+    /// Whether a receptacle can be opened; it starts closed then.
+    pub fn is_openable(&self, receptacle: ReceptacleId) -> bool {
+        self.world.receptacle_is(receptacle.index(), trait_bit::OPENABLE)
+    }
+
+    /// Whether an object can be taken.
+    pub fn is_pickupable(&self, object: ObjectId) -> bool {
+        self.world.object_is(object.index(), trait_bit::PICKUPABLE)
+    }
+
+    /// Whether an object can be switched on.
+    pub fn is_toggleable(&self, object: ObjectId) -> bool {
+        self.world.object_is(object.index(), trait_bit::TOGGLEABLE)
+    }
+
+    /// Whether objects of this type may be put into receptacles of that type.
+    pub fn accepts(&self, receptacle: ReceptacleId, object: ObjectId) -> bool {
+        let world = &self.world;
+        has(&world.accepts, receptacle.index() * world.layout.words, object.index())
+    }
+
+    /// The place where a receptacle stands. Receptacles with the same number share their place.
+    pub fn place(&self, receptacle: ReceptacleId) -> usize {
+        usize::from(self.world.place_of(receptacle.index()))
+    }
+
+    /// A digest of everything an episode depends on; saved states carry it.
+    pub fn fingerprint(&self) -> String {
+        let world = &self.world;
+        let mut hash = Sha256::new();
+        for text in world.names.iter().chain(world.types.iter()) {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+        for numbers in [&world.type_of, &world.traits, &world.place_of, &world.mates_end] {
+            hash.update((numbers.len() as u64).to_le_bytes());
+            numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
+        }
+        for words in [&world.accepts, &world.initial] {
+            hash.update((words.len() as u64).to_le_bytes());
+            words.iter().for_each(|word| hash.update(word.to_le_bytes()));
+        }
+        for (outer, inner) in &world.nested {
+            hash.update(outer.to_le_bytes());
+            hash.update(inner.to_le_bytes());
+        }
+        hash.update(world.start.to_le_bytes());
+        hash.update(self.goal.to_string());
+        hash.update(&*self.sentence);
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}

@@ -1,0 +1,220 @@
+//! Recorded episodes of the original against this engine.
+//!
+//! A recording has one episode a line, as JSON:
+//!
+//! ```text
+//! {"gamefile": PATH, "mode": TEXT, "engine": TEXT,
+//!  "initial": {"observation": TEXT, "admissible_commands": [TEXT, ...]},
+//!  "steps": [{"action": TEXT, "observation": TEXT, "reward": INTEGER, "done": BOOL, "won": BOOL,
+//!             "admissible_commands": [TEXT, ...]}, ...]}
+//! ```
+//!
+//! Every field is compared to the byte. Other keys (timings) are allowed and ignored. Recordings were made
+//! without a step limit, so `done` is `won`.
+
+use std::fmt;
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use turnwise_core::EnvError;
+
+use super::episode::Episode;
+use super::parse::id_of;
+use super::set::AlfworldSet;
+
+/// What this engine calls itself in recordings.
+pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
+
+/// The result of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayReport {
+    /// Episodes replayed.
+    pub episodes: usize,
+    /// Steps replayed.
+    pub steps: usize,
+    /// Everything that differed, in the order of the recording.
+    pub differences: Vec<Difference>,
+}
+
+/// One value that the engine gave otherwise than the recording has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The episode's number in the recording, from 1: its line.
+    pub episode: usize,
+    /// The game.
+    pub game: String,
+    /// The step, from 1; 0 is the start.
+    pub step: usize,
+    /// The key.
+    pub field: &'static str,
+    /// What the recording has.
+    pub expected: String,
+    /// What the engine gave.
+    pub found: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { episode, game, step, field, expected, found } = self;
+        write!(f, "episode {episode} ({game}), step {step}, {field}: expected {expected:?}, found {found:?}")
+    }
+}
+
+/// One recorded episode. The order of the fields is the order of the keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Recording {
+    gamefile: String,
+    #[serde(default)]
+    mode: String,
+    #[serde(default)]
+    engine: String,
+    initial: Initial,
+    steps: Vec<RecordedStep>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Initial {
+    observation: String,
+    admissible_commands: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedStep {
+    action: String,
+    observation: String,
+    reward: i64,
+    done: bool,
+    won: bool,
+    admissible_commands: Vec<String>,
+}
+
+/// Replays a recording. Blank lines are skipped.
+///
+/// * `name`: what errors call the recording.
+/// * `dump`: where to write what the engine gave, as a recording of its own (the same episodes and actions,
+///   the same keys in the same order); it replays without a difference.
+///
+/// # Errors
+/// If a line is no episode (naming the line and the key), a game is not in the set, or reading or writing
+/// fails. Differences are no errors.
+pub fn replay(
+    name: &str,
+    reader: impl BufRead,
+    set: &AlfworldSet,
+    mut dump: Option<&mut dyn Write>,
+) -> Result<ReplayReport, EnvError> {
+    let io = |source| EnvError::Io { path: name.to_owned(), source };
+    let mut report = ReplayReport::default();
+    for (number, line) in (1..).zip(reader.lines()) {
+        let line = line.map_err(io)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let broken = |reason: String| EnvError::File { path: format!("{name}, line {number}"), reason };
+        let recording = parse(&line).map_err(broken)?;
+        let game = set.game(&id_of(&recording.gamefile)).map_err(|_| {
+            broken(format!(
+                "`gamefile` is {:?}, a game that is not in the loaded set; load the data it was recorded on",
+                recording.gamefile
+            ))
+        })?;
+        let produced = play(Episode::new(Arc::clone(game)), &recording);
+        report.episodes += 1;
+        report.steps += recording.steps.len();
+        compare(number, game.id(), &recording, &produced, &mut report.differences);
+        if let Some(dump) = dump.as_deref_mut() {
+            let text =
+                serde_json::to_string(&produced).map_err(|error| EnvError::Other(error.to_string()))?;
+            let path = || "the dump of the replay".to_owned();
+            writeln!(dump, "{text}").map_err(|source| EnvError::Io { path: path(), source })?;
+        }
+    }
+    Ok(report)
+}
+
+/// Reads one line; the message names the key that is wrong.
+fn parse(line: &str) -> Result<Recording, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
+    let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;
+    let steps = object.get("steps").and_then(Value::as_array);
+    // Serde says what is wrong with a value, but not where it is; so the parts are read one by one.
+    if let Some(initial) = object.get("initial") {
+        Initial::deserialize(initial).map_err(|error| format!("key `initial`: {}", key(&error, initial)))?;
+    }
+    for (number, step) in (1..).zip(steps.into_iter().flatten()) {
+        RecordedStep::deserialize(step)
+            .map_err(|error| format!("key `steps`, step {number}: {}", key(&error, step)))?;
+    }
+    Recording::deserialize(&value).map_err(|error| key(&error, &value))
+}
+
+/// The message of `error`, with the key of `value` it is about where the message does not name it.
+fn key(error: &serde_json::Error, value: &Value) -> String {
+    let message = error.to_string();
+    if message.contains('`') && message.starts_with("missing field") {
+        return message;
+    }
+    let wrong = |(name, value): (&String, &Value)| {
+        let fits = match name.as_str() {
+            "gamefile" | "mode" | "engine" | "action" | "observation" => value.is_string(),
+            "reward" => value.is_i64(),
+            "done" | "won" => value.is_boolean(),
+            "admissible_commands" => {
+                value.as_array().is_some_and(|commands| commands.iter().all(Value::is_string))
+            }
+            "steps" => value.is_array(),
+            "initial" => value.is_object(),
+            _ => true,
+        };
+        (!fits).then(|| name.clone())
+    };
+    match value.as_object().and_then(|object| object.iter().find_map(wrong)) {
+        Some(name) => format!("key `{name}`: {message}"),
+        None => message,
+    }
+}
+
+/// The recording that the engine makes of the same actions.
+fn play(mut episode: Episode, recording: &Recording) -> Recording {
+    let initial =
+        Initial { observation: episode.observation().to_owned(), admissible_commands: episode.admissible() };
+    let steps = recording.steps.iter().map(|step| {
+        let outcome = episode.step(&step.action);
+        RecordedStep {
+            action: step.action.clone(),
+            observation: episode.observation().to_owned(),
+            reward: i64::from(outcome.won),
+            done: outcome.won,
+            won: outcome.won,
+            admissible_commands: episode.admissible(),
+        }
+    });
+    Recording {
+        gamefile: recording.gamefile.clone(),
+        mode: recording.mode.clone(),
+        engine: ENGINE.to_owned(),
+        steps: steps.collect(),
+        initial,
+    }
+}
+
+fn compare(number: usize, game: &str, expected: &Recording, found: &Recording, list: &mut Vec<Difference>) {
+    let mut add = |step: usize, field: &'static str, expected: String, found: String| {
+        if expected != found {
+            list.push(Difference { episode: number, game: game.to_owned(), step, field, expected, found });
+        }
+    };
+    let commands = |commands: &[String]| commands.join("\n");
+    let (a, b) = (&expected.initial, &found.initial);
+    add(0, "observation", a.observation.clone(), b.observation.clone());
+    add(0, "admissible_commands", commands(&a.admissible_commands), commands(&b.admissible_commands));
+    for (step, (a, b)) in (1..).zip(expected.steps.iter().zip(&found.steps)) {
+        add(step, "observation", a.observation.clone(), b.observation.clone());
+        add(step, "reward", a.reward.to_string(), b.reward.to_string());
+        add(step, "done", a.done.to_string(), b.done.to_string());
+        add(step, "won", a.won.to_string(), b.won.to_string());
+        add(step, "admissible_commands", commands(&a.admissible_commands), commands(&b.admissible_commands));
+    }
+}

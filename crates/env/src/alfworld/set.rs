@@ -1,0 +1,193 @@
+//! A set of games with its splits and their order.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use turnwise_core::{EnvError, Environment, Task, TaskSet};
+
+use super::environment::{AlfworldEnv, DEFAULT_MAX_STEPS};
+use super::files::{self, Found};
+use super::game::Game;
+
+/// The official splits, in the order in which they are listed; others follow by name.
+const SPLITS: [&str; 3] = ["train", "valid_seen", "valid_unseen"];
+
+/// The games, found by id. Shared by all environments of a set.
+#[derive(Debug, Default)]
+pub(super) struct Games {
+    splits: Vec<(String, Vec<Arc<Game>>)>,
+    by_id: HashMap<String, Arc<Game>>,
+}
+
+impl Games {
+    pub(super) fn get(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
+        self.by_id.get(id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))
+    }
+}
+
+/// ALFWorld as a task set.
+///
+/// Splits come in the order train, valid_seen, valid_unseen, then the others by name. Inside a split games
+/// are ordered by the SHA-256 of their id: an order that depends on nothing but the data and mixes the kinds
+/// of tasks. (The original takes the file system's order, so no two machines agree.)
+#[derive(Clone, Debug)]
+pub struct AlfworldSet {
+    games: Arc<Games>,
+    max_steps: usize,
+    unsolvable: usize,
+}
+
+impl AlfworldSet {
+    /// Loads every solvable game under `path`: a game file, a folder tree of them, a `.tar.zst` archive, or a
+    /// folder with such archives in it (which then are all that is read).
+    ///
+    /// A broken file never stops the others; what is wrong with each comes back beside the set, in the order
+    /// of the files.
+    ///
+    /// # Errors
+    /// If `path` cannot be read, or holds no playable game.
+    pub fn load(path: &Path) -> Result<(Self, Vec<EnvError>), EnvError> {
+        Self::found(path, files::read(path, &|_| true)?)
+    }
+
+    /// Like [`AlfworldSet::load`], but reads only some splits.
+    ///
+    /// # Errors
+    /// Also if one of the splits has no playable game.
+    pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
+        let wanted = |id: &str| id.split('/').next().is_some_and(|split| splits.contains(&split));
+        let (set, errors) = Self::found(path, files::read(path, &wanted)?)?;
+        for split in splits {
+            set.split(split)?;
+        }
+        Ok((set, errors))
+    }
+
+    fn found(path: &Path, found: Found) -> Result<(Self, Vec<EnvError>), EnvError> {
+        let Found { games, mut errors, unsolvable } = found;
+        if games.is_empty() {
+            // If the one file asked for is broken, that is the whole story.
+            if errors.len() == 1 {
+                return Err(errors.remove(0));
+            }
+            let first = errors.first().map_or(String::new(), |error| format!("; the first: {error}"));
+            return Err(EnvError::File {
+                path: path.display().to_string(),
+                reason: format!(
+                    "no playable ALFWorld game here ({} broken, {unsolvable} marked unsolvable{first}). Point at a \
+                     folder with `<split>/<task>/<trial>/{}` files, at one such file, or at a `.tar.zst` archive \
+                     of them",
+                    errors.len(),
+                    files::GAME_FILE
+                ),
+            });
+        }
+        let (mut set, twice) = Self::collect(games);
+        set.unsolvable = unsolvable;
+        errors.extend(twice);
+        Ok((set, errors))
+    }
+
+    /// A set of games made in memory. Of two games with the same id the first counts.
+    pub fn from_games(games: Vec<Game>) -> Self {
+        Self::collect(games).0
+    }
+
+    fn collect(games: Vec<Game>) -> (Self, Vec<EnvError>) {
+        let mut errors = Vec::new();
+        let mut by_id: HashMap<String, Arc<Game>> = HashMap::with_capacity(games.len());
+        let mut ordered: Vec<([u8; 32], Arc<Game>)> = Vec::with_capacity(games.len());
+        for game in games {
+            let game = Arc::new(game);
+            if by_id.contains_key(game.id()) {
+                let reason = "this id occurs twice; the first file counts. Remove or rename one".to_owned();
+                errors.push(EnvError::File { path: game.id().to_owned(), reason });
+                continue;
+            }
+            by_id.insert(game.id().to_owned(), Arc::clone(&game));
+            ordered.push((Sha256::digest(game.id()).into(), game));
+        }
+        ordered.sort_unstable_by_key(|(digest, _)| *digest);
+        let mut splits: Vec<(String, Vec<Arc<Game>>)> = Vec::new();
+        for (_, game) in ordered {
+            match splits.iter_mut().find(|(split, _)| split == game.split()) {
+                Some((_, games)) => games.push(game),
+                None => splits.push((game.split().to_owned(), vec![game])),
+            }
+        }
+        let place = |split: &str| SPLITS.iter().position(|known| *known == split).unwrap_or(SPLITS.len());
+        splits.sort_by(|(a, _), (b, _)| (place(a), a).cmp(&(place(b), b)));
+        let games = Arc::new(Games { splits, by_id });
+        (Self { games, max_steps: DEFAULT_MAX_STEPS, unsolvable: 0 }, errors)
+    }
+
+    /// The same games with another step limit.
+    pub fn with_max_steps(mut self, max_steps: usize) -> Self {
+        self.max_steps = max_steps;
+        self
+    }
+
+    /// The step limit of the environments.
+    pub fn max_steps(&self) -> usize {
+        self.max_steps
+    }
+
+    /// How many games were left out because their files say that they cannot be solved.
+    pub fn unsolvable(&self) -> usize {
+        self.unsolvable
+    }
+
+    /// How many games there are.
+    pub fn len(&self) -> usize {
+        self.games.by_id.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A game by its id.
+    pub fn game(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
+        self.games.get(id)
+    }
+
+    /// The games of a split, in its order.
+    pub fn split(&self, split: &str) -> Result<&[Arc<Game>], EnvError> {
+        let found = self.games.splits.iter().find(|(name, _)| name == split);
+        found.map(|(_, games)| games.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
+            split: split.to_owned(),
+            known: self.splits().join(", "),
+        })
+    }
+
+    /// All games, split by split.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Game>> {
+        self.games.splits.iter().flat_map(|(_, games)| games)
+    }
+}
+
+impl TaskSet for AlfworldSet {
+    fn name(&self) -> &'static str {
+        "alfworld"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        self.games.splits.iter().map(|(split, _)| split.clone()).collect()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        let task = |game: &Arc<Game>| Task {
+            id: game.id().to_owned(),
+            kind: game.task_type().name().to_owned(),
+            goal: game.sentence().to_owned(),
+        };
+        Ok(self.split(split)?.iter().map(task).collect())
+    }
+
+    fn environment(&self) -> Box<dyn Environment> {
+        Box::new(AlfworldEnv::new(Arc::clone(&self.games), self.max_steps))
+    }
+}
