@@ -1,0 +1,124 @@
+//! GRPO: `A_i = (R_i - mean) / (std + eps)` over the group, the same for every turn of a trajectory
+//! (Shao et al. 2024, "DeepSeekMath", section 4.1).
+//!
+//! Differs from the paper: an invalid turn's own score is lowered by the penalty before it is
+//! compared; zero variance gives exactly 0; `normalize = "mean"` leaves the division out (Dr. GRPO).
+
+use serde::{Deserialize, Serialize};
+
+use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
+use crate::statistics::{Moments, Normalize, Singleton};
+use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+
+const NAME: &str = "grpo";
+
+/// The switches of GRPO.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GrpoConfig {
+    /// Whether the standard deviation divides.
+    pub normalize: Normalize,
+    /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    pub ddof: u8,
+    /// Added to the standard deviation.
+    pub epsilon: f64,
+    /// What the mean and standard deviation are taken over.
+    pub population: Population,
+    /// What a population of one gives.
+    pub singleton: Singleton,
+    /// What an invalid turn costs.
+    pub invalid_penalty: f64,
+    /// What the cost is subtracted from.
+    pub penalty_scope: PenaltyScope,
+}
+
+impl Default for GrpoConfig {
+    fn default() -> Self {
+        Self {
+            normalize: Normalize::MeanStd,
+            ddof: 1,
+            epsilon: 1e-6,
+            population: Population::Trajectory,
+            singleton: Singleton::Zero,
+            invalid_penalty: 0.1,
+            penalty_scope: PenaltyScope::Turn,
+        }
+    }
+}
+
+impl GrpoConfig {
+    /// The switches that reproduce verl-agent's numbers.
+    pub fn verl_agent() -> Self {
+        Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    }
+
+    /// The penalty.
+    pub fn penalty(&self) -> Penalty {
+        Penalty { cost: self.invalid_penalty, scope: self.penalty_scope }
+    }
+
+    pub(crate) fn check(&self, method: &'static str) -> Result<(), CreditError> {
+        check_common(method, self.ddof, self.epsilon, self.invalid_penalty)
+    }
+}
+
+/// Refuses common switches that cannot work.
+pub(crate) fn check_common(
+    method: &'static str,
+    ddof: u8,
+    epsilon: f64,
+    cost: f64,
+) -> Result<(), CreditError> {
+    let refuse = |reason: String| Err(CreditError::Setting { method, reason });
+    if ddof > 1 {
+        return refuse(format!("ddof is {ddof}; it is 1 (sample) or 0 (population)"));
+    }
+    if !(epsilon >= 0.0 && epsilon.is_finite()) {
+        return refuse(format!("epsilon is {epsilon}; it must be 0 or more"));
+    }
+    if !(cost >= 0.0 && cost.is_finite()) {
+        return refuse(format!("invalid_penalty is {cost}; it is what an invalid turn costs, 0 or more"));
+    }
+    Ok(())
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct Grpo {
+    config: GrpoConfig,
+}
+
+impl Grpo {
+    /// GRPO with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: GrpoConfig) -> Result<Self, CreditError> {
+        config.check(NAME)?;
+        Ok(Self { config })
+    }
+}
+
+impl Estimator for Grpo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+        let config = &self.config;
+        let mut advantages = TurnAdvantages::default();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            let scores = GroupScores::new(NAME, index, group, config.penalty())?;
+            let moments = Moments::of(&scores.population(config.population), config.ddof);
+            let standardise =
+                |&score: &f64| moments.standardise(score, config.normalize, config.epsilon, config.singleton);
+            story.facts(index, &scores.turns, |_, _, &score| {
+                vec![("score", score), ("mean", moments.mean), ("std", moments.std)]
+            });
+            advantages
+                .0
+                .push(scores.turns.iter().map(|turns| turns.iter().map(standardise).collect()).collect());
+        }
+        Ok(advantages)
+    }
+}

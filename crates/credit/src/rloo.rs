@@ -1,0 +1,103 @@
+//! RLOO: `A_i = R_i - mean of the others = N / (N - 1) (R_i - mean)`, the same for every turn
+//! (Ahmadian et al. 2024, "Back to Basics", section 3.3).
+//!
+//! Differs from the paper: an invalid turn's own score is lowered by the penalty. With
+//! `population = "trajectory"` the others are trajectories and the penalty comes off afterwards;
+//! with `population = "turn"` every turn of the group is compared with all other turns.
+
+use serde::{Deserialize, Serialize};
+
+use crate::grpo::check_common;
+use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
+use crate::statistics::{Moments, Singleton};
+use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+
+const NAME: &str = "rloo";
+
+/// The switches of RLOO.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RlooConfig {
+    /// Who "the others" are.
+    pub population: Population,
+    /// What a population of one gives.
+    pub singleton: Singleton,
+    /// What an invalid turn costs.
+    pub invalid_penalty: f64,
+    /// What the cost is subtracted from.
+    pub penalty_scope: PenaltyScope,
+}
+
+impl Default for RlooConfig {
+    fn default() -> Self {
+        Self {
+            population: Population::Trajectory,
+            singleton: Singleton::Zero,
+            invalid_penalty: 0.1,
+            penalty_scope: PenaltyScope::Turn,
+        }
+    }
+}
+
+impl RlooConfig {
+    /// The switches that reproduce verl-agent's numbers.
+    pub fn verl_agent() -> Self {
+        Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    }
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct Rloo {
+    config: RlooConfig,
+}
+
+impl Rloo {
+    /// RLOO with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: RlooConfig) -> Result<Self, CreditError> {
+        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
+        Ok(Self { config })
+    }
+}
+
+impl Estimator for Rloo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+        let RlooConfig { population, singleton, invalid_penalty, penalty_scope } = self.config;
+        let penalty = Penalty { cost: invalid_penalty, scope: penalty_scope };
+        let mut advantages = TurnAdvantages::default();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            let scores = GroupScores::new(NAME, index, group, penalty)?;
+            let moments = Moments::of(&scores.population(population), 0);
+            // What leaving oneself out multiplies the distance from the mean with.
+            let n = moments.count as f64;
+            let leave_out = |score: f64| match (moments.count, singleton) {
+                (0, _) | (1, Singleton::Zero) => 0.0,
+                (1, Singleton::Raw) => score,
+                _ => n / (n - 1.0) * (score - moments.mean),
+            };
+            let advantage = |outcome: f64, score: f64| match (population, moments.count, singleton) {
+                (Population::Trajectory, 1, Singleton::Zero) => 0.0,
+                // Not a member once penalised: the member's advantage, then the penalty.
+                (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
+                (Population::Turn, ..) => leave_out(score),
+            };
+            story.facts(index, &scores.turns, |_, _, &score| vec![("score", score), ("mean", moments.mean)]);
+            advantages.0.push(
+                scores
+                    .turns
+                    .iter()
+                    .zip(&scores.returns)
+                    .map(|(turns, &outcome)| turns.iter().map(|&score| advantage(outcome, score)).collect())
+                    .collect(),
+            );
+        }
+        Ok(advantages)
+    }
+}

@@ -1,0 +1,129 @@
+//! Outcome returns, penalties and the populations that scores are compared in.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Group, Trajectory};
+
+use crate::CreditError;
+
+/// What one population of the episode level is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Population {
+    /// Every trajectory counts once, with its outcome return.
+    #[default]
+    Trajectory,
+    /// Every turn counts once, so long trajectories weigh more; verl-agent does that.
+    Turn,
+}
+
+/// What the invalid-action penalty is subtracted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PenaltyScope {
+    /// The score and the step return of its own turn, after discounting.
+    #[default]
+    Turn,
+    /// The reward of its turn: it is part of the outcome return and discounts back.
+    Return,
+}
+
+/// The invalid-action penalty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Penalty {
+    /// What an invalid turn costs, 0 or more.
+    pub cost: f64,
+    /// Where it is subtracted.
+    pub scope: PenaltyScope,
+}
+
+impl Penalty {
+    /// The part that is subtracted from the reward of a turn.
+    pub fn on_reward(&self, valid: bool) -> f64 {
+        if valid || self.scope == PenaltyScope::Turn { 0.0 } else { self.cost }
+    }
+
+    /// The part that is subtracted from a turn's score and step return.
+    pub fn on_score(&self, valid: bool) -> f64 {
+        if valid || self.scope == PenaltyScope::Return { 0.0 } else { self.cost }
+    }
+
+    /// `R_i`: the sum of rewards, penalties included where the scope is the return.
+    pub fn outcome_return(&self, trajectory: &Trajectory) -> f64 {
+        trajectory.turns.iter().map(|turn| turn.reward - self.on_reward(turn.valid)).sum()
+    }
+
+    /// `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, penalties by their scope, one per turn.
+    pub fn step_returns(&self, trajectory: &Trajectory, gamma: f64) -> Vec<f64> {
+        let mut following = 0.0;
+        let mut returns: Vec<f64> = trajectory
+            .turns
+            .iter()
+            .rev()
+            .map(|turn| {
+                following = turn.reward - self.on_reward(turn.valid) + gamma * following;
+                following - self.on_score(turn.valid)
+            })
+            .collect();
+        returns.reverse();
+        returns
+    }
+}
+
+/// The scores of one group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupScores {
+    /// `R_i` of every trajectory.
+    pub returns: Vec<f64>,
+    /// `R_i` minus the turn's own penalty, `[trajectory][turn]`.
+    pub turns: Vec<Vec<f64>>,
+}
+
+impl GroupScores {
+    /// The scores of `group`, which is number `index` of its batch.
+    ///
+    /// # Errors
+    /// A reward, or a sum of rewards, that is not finite.
+    pub fn new(
+        method: &'static str,
+        index: usize,
+        group: &Group,
+        penalty: Penalty,
+    ) -> Result<Self, CreditError> {
+        let mut scores = Self { returns: Vec::new(), turns: Vec::new() };
+        for (member, trajectory) in group.trajectories.iter().enumerate() {
+            check_rewards(method, index, member, trajectory)?;
+            let outcome = penalty.outcome_return(trajectory);
+            scores.returns.push(outcome);
+            scores
+                .turns
+                .push(trajectory.turns.iter().map(|turn| outcome - penalty.on_score(turn.valid)).collect());
+        }
+        Ok(scores)
+    }
+
+    /// The values that one score is compared with.
+    pub fn population(&self, population: Population) -> Vec<f64> {
+        match population {
+            Population::Trajectory => self.returns.clone(),
+            Population::Turn => self.turns.iter().flatten().copied().collect(),
+        }
+    }
+}
+
+/// Refuses rewards, and running sums of rewards, that are not finite.
+fn check_rewards(
+    method: &'static str,
+    group: usize,
+    trajectory: usize,
+    data: &Trajectory,
+) -> Result<(), CreditError> {
+    let mut sum = 0.0_f64;
+    for (turn, value) in data.turns.iter().map(|turn| turn.reward).enumerate() {
+        sum += value.abs();
+        if !sum.is_finite() {
+            let (field, value) = if value.is_finite() { ("sum of rewards", sum) } else { ("reward", value) };
+            return Err(CreditError::NotFinite { method, field, value, group, trajectory, turn });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Means and standardisation of small populations, in f64, with their edge cases spelled out.
+
+use serde::{Deserialize, Serialize};
+
+/// What is done to a score once its population is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Normalize {
+    /// `(score - mean) / (std + epsilon)`.
+    #[default]
+    MeanStd,
+    /// `score - mean`.
+    Mean,
+}
+
+/// What a population of one gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Singleton {
+    /// 0: there is nothing to compare with.
+    #[default]
+    Zero,
+    /// The score itself, as if the mean were 0 and the standard deviation 1.
+    Raw,
+}
+
+/// Count, mean and spread of a population.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    /// How many values.
+    pub count: usize,
+    /// Their mean; exactly the value where all are equal.
+    pub mean: f64,
+    /// Standard deviation with `count - ddof` in the denominator; exactly 0 where all values are equal.
+    pub std: f64,
+}
+
+impl Moments {
+    /// Moments of `values`; all 0 for an empty population. A denominator of 0 gives a spread of 0.
+    pub fn of(values: &[f64], ddof: u8) -> Self {
+        let count = values.len();
+        let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
+        // Floats make noise of equal values; the peers amplify it to advantages of 0.6 and more.
+        if values.iter().all(|&value| value == first) {
+            return Self { count, mean: first, std: 0.0 };
+        }
+        // Large values are scaled down, so that squares and sums stay finite.
+        let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        let scale = if largest > 1e100 { largest } else { 1.0 };
+        let mean = values.iter().map(|value| value / scale).sum::<f64>() / count as f64;
+        let squares = values.iter().map(|value| (value / scale - mean).powi(2)).sum::<f64>();
+        let denominator = count.saturating_sub(usize::from(ddof));
+        let variance = if denominator == 0 { 0.0 } else { squares / denominator as f64 };
+        Self { count, mean: mean * scale, std: variance.sqrt() * scale }
+    }
+
+    /// Whether every value is the same.
+    pub fn is_constant(&self) -> bool {
+        self.std == 0.0
+    }
+
+    /// The advantage of `score`, which is a member of the population or a penalised member.
+    ///
+    /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] whatever the score, because there
+    /// is no scale to divide by; under [`Normalize::Mean`] every unpenalised member gets exactly 0.
+    pub fn standardise(&self, score: f64, normalize: Normalize, epsilon: f64, singleton: Singleton) -> f64 {
+        match (self.count, singleton, normalize) {
+            (0, ..) | (1, Singleton::Zero, _) => 0.0,
+            (1, Singleton::Raw, Normalize::MeanStd) => score / (1.0 + epsilon),
+            (1, Singleton::Raw, Normalize::Mean) => score,
+            (_, _, Normalize::Mean) => score - self.mean,
+            (_, _, Normalize::MeanStd) if self.is_constant() => 0.0,
+            (_, _, Normalize::MeanStd) => (score - self.mean) / (self.std + epsilon),
+        }
+    }
+}
+
+/// Quantile `q` in [0, 1] of ascending `sorted` by linear interpolation (NumPy's default method).
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let place = q * last as f64;
+    let below = (place.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    let fraction = place - below as f64;
+    let step = sorted[above] - sorted[below];
+    // NumPy's lerp: from the nearer end, so that both ends are exact.
+    Some(if fraction < 0.5 {
+        sorted[below] + step * fraction
+    } else {
+        sorted[above] - step * (1.0 - fraction)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_have_no_spread_at_all() {
+        // 0.1 three times: the float mean is 0.10000000000000002, and its noise must not show.
+        let moments = Moments::of(&[0.1; 3], 1);
+        assert_eq!((moments.mean, moments.std), (0.1, 0.0));
+        assert_eq!(moments.standardise(0.1, Normalize::MeanStd, 1e-6, Singleton::Raw), 0.0);
+        assert_eq!(moments.standardise(0.1, Normalize::Mean, 1e-6, Singleton::Raw), 0.0);
+    }
+
+    #[test]
+    fn ddof_and_singletons() {
+        assert_eq!(Moments::of(&[1.0, 3.0], 0).std, 1.0);
+        assert_eq!(Moments::of(&[1.0, 3.0], 1).std, 2.0_f64.sqrt());
+        let one = Moments::of(&[7.0], 1);
+        assert_eq!(one.standardise(7.0, Normalize::MeanStd, 1e-6, Singleton::Zero), 0.0);
+        assert_eq!(one.standardise(7.0, Normalize::Mean, 1e-6, Singleton::Raw), 7.0);
+        assert_eq!(one.standardise(7.0, Normalize::MeanStd, 0.0, Singleton::Raw), 7.0);
+    }
+
+    #[test]
+    fn huge_values_stay_finite() {
+        let moments = Moments::of(&[1e308, -1e308, 1e308], 1);
+        assert!(moments.mean.is_finite() && moments.std.is_finite());
+    }
+
+    #[test]
+    fn quantiles_interpolate() {
+        let values = [1.0, 2.0, 4.0, 8.0];
+        assert_eq!(quantile(&values, 0.25), Some(1.75));
+        assert_eq!(quantile(&values, 0.75), Some(5.0));
+        assert_eq!(quantile(&values, 1.0), Some(8.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Batches for tests.
+
+use turnwise_core::{Batch, Group, SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
+
+/// A turn with this observation and reward, valid.
+pub(crate) fn turn(observation: &str, reward: f64) -> Turn {
+    Turn { observation: observation.into(), action: "act".into(), valid: true, reward, ..Turn::default() }
+}
+
+/// A trajectory of these turns.
+pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Trajectory {
+    Trajectory {
+        schema_version: SCHEMA_VERSION,
+        task: Task { id: format!("task-{group}"), kind: "kind".into(), goal: "goal".into() },
+        group,
+        sample,
+        step: 0,
+        turns,
+        final_observation: String::new(),
+        stop: StopReason::Terminated,
+        success: false,
+        sequences: Vec::new(),
+        advantages: None,
+    }
+}
+
+/// One group of these trajectories.
+pub(crate) fn group(turns: Vec<Vec<Turn>>) -> Group {
+    Group {
+        trajectories: turns
+            .into_iter()
+            .enumerate()
+            .map(|(sample, turns)| trajectory(0, sample, turns))
+            .collect(),
+    }
+}
+
+/// The two trajectories of the peer's golden numbers.
+pub(crate) fn peer_batch() -> Batch {
+    let mut batch = Batch {
+        groups: vec![group(vec![
+            vec![turn("s0", 0.0), turn("s1", 0.0), turn("s2", 10.0)],
+            vec![turn("s0", 0.0), turn("s3", 0.0)],
+        ])],
+    };
+    batch.groups[0].trajectories[1].turns[1].valid = false;
+    batch
+}

@@ -1,0 +1,127 @@
+//! Estimators against the peer's numbers and by hand.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{group, peer_batch, turn};
+use turnwise_core::Batch;
+use turnwise_credit::grpo::GrpoConfig;
+use turnwise_credit::rloo::RlooConfig;
+use turnwise_credit::scores::{Penalty, PenaltyScope, Population};
+use turnwise_credit::statistics::{Normalize, Singleton};
+use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
+
+fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
+    let config = CreditConfig { estimator, ..CreditConfig::default() };
+    let advantages = Pipeline::from_config(&config).unwrap().run(batch).unwrap();
+    advantages.0.into_iter().flatten().flatten().collect()
+}
+
+fn close(got: &[f64], expected: &[f64]) -> bool {
+    got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5)
+}
+
+#[test]
+fn the_peers_numbers() {
+    let batch = peer_batch();
+    let cases: Vec<(EstimatorConfig, [f64; 5])> = vec![
+        (
+            EstimatorConfig::Grpo(GrpoConfig::verl_agent()),
+            [0.730282, 0.730282, 0.730282, -1.086339, -1.104505],
+        ),
+        (EstimatorConfig::Grpo(GrpoConfig::default()), [0.707107, 0.707107, 0.707107, -0.707107, -0.721249]),
+        (EstimatorConfig::Rloo(RlooConfig::verl_agent()), [5.025, 5.025, 5.025, -7.475, -7.6]),
+    ];
+    for (estimator, expected) in cases {
+        let got = run(estimator.clone(), &batch);
+        assert!(close(&got, &expected), "{estimator:?}: {got:?}");
+        // One more invalid turn must be noticed.
+        let mut other = batch.clone();
+        other.groups[0].trajectories[1].turns[0].valid = false;
+        assert!(!close(&run(estimator, &other), &expected));
+    }
+}
+
+#[test]
+fn penalties_by_scope() {
+    let batch = peer_batch();
+    let failed = &batch.groups[0].trajectories[1];
+    let own = Penalty { cost: 0.1, scope: PenaltyScope::Turn };
+    assert_eq!(own.step_returns(&batch.groups[0].trajectories[0], 0.95), [9.025, 9.5, 10.0]);
+    assert_eq!(own.step_returns(failed, 0.95), [0.0, -0.1]);
+    assert_eq!(own.outcome_return(failed), 0.0);
+    let discounted = Penalty { cost: 0.1, scope: PenaltyScope::Return };
+    assert_eq!(discounted.step_returns(failed, 0.95), [0.95 * -0.1, -0.1]);
+    assert_eq!(discounted.outcome_return(failed), -0.1);
+    // In the return it lowers the whole trajectory: both turns are worth the same.
+    let config = GrpoConfig { penalty_scope: PenaltyScope::Return, ..GrpoConfig::default() };
+    let got = run(EstimatorConfig::Grpo(config), &batch);
+    assert_eq!(got[3], got[4]);
+}
+
+#[test]
+fn rloo_by_hand() {
+    let batch =
+        Batch { groups: vec![group(vec![vec![turn("s", 1.0)], vec![turn("s", 2.0)], vec![turn("s", 6.0)]])] };
+    let got = run(EstimatorConfig::Rloo(RlooConfig::default()), &batch);
+    assert!(close(&got, &[-3.0, -1.5, 4.5]), "{got:?}");
+}
+
+#[test]
+fn no_variance_is_exactly_nothing() {
+    let batch = Batch { groups: vec![group(vec![vec![turn("s", 0.1); 3]; 7])] };
+    for normalize in [Normalize::MeanStd, Normalize::Mean] {
+        for population in [Population::Trajectory, Population::Turn] {
+            let config = GrpoConfig { normalize, population, ..GrpoConfig::default() };
+            assert!(run(EstimatorConfig::Grpo(config), &batch).iter().all(|&value| value == 0.0));
+        }
+    }
+    assert!(run(EstimatorConfig::Rloo(RlooConfig::default()), &batch).iter().all(|&value| value == 0.0));
+    // A penalised turn in such a group: no scale to divide by, so still 0; without division, the penalty.
+    let mut penalised = batch.clone();
+    penalised.groups[0].trajectories[0].turns[0].valid = false;
+    let grpo = |normalize| EstimatorConfig::Grpo(GrpoConfig { normalize, ..GrpoConfig::default() });
+    assert!(run(grpo(Normalize::MeanStd), &penalised).iter().all(|&value| value == 0.0));
+    assert!((run(grpo(Normalize::Mean), &penalised)[0] + 0.1).abs() < 1e-12);
+    let rloo = run(EstimatorConfig::Rloo(RlooConfig::default()), &penalised);
+    assert!((rloo[0] + 0.1).abs() < 1e-12 && rloo[1] == 0.0);
+}
+
+#[test]
+fn singletons() {
+    let batch = Batch { groups: vec![group(vec![vec![turn("s", 3.0), turn("t", 0.0)]])] };
+    assert_eq!(run(EstimatorConfig::Grpo(GrpoConfig::default()), &batch), [0.0, 0.0]);
+    let raw = GrpoConfig { singleton: Singleton::Raw, epsilon: 0.0, ..GrpoConfig::default() };
+    assert_eq!(run(EstimatorConfig::Grpo(raw), &batch), [3.0, 3.0]);
+    assert_eq!(run(EstimatorConfig::Rloo(RlooConfig::default()), &batch), [0.0, 0.0]);
+    let raw = RlooConfig { singleton: Singleton::Raw, ..RlooConfig::default() };
+    assert_eq!(run(EstimatorConfig::Rloo(raw), &batch), [3.0, 3.0]);
+}
+
+#[test]
+fn the_story_is_told_only_when_asked() {
+    let batch = peer_batch();
+    let pipeline = Pipeline::from_config(&CreditConfig::default()).unwrap();
+    assert!(pipeline.report(&Inputs::new(&batch), false).unwrap().stories.is_empty());
+    let report = pipeline.report(&Inputs::new(&batch), true).unwrap();
+    let stage = &report.stories[0][1][1][0];
+    assert_eq!(stage.stage, "grpo");
+    assert_eq!(stage.advantage, report.advantages.0[0][1][1]);
+    let text = serde_json::to_string(stage).unwrap();
+    assert!(text.contains(r#""facts":{"score":-0.1,"mean":5.0,"std":7.07"#), "{text}");
+}
+
+#[test]
+fn bad_input_is_named() {
+    let mut batch = peer_batch();
+    batch.groups[0].trajectories[1].turns[1].reward = f64::NAN;
+    let pipeline = Pipeline::from_config(&CreditConfig::default()).unwrap();
+    let text = pipeline.run(&batch).unwrap_err().to_string();
+    assert_eq!(text, "grpo: `reward` is NaN in group 0, trajectory 1, turn 1");
+    let read = |text: &str| serde_json::from_str::<CreditConfig>(text);
+    assert!(read(r#"{"estimator":{"kind":"grpo","dof":1}}"#).unwrap_err().to_string().contains("`dof`"));
+    let config = read(r#"{"estimator":{"kind":"grpo","ddof":2}}"#).unwrap();
+    assert!(Pipeline::from_config(&config).err().unwrap().to_string().contains("ddof is 2"));
+    let config = read(r#"{"estimator":{"kind":"rloo","population":"turn"}}"#).unwrap();
+    assert_eq!(read(&serde_json::to_string(&config).unwrap()).unwrap(), config);
+}
