@@ -1,3 +1,6 @@
 //! Native text environments, prompts, action parsing and pinned task panels.
 
 pub mod alfworld;
+pub mod panel;
+pub mod parse;
+pub mod prompt;

@@ -1,0 +1,298 @@
+//! Pinned task panels: which tasks are played, fixed and named by a hash.
+//!
+//! The training tasks and the evaluation tasks of a run are two panels that share no task. A panel is
+//! ordered by the hash of its tasks' contents, so neither the order of files on a disk nor the order of a list
+//! inside a task set changes which tasks are chosen or in which order they come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use turnwise_core::{EnvError, Purpose, Seed, Task, TaskSet};
+
+/// Which tasks of a split a panel takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// How many; all if absent.
+    pub count: Option<usize>,
+    /// Draw them with this seed; if absent they are the first ones in the order of their content hashes.
+    pub seed: Option<u64>,
+    /// Take equally many of every kind, as far as there are enough.
+    pub balanced: bool,
+}
+
+/// A fixed list of tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Panel {
+    /// Name of the environment.
+    pub env: String,
+    /// The split the tasks are from.
+    pub split: String,
+    /// The tasks, ordered by content hash.
+    pub tasks: Vec<Task>,
+    /// SHA-256 over the tasks' ids in this order, each with its length in front; lower-case hexadecimal.
+    pub hash: String,
+}
+
+impl Panel {
+    /// Chooses tasks of a split and pins them. Fails if there are fewer than asked for.
+    pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
+        let mut tasks = set.tasks(split)?;
+        sort(&mut tasks);
+        let mut ids = BTreeSet::new();
+        if let Some(doubled) = tasks.iter().find(|task| !ids.insert(&task.id)) {
+            return Err(EnvError::Other(format!(
+                "{} has the task `{}` twice in its split `{split}`; task ids must be unique",
+                set.name(),
+                doubled.id
+            )));
+        }
+        let count = choice.count.unwrap_or(tasks.len());
+        if count > tasks.len() {
+            return Err(EnvError::Other(format!(
+                "{count} tasks are asked for but the split `{split}` of {} has {}; ask for at most that many",
+                set.name(),
+                tasks.len()
+            )));
+        }
+        if let Some(seed) = choice.seed {
+            Seed::derive(seed, Purpose::Tasks, &[]).rng().shuffle(&mut tasks);
+        }
+        if choice.balanced {
+            tasks = interleave(tasks);
+        }
+        tasks.truncate(count);
+        Ok(Self::of(set.name(), split, tasks))
+    }
+
+    /// The panel of exactly these tasks.
+    pub fn of(env: &str, split: &str, mut tasks: Vec<Task>) -> Self {
+        sort(&mut tasks);
+        let hash = hash(&tasks);
+        Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
+    }
+
+    /// Refuses two panels of one environment that have a task in common.
+    pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
+        if self.env != other.env {
+            return Ok(());
+        }
+        let known: BTreeSet<&str> = self.tasks.iter().map(|task| task.id.as_str()).collect();
+        let shared: Vec<&str> =
+            other.tasks.iter().map(|task| task.id.as_str()).filter(|id| known.contains(id)).collect();
+        match shared.first() {
+            None => Ok(()),
+            Some(task) => Err(EnvError::Other(format!(
+                "the panels of `{}` and `{}` share {} tasks, for example `{task}`; training and evaluation need \
+                 different tasks: choose another split or other counts",
+                self.split,
+                other.split,
+                shared.len()
+            ))),
+        }
+    }
+
+    /// Checks that the list is the one its hash was taken of.
+    pub fn check_hash(&self) -> Result<(), EnvError> {
+        let found = hash(&self.tasks);
+        if found == self.hash {
+            return Ok(());
+        }
+        Err(EnvError::Other(format!(
+            "the panel of `{}` was changed after it was pinned: its tasks have the hash {found}, it says {}; pin it anew",
+            self.split, self.hash
+        )))
+    }
+
+    /// Checks that the panel is whole and that a task set still has every one of its tasks, unchanged.
+    pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
+        self.check_hash()?;
+        if self.env != set.name() {
+            return Err(EnvError::Other(format!(
+                "the panel was pinned for the environment `{}`, this is `{}`",
+                self.env,
+                set.name()
+            )));
+        }
+        let tasks = set.tasks(&self.split)?;
+        let known: BTreeMap<&str, &Task> = tasks.iter().map(|task| (task.id.as_str(), task)).collect();
+        for task in &self.tasks {
+            match known.get(task.id.as_str()) {
+                Some(found) if *found == task => {}
+                Some(found) => {
+                    return Err(EnvError::Other(format!(
+                        "task `{}` has changed since the panel was pinned: its goal was `{}` ({}), it is `{}` ({}); \
+                         the data are not the same",
+                        task.id, task.goal, task.kind, found.goal, found.kind
+                    )));
+                }
+                None => {
+                    return Err(EnvError::Other(format!(
+                        "task `{}` of the panel is not in the split `{}` any more; the data are not the same",
+                        task.id, self.split
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sort(tasks: &mut [Task]) {
+    tasks.sort_by_cached_key(|task| (content(task), task.id.clone()));
+}
+
+/// Lengths go in front of texts, so that no two lists of texts have the same bytes.
+fn feed(hash: &mut Sha256, text: &str) {
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text.as_bytes());
+}
+
+fn content(task: &Task) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for text in [&task.id, &task.kind, &task.goal] {
+        feed(&mut hash, text);
+    }
+    hash.finalize().into()
+}
+
+fn hash(tasks: &[Task]) -> String {
+    let mut hash = Sha256::new();
+    for task in tasks {
+        feed(&mut hash, &task.id);
+    }
+    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing into a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// One task of each kind, then the second of each, and so on; inside a kind the order stays.
+fn interleave(tasks: Vec<Task>) -> Vec<Task> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, Task)> = tasks
+        .into_iter()
+        .map(|task| {
+            let rank = seen.entry(task.kind.clone()).or_default();
+            *rank += 1;
+            (*rank, task)
+        })
+        .collect();
+    ranked.sort_by(|(left, a), (right, b)| left.cmp(right).then_with(|| a.kind.cmp(&b.kind)));
+    ranked.into_iter().map(|(_, task)| task).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::Environment;
+
+    use super::*;
+
+    struct Set(Vec<Task>);
+
+    impl TaskSet for Set {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+        fn splits(&self) -> Vec<String> {
+            vec!["train".into()]
+        }
+        fn tasks(&self, _: &str) -> Result<Vec<Task>, EnvError> {
+            Ok(self.0.clone())
+        }
+        fn environment(&self) -> Box<dyn Environment> {
+            unreachable!("panels play nothing")
+        }
+    }
+
+    /// 12 tasks of kind `a`, 6 of `b`, 2 of `c`.
+    fn set() -> Set {
+        let kinds = [("a", 12), ("b", 6), ("c", 2)];
+        let task = |kind: &str, index| Task {
+            id: format!("{kind}{index}"),
+            kind: kind.into(),
+            goal: format!("do {index}"),
+        };
+        Set(kinds
+            .into_iter()
+            .flat_map(|(kind, count)| (0..count).map(move |index| task(kind, index)))
+            .collect())
+    }
+
+    fn choice(count: usize) -> Choice {
+        Choice { count: Some(count), ..Choice::default() }
+    }
+
+    fn pin(choice: Choice) -> Panel {
+        Panel::pin(&set(), "train", choice).unwrap()
+    }
+
+    #[test]
+    fn order_and_hash_depend_on_the_tasks_alone() {
+        let mut reversed = set();
+        reversed.0.reverse();
+        for choice in
+            [choice(7), Choice { seed: Some(3), ..choice(7) }, Choice { balanced: true, ..choice(7) }]
+        {
+            assert_eq!(Panel::pin(&reversed, "train", choice).unwrap(), pin(choice));
+        }
+        assert_eq!(pin(Choice::default()).tasks.len(), 20);
+        assert_ne!(pin(choice(7)).hash, pin(choice(8)).hash);
+        assert_ne!(pin(choice(7)).hash, pin(Choice { seed: Some(3), ..choice(7) }).hash);
+        // Pinned: a change means that old runs' panels no longer verify.
+        assert_eq!(pin(choice(2)).hash, "8f50d2214624c731358e820f7c2f05cf8db146075a724eb235b8a94735f313f9");
+    }
+
+    #[test]
+    fn balanced_panels_take_every_kind_alike() {
+        let count = |panel: &Panel, kind: &str| panel.tasks.iter().filter(|task| task.kind == kind).count();
+        for seed in [None, Some(1)] {
+            let panel = pin(Choice { count: Some(10), seed, balanced: true });
+            assert_eq!([count(&panel, "a"), count(&panel, "b"), count(&panel, "c")], [4, 4, 2]);
+        }
+    }
+
+    #[test]
+    fn too_many_and_doubled_tasks_are_refused() {
+        let error = Panel::pin(&set(), "train", choice(21)).unwrap_err().to_string();
+        assert!(error.contains("21 tasks are asked for but the split `train` of test has 20"), "{error}");
+        let mut doubled = set();
+        doubled.0.push(doubled.0[0].clone());
+        let error = Panel::pin(&doubled, "train", choice(3)).unwrap_err().to_string();
+        assert!(error.contains("the task `a0` twice"), "{error}");
+    }
+
+    #[test]
+    fn shared_tasks_are_named() {
+        let all = pin(Choice::default());
+        let (first, rest) = all.tasks.split_at(5);
+        let first = Panel::of("test", "train", first.to_vec());
+        let mut second = Panel::of("test", "valid", rest.to_vec());
+        first.check_disjoint(&second).unwrap();
+        second.tasks.push(first.tasks[0].clone());
+        let error = first.check_disjoint(&second).unwrap_err().to_string();
+        assert!(error.contains("share 1 tasks") && error.contains(&first.tasks[0].id), "{error}");
+        second.env = "another".into();
+        first.check_disjoint(&second).unwrap();
+    }
+
+    #[test]
+    fn verification_notices_every_change() {
+        let panel = pin(choice(6));
+        let read: Panel = serde_json::from_str(&serde_json::to_string(&panel).unwrap()).unwrap();
+        read.verify(&set()).unwrap();
+
+        let mut changed = panel.clone();
+        changed.tasks.swap(0, 1);
+        assert!(changed.verify(&set()).unwrap_err().to_string().contains("was changed after it was pinned"));
+
+        let mut other = set();
+        let index = other.0.iter().position(|task| task.id == panel.tasks[2].id).unwrap();
+        other.0[index].goal = "another".into();
+        assert!(panel.verify(&other).unwrap_err().to_string().contains("has changed since"));
+        other.0.remove(index);
+        assert!(panel.verify(&other).unwrap_err().to_string().contains("not in the split `train` any more"));
+    }
+}

@@ -1,0 +1,241 @@
+//! How responses become actions.
+//!
+//! A response either is the action (`line`) or carries it in a block of tags (`tags`). What cannot be
+//! read is still sent to the environment, which answers that nothing happens; the turn is marked
+//! invalid, and credit subtracts its penalty there.
+
+/// The form of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseStyle {
+    /// `<think>..</think><action>..</action>` somewhere in free text.
+    Tags {
+        /// Whether a response without a `<think>` block is malformed.
+        think: bool,
+    },
+    /// The response is the action, up to the end of its first line.
+    Line,
+}
+
+/// The action of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedAction {
+    /// What is sent to the environment.
+    pub action: String,
+    /// Whether the response counts as a valid action.
+    pub valid: bool,
+    /// Why not.
+    pub reason: Option<&'static str>,
+}
+
+/// Reads actions from responses.
+///
+/// The project's own rule. `tags`: after the reasoning there is exactly one `<action>` block and its
+/// trimmed text is not empty; if reasoning is demanded, a `<think>` block comes before it. Tags inside the
+/// reasoning do not count. `line`: the trimmed first line is not empty. With `admissible` on, the action must
+/// also be one of those the environment would understand.
+///
+/// With `verl_agent` on, `tags` responses are read exactly as that framework reads ALFWorld's, see
+/// [`ActionParser::parse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActionParser {
+    style: ResponseStyle,
+    admissible: bool,
+    verl_agent: bool,
+}
+
+/// Characters that a malformed response is cut to, from its end.
+const TAIL: usize = 30;
+
+impl ActionParser {
+    /// A parser for a style of response. `admissible`: an action that the environment would not understand
+    /// is invalid, however well it is written. `verl_agent`: that framework's quirks.
+    pub fn new(style: ResponseStyle, admissible: bool, verl_agent: bool) -> Self {
+        Self { style, admissible, verl_agent }
+    }
+
+    /// Reads the action of a response.
+    ///
+    /// verl-agent's reading, in its order: the whole response is lower-cased; if `<action>` or `</action>`
+    /// is missing, the last 30 characters are the action, as they stand, and it is invalid; else the action is
+    /// the trimmed text between the first of each (nothing, but not invalid, if they come in the wrong order).
+    /// It is invalid too if the response as it was written lacks `<think>` or `</think>`, anywhere and in this
+    /// case, or has a character of U+4E00 to U+9FFF. That the action is admissible is never asked.
+    pub fn parse(&self, response: &str, admissible: &[String]) -> ParsedAction {
+        let (action, reason) = match self.style {
+            ResponseStyle::Tags { .. } if self.verl_agent => {
+                let (action, reason) = verl_agent(response);
+                return ParsedAction { action, valid: reason.is_none(), reason };
+            }
+            ResponseStyle::Tags { think } => tags(response, think),
+            ResponseStyle::Line => line(response),
+        };
+        let reason = reason.or_else(|| {
+            let foreign = self.admissible && !admissible.contains(&action);
+            foreign.then_some("the action is not admissible")
+        });
+        ParsedAction { action, valid: reason.is_none(), reason }
+    }
+}
+
+fn line(response: &str) -> (String, Option<&'static str>) {
+    let action = response.split(['\n', '\r']).next().unwrap_or_default().trim();
+    (action.to_owned(), action.is_empty().then_some("the first line is empty"))
+}
+
+fn tags(response: &str, think: bool) -> (String, Option<&'static str>) {
+    let reasoning = between(response, "<think>", "</think>");
+    let answer = reasoning.map_or(response, |(_, after)| after);
+    let Some((block, after)) = between(answer, "<action>", "</action>") else {
+        return (
+            tail(response).trim().to_owned(),
+            Some("there is no <action>..</action> block after the reasoning"),
+        );
+    };
+    let action = block.trim();
+    let reason = if action.is_empty() {
+        Some("the <action> block is empty")
+    } else if block.contains("<action>") || after.contains("<action>") || after.contains("</action>") {
+        Some("there is more than one <action> block")
+    } else if think && reasoning.is_none() {
+        Some("there is no <think>..</think> block before the action")
+    } else {
+        None
+    };
+    (action.to_owned(), reason)
+}
+
+fn verl_agent(response: &str) -> (String, Option<&'static str>) {
+    let lower = response.to_lowercase();
+    let (Some(start), Some(end)) = (lower.find("<action>"), lower.find("</action>")) else {
+        return (tail(&lower).to_owned(), Some("a tag of <action>..</action> is missing"));
+    };
+    // Python's slice is empty when the closing tag comes first; the opening tag cannot overlap it.
+    let action = lower.get(start + "<action>".len()..end).unwrap_or_default();
+    let action = action.trim_matches(python_whitespace).to_owned();
+    let reason = if !response.contains("<think>") || !response.contains("</think>") {
+        Some("a tag of <think>..</think> is missing")
+    } else if response.contains(|character| ('\u{4e00}'..='\u{9fff}').contains(&character)) {
+        Some("there are Chinese characters in it")
+    } else {
+        None
+    };
+    (action, reason)
+}
+
+/// The text between the first `open` and the first `close` after it, and what follows.
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
+    text.split_once(open)?.1.split_once(close)
+}
+
+/// The last characters (Unicode scalar values, as Python counts them).
+fn tail(text: &str) -> &str {
+    text.char_indices().rev().nth(TAIL - 1).map_or(text, |(start, _)| &text[start..])
+}
+
+/// What Python's `str.strip` removes: Unicode's white space and four separators of ASCII.
+fn python_whitespace(character: char) -> bool {
+    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THINK: ResponseStyle = ResponseStyle::Tags { think: true };
+
+    fn parse(style: ResponseStyle, response: &str) -> (String, bool) {
+        let parsed = ActionParser::new(style, false, false).parse(response, &[]);
+        assert_eq!(parsed.valid, parsed.reason.is_none());
+        (parsed.action, parsed.valid)
+    }
+
+    fn verl(response: &str) -> (String, bool) {
+        let parsed = ActionParser::new(THINK, true, true).parse(response, &[]);
+        assert_eq!(parsed.valid, parsed.reason.is_none());
+        (parsed.action, parsed.valid)
+    }
+
+    fn ok(action: &str) -> (String, bool) {
+        (action.to_owned(), true)
+    }
+
+    fn bad(action: &str) -> (String, bool) {
+        (action.to_owned(), false)
+    }
+
+    #[test]
+    fn tags_by_the_projects_own_rule() {
+        let cases = [
+            ("<think>so</think><action> look </action>", ok("look")),
+            ("Well. <think>so</think>\n<action>\nlook\n</action> Done.", ok("look")),
+            ("<think>use <action>x</action> tags</think><action>look</action>", ok("look")),
+            ("<action>look</action>", bad("look")),
+            ("<think>so</think><action>look</action><action>go</action>", bad("look")),
+            ("<think>so</think><action>a<action>look</action>", bad("a<action>look")),
+            ("<think>so</think><action>look</action></action>", bad("look")),
+            ("<think>so</think><action>  </action>", bad("")),
+            // Without a block after the reasoning: the last 30 characters, trimmed.
+            ("<action>look</action><think>so</think>", bad("look</action><think>so</think>")),
+            ("<think>so</think><Action>look</Action>", bad("o</think><Action>look</Action>")),
+            ("<think>so \n", bad("<think>so")),
+            ("", bad("")),
+        ];
+        for (response, expected) in cases {
+            assert_eq!(parse(THINK, response), expected, "{response}");
+        }
+        assert_eq!(parse(ResponseStyle::Tags { think: false }, "<action>look</action>"), ok("look"));
+    }
+
+    #[test]
+    fn lines() {
+        assert_eq!(parse(ResponseStyle::Line, " go to desk 1\n"), ok("go to desk 1"));
+        assert_eq!(parse(ResponseStyle::Line, " go to desk 1"), ok("go to desk 1"));
+        assert_eq!(parse(ResponseStyle::Line, "look\r\ngo"), ok("look"));
+        assert_eq!(parse(ResponseStyle::Line, " \nlook"), bad(""));
+        assert_eq!(parse(ResponseStyle::Line, ""), bad(""));
+    }
+
+    #[test]
+    fn admissibility_counts_only_when_asked() {
+        let admissible = ["look".to_owned()];
+        for (strict, response, valid) in [(true, "look", true), (true, "fly", false), (false, "fly", true)] {
+            let parsed = ActionParser::new(ResponseStyle::Line, strict, false).parse(response, &admissible);
+            assert_eq!((parsed.valid, parsed.action.as_str()), (valid, response));
+        }
+        // A malformed response keeps the first reason.
+        let parsed = ActionParser::new(ResponseStyle::Line, true, false).parse("", &admissible);
+        assert_eq!(parsed.reason, Some("the first line is empty"));
+    }
+
+    #[test]
+    fn verl_agents_quirks() {
+        // Lower-cased, tags included; the reasoning may stand anywhere.
+        assert_eq!(verl("<think>a</think><ACTION> Go To Desk 1 </Action>"), ok("go to desk 1"));
+        assert_eq!(verl("<action>look</action></think><think>"), ok("look"));
+        // The first tag of each kind, also inside the reasoning, also crossing blocks.
+        assert_eq!(verl("<think><action>a</think><action>look</action>"), ok("a</think><action>look"));
+        assert_eq!(verl("<think></action></think><action>look</action>"), ok(""));
+        assert_eq!(verl("<think></think><action>look</action><action>go</action>"), ok("look"));
+        // Reasoning tags are case-sensitive and asked of the text as written.
+        assert_eq!(verl("<Think>a</Think><action>look</action>"), bad("look"));
+        assert_eq!(verl("<think>a<action>look</action>"), bad("look"));
+        // Missing tags: the last 30 characters, untrimmed.
+        assert_eq!(
+            verl("<think>a</think> I would rather Go To Desk 1 now "),
+            bad("would rather go to desk 1 now ")
+        );
+        assert_eq!(verl("<think>a</think><action>look"), bad("<think>a</think><action>look"));
+        assert_eq!(verl("short"), bad("short"));
+        // Chinese characters make it invalid but are kept; other scripts do not.
+        assert_eq!(verl("<think>好</think><action>look</action>"), bad("look"));
+        assert_eq!(verl("<think>é ひ 한</think><action>look</action>"), ok("look"));
+        // Characters, not bytes; counted after lower-casing, which may lengthen the text.
+        let tail: String = std::iter::repeat_n('é', 30).collect();
+        assert_eq!(verl(&format!("xx{}", tail.to_uppercase())), bad(&tail));
+        assert_eq!(verl(&"İ".repeat(20)), bad(&"i\u{307}".repeat(15)));
+        // Python strips four control characters that Unicode does not call white space.
+        assert_eq!(verl("<think></think><action>\u{1f}look\u{a0}\u{1c}</action>"), ok("look"));
+        // Never asked whether it is admissible, not even with that rule on (see `verl`).
+        assert_eq!(verl("<think></think><action>fly</action>"), ok("fly"));
+    }
+}

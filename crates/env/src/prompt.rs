@@ -1,0 +1,498 @@
+//! How observations become prompts.
+//!
+//! A template is a TOML file: the texts of the prompts with placeholders in braces, and how a response
+//! to them looks. Two are embedded, `alfworld` (free reasoning and tags; figures 12 and 13 of the STAPO
+//! paper) and `alfworld-compact` (the world's own words, for small policies). A user's file replaces
+//! them; with `base = "alfworld"` it needs only the keys that differ.
+//!
+//! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
+//! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
+//! turns, one history line each; `{current_observation}`; `{admissible_actions}`. `{{` and `}}` are
+//! literal braces.
+
+mod text;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::EnvError;
+
+use self::text::{Rule, Slot, Text, nearest};
+use crate::parse::ResponseStyle;
+
+/// Which parts of the trajectory a masked prompt hides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mask {
+    /// Goal and history: the trajectory-blind prompt.
+    #[default]
+    #[serde(rename = "goal+history")]
+    GoalAndHistory,
+    /// The goal only.
+    #[serde(rename = "goal")]
+    Goal,
+    /// The history only.
+    #[serde(rename = "history")]
+    History,
+}
+
+/// Which prompt is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptKind {
+    /// Everything: goal, history, observation.
+    Full,
+    /// With a part of it hidden.
+    Masked(Mask),
+}
+
+/// What a prompt is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptView<'a> {
+    /// The goal as the task states it.
+    pub goal: &'a str,
+    /// The turns so far as (observation, action), the latest last. It may start later than the first turn.
+    pub history: &'a [(String, String)],
+    /// How many of them a windowed prompt shows at most.
+    pub window: usize,
+    /// What the agent sees now.
+    pub observation: &'a str,
+    /// What would be understood now.
+    pub admissible: &'a [String],
+    /// Turns taken before this one.
+    pub step: usize,
+}
+
+const EMBEDDED: [(&str, &str); 2] = [
+    ("alfworld", include_str!("../templates/alfworld.toml")),
+    ("alfworld-compact", include_str!("../templates/alfworld-compact.toml")),
+];
+
+const KEYS: [(&str, &[&str]); 5] = [
+    ("response", &["style", "think", "text", "end", "stop"]),
+    ("observation", &["goal_marker", "keep_goal"]),
+    ("history", &["line", "separator"]),
+    ("admissible", &["item", "separator", "exclude"]),
+    (
+        "prompt",
+        &[
+            "first",
+            "later",
+            "blind",
+            "blind_goal",
+            "blind_history",
+            "concatenated_first",
+            "concatenated_next",
+        ],
+    ),
+];
+
+const FULL: Rule = Rule {
+    allowed: &[
+        Slot::TaskDescription,
+        Slot::StepCount,
+        Slot::HistoryLength,
+        Slot::ActionHistory,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+    ],
+    required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
+    why: "it belongs to history lines and responses",
+};
+const NO_HISTORY: Rule = Rule {
+    allowed: &[
+        Slot::TaskDescription,
+        Slot::StepCount,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+    ],
+    required: &[Slot::CurrentObservation],
+    why: "this prompt has no history",
+};
+const HIDDEN_HISTORY: Rule = Rule {
+    allowed: NO_HISTORY.allowed,
+    required: &[Slot::TaskDescription, Slot::CurrentObservation],
+    why: NO_HISTORY.why,
+};
+const HIDDEN_GOAL: Rule = Rule {
+    allowed: &[
+        Slot::StepCount,
+        Slot::HistoryLength,
+        Slot::ActionHistory,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+    ],
+    required: &[Slot::ActionHistory, Slot::CurrentObservation],
+    why: "this prompt hides the goal",
+};
+const BLIND: Rule = Rule {
+    allowed: &[Slot::StepCount, Slot::CurrentStep, Slot::CurrentObservation, Slot::AdmissibleActions],
+    required: &[Slot::CurrentObservation],
+    why: "this prompt hides goal and history",
+};
+const LINE: Rule = Rule {
+    allowed: &[Slot::Step, Slot::Observation, Slot::Action],
+    required: &[Slot::Observation, Slot::Action],
+    why: "a history line shows one earlier turn",
+};
+const ITEM: Rule = Rule {
+    allowed: &[Slot::Action],
+    required: &[Slot::Action],
+    why: "this is the form of one admissible action",
+};
+const RESPONSE: Rule = Rule {
+    allowed: &[Slot::Action, Slot::Thought],
+    required: &[Slot::Action],
+    why: "a response is made of a thought and an action",
+};
+
+#[derive(Deserialize)]
+struct File {
+    response: ResponseSection,
+    observation: ObservationSection,
+    history: HistorySection,
+    admissible: AdmissibleSection,
+    prompt: PromptSection,
+}
+
+#[derive(Deserialize)]
+struct ResponseSection {
+    style: String,
+    #[serde(default)]
+    think: bool,
+    text: String,
+    end: String,
+    stop: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ObservationSection {
+    goal_marker: String,
+    keep_goal: bool,
+}
+
+#[derive(Deserialize)]
+struct HistorySection {
+    line: String,
+    separator: String,
+}
+
+#[derive(Deserialize)]
+struct AdmissibleSection {
+    item: String,
+    separator: String,
+    exclude: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct PromptSection {
+    first: String,
+    later: String,
+    blind: String,
+    blind_goal: String,
+    blind_history: String,
+    concatenated_first: String,
+    concatenated_next: String,
+}
+
+/// The prompts of one environment and the form of the responses to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptTemplate {
+    style: ResponseStyle,
+    response: Text,
+    end: String,
+    stop: Vec<String>,
+    goal_marker: String,
+    keep_goal: bool,
+    line: Text,
+    line_separator: String,
+    item: Text,
+    item_separator: String,
+    exclude: Vec<String>,
+    first: Text,
+    later: Text,
+    blind: Text,
+    blind_goal: Text,
+    blind_history: Text,
+    concatenated_first: Text,
+    concatenated_next: Text,
+}
+
+impl PromptTemplate {
+    /// An embedded template.
+    pub fn named(name: &str) -> Result<Self, EnvError> {
+        let source = embedded(name).map_err(EnvError::Other)?;
+        Self::parse(source, &format!("embedded template `{name}`"))
+    }
+
+    /// The names of the embedded templates.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        EMBEDDED.iter().map(|(name, _)| *name)
+    }
+
+    /// The source of an embedded template, to start one's own from.
+    pub fn source(name: &str) -> Option<&'static str> {
+        EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, source)| *source)
+    }
+
+    /// A template file.
+    pub fn load(path: &Path) -> Result<Self, EnvError> {
+        let file = path.display().to_string();
+        let source =
+            std::fs::read_to_string(path).map_err(|source| EnvError::Io { path: file.clone(), source })?;
+        Self::parse(&source, &file)
+    }
+
+    /// Reads a template; `file` names it in errors.
+    pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
+        Self::read(source).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
+    }
+
+    fn read(source: &str) -> Result<Self, String> {
+        let mut table: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
+        check_keys(&table)?;
+        match table.remove("base") {
+            None => {}
+            Some(toml::Value::String(base)) => {
+                let mut whole: toml::Table =
+                    embedded(&base)?.parse().map_err(|error: toml::de::Error| error.to_string())?;
+                for (section, values) in table {
+                    if let (Some(toml::Value::Table(under)), toml::Value::Table(over)) =
+                        (whole.get_mut(&section), values)
+                    {
+                        under.extend(over);
+                    }
+                }
+                table = whole;
+            }
+            Some(_) => return Err("base: must be the name of an embedded template, in quotes".to_owned()),
+        }
+        for (section, keys) in KEYS {
+            let Some(toml::Value::Table(values)) = table.get(section) else {
+                return Err(format!(
+                    "the section [{section}] is missing; add it, or start from `base = \"alfworld\"`"
+                ));
+            };
+            // `think` means nothing for one-line responses.
+            if let Some(missing) = keys.iter().find(|key| !values.contains_key(**key) && **key != "think") {
+                return Err(format!(
+                    "{section}.{missing} is missing; add it, or start from an embedded template with `base = \"alfworld\"`"
+                ));
+            }
+        }
+        let file: File = table.try_into().map_err(|error: toml::de::Error| error.to_string())?;
+        Self::compile(file)
+    }
+
+    fn compile(file: File) -> Result<Self, String> {
+        let text = |key: &str, source: &str, rule: &Rule| {
+            Text::parse(source, rule).map_err(|reason| format!("{key}: {reason}"))
+        };
+        let style = match file.response.style.as_str() {
+            "tags" => ResponseStyle::Tags { think: file.response.think },
+            "line" => ResponseStyle::Line,
+            other => return Err(format!("response.style: `{other}` is not one of \"tags\", \"line\"")),
+        };
+        let template = Self {
+            style,
+            response: text("response.text", &file.response.text, &RESPONSE)?,
+            end: file.response.end,
+            stop: file.response.stop,
+            goal_marker: file.observation.goal_marker,
+            keep_goal: file.observation.keep_goal,
+            line: text("history.line", &file.history.line, &LINE)?,
+            line_separator: file.history.separator,
+            item: text("admissible.item", &file.admissible.item, &ITEM)?,
+            item_separator: file.admissible.separator,
+            exclude: file.admissible.exclude,
+            first: text("prompt.first", &file.prompt.first, &NO_HISTORY)?,
+            later: text("prompt.later", &file.prompt.later, &FULL)?,
+            blind: text("prompt.blind", &file.prompt.blind, &BLIND)?,
+            blind_goal: text("prompt.blind_goal", &file.prompt.blind_goal, &HIDDEN_GOAL)?,
+            blind_history: text("prompt.blind_history", &file.prompt.blind_history, &HIDDEN_HISTORY)?,
+            concatenated_first: text(
+                "prompt.concatenated_first",
+                &file.prompt.concatenated_first,
+                &NO_HISTORY,
+            )?,
+            concatenated_next: text("prompt.concatenated_next", &file.prompt.concatenated_next, &NO_HISTORY)?,
+        };
+        if !template.keep_goal && !template.first.has(Slot::TaskDescription) {
+            return Err(
+                "prompt.first: with observation.keep_goal = false no prompt but this states the goal at the \
+                        first turn; add {task_description}"
+                    .to_owned(),
+            );
+        }
+        if template.stop.iter().any(String::is_empty) {
+            return Err("response.stop: an empty string would end every response; remove it".to_owned());
+        }
+        Ok(template)
+    }
+
+    /// The form of the responses.
+    pub fn style(&self) -> ResponseStyle {
+        self.style
+    }
+
+    /// The strings that end a response.
+    pub fn stop(&self) -> &[String] {
+        &self.stop
+    }
+
+    /// An action as a response to these prompts, without reasoning.
+    pub fn response(&self, action: &str) -> String {
+        self.response_with_thought("", action)
+    }
+
+    /// A thought and an action as a response to these prompts.
+    pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
+        let mut out = String::new();
+        self.response.fill(&mut out, |slot, out| match slot {
+            Slot::Action => out.push_str(action),
+            _ => out.push_str(thought),
+        });
+        out
+    }
+
+    /// The windowed prompt for one turn.
+    ///
+    /// The first turn, which has no history, has a prompt of its own; hiding the history changes nothing
+    /// there, and hiding the goal alone gives the blind prompt. With a window of 0 every later prompt is the
+    /// one without history that states the goal.
+    pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
+        let shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
+        let (text, hide_goal) = match (kind, shown.is_empty()) {
+            (PromptKind::Full, false) => (&self.later, false),
+            (PromptKind::Full | PromptKind::Masked(Mask::History), true) => {
+                (if view.step == 0 { &self.first } else { &self.blind_history }, false)
+            }
+            (PromptKind::Masked(Mask::History), false) => (&self.blind_history, false),
+            (PromptKind::Masked(Mask::Goal), false) => (&self.blind_goal, true),
+            (PromptKind::Masked(Mask::Goal), true) | (PromptKind::Masked(Mask::GoalAndHistory), _) => {
+                (&self.blind, true)
+            }
+        };
+        self.fill(text, view, shown, hide_goal || !self.keep_goal)
+    }
+
+    /// The start of a concatenated sequence: everything before the first response.
+    pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
+        self.fill(&self.concatenated_first, view, &[], false)
+    }
+
+    /// What a concatenated sequence gets between a response and the next one. `closed` says that the
+    /// response before it ended by itself; one that was cut off is closed here first.
+    pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
+        let next = self.fill(&self.concatenated_next, view, &[], false);
+        if closed { next } else { format!("{}{next}", self.end) }
+    }
+
+    fn fill(&self, text: &Text, view: &PromptView<'_>, shown: &[(String, String)], strip: bool) -> String {
+        let mut out = String::with_capacity(256);
+        text.fill(&mut out, |slot, out| match slot {
+            Slot::TaskDescription => out.push_str(description(view.goal)),
+            Slot::StepCount => push(out, view.step),
+            Slot::CurrentStep => push(out, view.step + 1),
+            Slot::HistoryLength => push(out, shown.len()),
+            Slot::ActionHistory => self.push_history(out, view, shown, strip),
+            Slot::CurrentObservation => self.push_observation(out, view.observation, strip),
+            Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
+            // The rules of the texts filled here let no other placeholder in.
+            Slot::Step | Slot::Observation | Slot::Action | Slot::Thought => {}
+        });
+        out
+    }
+
+    fn push_history(&self, out: &mut String, view: &PromptView<'_>, shown: &[(String, String)], strip: bool) {
+        let first = (view.step + 1).saturating_sub(shown.len());
+        for (index, (observation, action)) in shown.iter().enumerate() {
+            if index > 0 {
+                out.push_str(&self.line_separator);
+            }
+            self.line.fill(out, |slot, out| match slot {
+                Slot::Step => push(out, first + index),
+                Slot::Observation => self.push_observation(out, observation, strip),
+                _ => out.push_str(action),
+            });
+        }
+    }
+
+    fn push_admissible(&self, out: &mut String, admissible: &[String]) {
+        let mut first = true;
+        for action in admissible.iter().filter(|action| !self.exclude.contains(action)) {
+            if !first {
+                out.push_str(&self.item_separator);
+            }
+            first = false;
+            self.item.fill(out, |_, out| out.push_str(action));
+        }
+    }
+
+    /// The observation, without the lines from the goal's marker on if the goal is to be hidden.
+    fn push_observation(&self, out: &mut String, observation: &str, strip: bool) {
+        let mut rest = observation;
+        while strip && !self.goal_marker.is_empty() {
+            let Some(at) = rest.find(&self.goal_marker) else { break };
+            out.push_str(rest[..at].trim_end());
+            let goal = &rest[at + self.goal_marker.len()..];
+            rest = goal.find('\n').map_or("", |end| &goal[end..]);
+        }
+        out.push_str(rest);
+    }
+}
+
+fn push(out: &mut String, number: usize) {
+    // Writing into a string cannot fail.
+    let _ = write!(out, "{number}");
+}
+
+/// The goal without its final full stop; the templates end the sentence themselves.
+fn description(goal: &str) -> &str {
+    let goal = goal.trim();
+    goal.strip_suffix('.').unwrap_or(goal)
+}
+
+fn embedded(name: &str) -> Result<&'static str, String> {
+    PromptTemplate::source(name).ok_or_else(|| {
+        let known = EMBEDDED.map(|(name, _)| format!("`{name}`")).join(", ");
+        let meant = nearest(name, EMBEDDED.iter().map(|(name, _)| *name));
+        let meant = meant.map(|near| format!(" did you mean `{near}`?")).unwrap_or_default();
+        format!("unknown prompt template `{name}`:{meant} embedded are {known}; anything else must be the path of a template file")
+    })
+}
+
+fn check_keys(table: &toml::Table) -> Result<(), String> {
+    for (section, values) in table {
+        if section == "base" {
+            continue;
+        }
+        let Some((_, keys)) = KEYS.iter().find(|(known, _)| known == section) else {
+            let sections = KEYS.iter().map(|(known, _)| *known);
+            return Err(match nearest(section, sections.chain(["base"])) {
+                Some(near) => format!("unknown key `{section}`; did you mean `{near}`?"),
+                None => format!(
+                    "unknown key `{section}`; there are base, {}",
+                    KEYS.map(|(known, _)| known).join(", ")
+                ),
+            });
+        };
+        let Some(values) = values.as_table() else {
+            return Err(format!("`{section}` must be a section: write [{section}] on a line of its own"));
+        };
+        for key in values.keys() {
+            if !keys.contains(&key.as_str()) {
+                return Err(match nearest(key, keys.iter().copied()) {
+                    Some(near) => format!("unknown key `{section}.{key}`; did you mean `{section}.{near}`?"),
+                    None => format!("unknown key `{section}.{key}`; [{section}] has {}", keys.join(", ")),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+use std::io::Write as _;
+
+use super::*;
+
+const INTRO: &str = "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around \
+                     you, you see a bed 1, and a desk 1.\n\nYour task is to: put a mug in desk.";
+const GOAL: &str = "put a mug in desk.";
+
+fn history(turns: usize) -> Vec<(String, String)> {
+    [
+        (INTRO, "go to bed 1"),
+        ("On the bed 1, you see a mug 2.", "take mug 2 from bed 1"),
+        ("You pick it up.", "look"),
+    ]
+    .iter()
+    .take(turns)
+    .map(|(observation, action)| ((*observation).to_owned(), (*action).to_owned()))
+    .collect()
+}
+
+fn admissible() -> Vec<String> {
+    ["go to desk 1", "help", "inventory"].map(String::from).to_vec()
+}
+
+fn view<'a>(history: &'a [(String, String)], admissible: &'a [String], window: usize) -> PromptView<'a> {
+    let observation = if history.is_empty() { INTRO } else { "You are here." };
+    PromptView { goal: GOAL, history, window, observation, admissible, step: history.len() }
+}
+
+const MASKS: [Mask; 3] = [Mask::GoalAndHistory, Mask::Goal, Mask::History];
+
+#[test]
+fn the_full_prompt_reads_as_in_the_paper() {
+    let template = PromptTemplate::named("alfworld").unwrap();
+    let (history, admissible) = (history(3), admissible());
+    let prompt = template.render(&view(&history, &admissible, 2), PromptKind::Full);
+    let expected = "You are an expert agent operating in the ALFRED embodied Environment. Your task is to: put a mug in \
+                    desk. Prior to this step, you have already taken 3 step(s). Below are the most recent 2 observations \
+                    and the corresponding actions you took: [Observation 2: 'On the bed 1, you see a mug 2.', Action 2: \
+                    'take mug 2 from bed 1']\n[Observation 3: 'You pick it up.', Action 3: 'look']. You are now at step \
+                    4 and your current observation is: You are here.. Your admissible actions of the current situation \
+                    are: ['go to desk 1'\n 'inventory'].\n\nNow it's your turn";
+    assert!(prompt.starts_with(expected), "{prompt}");
+    assert!(prompt.ends_with("present it within <action> </action> tags.\n"), "{prompt}");
+}
+
+#[test]
+fn the_blind_prompt_reads_as_in_the_paper() {
+    let template = PromptTemplate::named("alfworld").unwrap();
+    let (history, admissible) = (history(1), admissible());
+    let prompt = template.render(&view(&history, &admissible, 2), PromptKind::Masked(Mask::GoalAndHistory));
+    let expected = "You are an expert agent operating in the ALFRED Embodied Environment. You are now at step 2 and \
+                    your current observation is: You are here.. Your admissible actions";
+    assert!(prompt.starts_with(expected), "{prompt}");
+}
+
+#[test]
+fn masks_hide_what_they_say() {
+    for name in PromptTemplate::names() {
+        let template = PromptTemplate::named(name).unwrap();
+        let admissible = admissible();
+        for turns in 0..=3 {
+            for window in [0, 1, 2, 5] {
+                let history = history(turns);
+                let view = view(&history, &admissible, window);
+                let full = template.render(&view, PromptKind::Full);
+                assert!(
+                    full.contains("put a mug in desk"),
+                    "{name}: the full prompt states the goal\n{full}"
+                );
+                for mask in MASKS {
+                    let prompt = template.render(&view, PromptKind::Masked(mask));
+                    let hides_goal = mask != Mask::History;
+                    assert_eq!(
+                        !prompt.contains("put a mug in desk"),
+                        hides_goal,
+                        "{name} {mask:?} {turns}\n{prompt}"
+                    );
+                    assert_eq!(
+                        !prompt.contains("Your task is to"),
+                        hides_goal,
+                        "{name} {mask:?} {turns}\n{prompt}"
+                    );
+                    let shows_history = turns > 0 && window > 0 && mask == Mask::Goal;
+                    let last = history.last().map_or("no such text", |(_, action)| action.as_str());
+                    assert_eq!(prompt.contains(last), shows_history, "{name} {mask:?} {turns}\n{prompt}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_prompt_keeps_the_room() {
+    let admissible = admissible();
+    for name in PromptTemplate::names() {
+        let template = PromptTemplate::named(name).unwrap();
+        let blind = template.render(&view(&[], &admissible, 2), PromptKind::Masked(Mask::GoalAndHistory));
+        assert!(blind.contains("you see a bed 1, and a desk 1."), "{blind}");
+        let first = template.render(&view(&[], &admissible, 2), PromptKind::Full);
+        assert_eq!(first.matches("put a mug in desk").count(), 1, "{first}");
+        assert_eq!(first, template.render(&view(&[], &admissible, 2), PromptKind::Masked(Mask::History)));
+    }
+}
+
+#[test]
+fn compact_prompts_are_the_worlds_own_words() {
+    let template = PromptTemplate::named("alfworld-compact").unwrap();
+    let (history, admissible) = (history(2), admissible());
+    let first = template.render_concatenated_first(&view(&[], &admissible, 0));
+    assert_eq!(first, format!("{INTRO}\n>"));
+    let next = view(&history, &admissible, 0);
+    assert_eq!(template.response("go to desk 1"), " go to desk 1\n");
+    assert_eq!(template.render_concatenated_next(&next, true), "You are here.\n>");
+    assert_eq!(template.render_concatenated_next(&next, false), "\nYou are here.\n>");
+    assert_eq!(
+        template.render(&view(&history, &admissible, 1), PromptKind::Full),
+        "Your task is to: put a mug in desk.\nOn the bed 1, you see a mug 2.\n> take mug 2 from bed 1\nYou are here.\n>"
+    );
+    assert_eq!(template.stop(), ["\n"]);
+}
+
+#[test]
+fn a_history_that_starts_late_keeps_its_numbers() {
+    let template = PromptTemplate::named("alfworld").unwrap();
+    let (history, admissible) = (history(3), admissible());
+    let whole = view(&history, &admissible, 2);
+    let late = PromptView { history: &history[1..], ..whole };
+    assert_eq!(template.render(&whole, PromptKind::Full), template.render(&late, PromptKind::Full));
+}
+
+#[test]
+fn text_after_the_goal_stays() {
+    let template = PromptTemplate::named("alfworld").unwrap();
+    let mut out = String::new();
+    template.push_observation(
+        &mut out,
+        "Room.\n\nYour task is to: win.\nA bed.\nYour task is to: win.",
+        true,
+    );
+    assert_eq!(out, "Room.\nA bed.");
+}
+
+#[test]
+fn demonstrations_parse_back() {
+    for name in PromptTemplate::names() {
+        let template = PromptTemplate::named(name).unwrap();
+        let parser = crate::parse::ActionParser::new(template.style(), true, false);
+        let parsed = parser.parse(&template.response("go to desk 1"), &admissible());
+        assert!(parsed.valid && parsed.action == "go to desk 1", "{name}: {parsed:?}");
+    }
+}
+
+fn refusal(source: &str) -> String {
+    PromptTemplate::parse(source, "mine.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn a_users_file_replaces_what_it_names() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(
+        file,
+        "base = \"alfworld-compact\"\n[prompt]\nconcatenated_next = \"{{current_observation}}\\nWhat now?\"\n"
+    )
+    .unwrap();
+    let template = PromptTemplate::load(file.path()).unwrap();
+    let admissible = admissible();
+    let history = history(1);
+    let next = template.render_concatenated_next(&view(&history, &admissible, 0), true);
+    assert_eq!(next, "You are here.\nWhat now?");
+    assert_eq!(template.response("look"), " look\n");
+}
+
+#[test]
+fn refusals_name_file_key_and_mend() {
+    let cases = [
+        ("base = \"alfwrld\"", "did you mean `alfworld`?"),
+        ("base = \"alfworld\"\n[promt]\nfirst = \"\"", "unknown key `promt`; did you mean `prompt`?"),
+        (
+            "base = \"alfworld\"\n[prompt]\nfrist = \"\"",
+            "unknown key `prompt.frist`; did you mean `prompt.first`?",
+        ),
+        (
+            "base = \"alfworld\"\n[prompt]\nfirst = \"x\"",
+            "prompt.first: the placeholder {current_observation} is missing",
+        ),
+        (
+            "base = \"alfworld\"\n[prompt]\nblind = \"{task_description} {current_observation}\"",
+            "prompt.blind: the placeholder {task_description} has no place here: this prompt hides goal and history",
+        ),
+        (
+            "base = \"alfworld\"\n[prompt]\nlater = \"{task_descripton}\"",
+            "prompt.later: unknown placeholder {task_descripton}; did you mean {task_description}?",
+        ),
+        (
+            "base = \"alfworld\"\n[observation]\nkeep_goal = false",
+            "prompt.first: with observation.keep_goal = false",
+        ),
+        ("base = \"alfworld\"\n[response]\nstyle = \"json\"", "response.style: `json` is not one of"),
+        ("base = \"alfworld\"\n[response]\nstop = [\"\"]", "response.stop: an empty string"),
+        ("base = \"alfworld\"\nprompt = 3", "`prompt` must be a section"),
+        ("[response]\nstyle = \"tags\"", "response.text is missing"),
+        ("base = [", "TOML parse error"),
+    ];
+    for (source, expected) in cases {
+        let message = refusal(source);
+        assert!(message.starts_with("mine.toml: ") && message.contains(expected), "{source}\n{message}");
+    }
+    let missing = PromptTemplate::load(Path::new("no/such.toml")).unwrap_err().to_string();
+    assert!(missing.starts_with("no/such.toml: "), "{missing}");
+    let unknown = PromptTemplate::named("alfworld-compct").unwrap_err().to_string();
+    assert!(unknown.contains("did you mean `alfworld-compact`?"), "{unknown}");
+}
+
+#[test]
+fn masks_are_written_as_the_config_has_them() {
+    let names = MASKS.map(|mask| serde_json::to_string(&mask).unwrap());
+    assert_eq!(names, ["\"goal+history\"", "\"goal\"", "\"history\""]);
+}
