@@ -10,6 +10,7 @@
 //! | `episode` | what changes: the state, the effects and the feedback |
 //! | `set`, `files` | folders and archives of games, their splits and order |
 //! | `environment` | the [`turnwise_core::Environment`] over them |
+//! | [`generator`] | household worlds of the project's own making |
 //! | [`replay`] | recorded episodes of the original against this engine |
 //!
 //! The engine reproduces the original (TextWorld 1.7.0 with the ALFWorld 0.4.2 logic that is stored in the
@@ -21,6 +22,7 @@ mod environment;
 mod episode;
 mod files;
 mod game;
+pub mod generator;
 mod goal;
 mod parse;
 mod pddl;

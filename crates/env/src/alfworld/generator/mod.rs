@@ -1,0 +1,307 @@
+//! Household worlds of the project's own making, in the official file format.
+//!
+//! A **floor plan** is a kind of room with its receptacles (how many of each, where they stand, which have
+//! doors) and a hidden habit of what lies where. A **game** lays things out on a floor plan by that habit and
+//! asks for one of the six kinds of tasks. Every game comes with a shortest plan, and none leaves the
+//! generator before that plan has won it in the engine.
+//!
+//! * `train` and `valid_seen` share floor plans, with other tasks and layouts; `valid_unseen` has its own.
+//!   Which set of furniture is "unseen" is decided by the set alone, whatever the seed, so worlds of different
+//!   seeds do not leak into each other either.
+//! * All draws are by coordinates: the first hundred training games are the same in a world of a hundred and
+//!   in one of a million. (One exception: a layout that an earlier game of the world already has is drawn
+//!   again.)
+//!
+//! Differs from the original's scenes: no windows, stove knobs and other fixtures that no command concerns;
+//! nothing starts cool, and nothing lies inside another object.
+
+mod household;
+mod names;
+mod plan;
+mod scene;
+mod solve;
+mod text;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use turnwise_core::{EnvError, Purpose, Seed};
+
+use super::{AlfworldSet, Episode, Game, TaskType};
+use household::Household;
+use plan::{Class, FloorPlan, MOST_PLANS};
+use scene::Scene;
+
+/// How large the scenes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Size {
+    /// 5-8 receptacles, 6-10 things beside the task's: for policies of a million parameters.
+    #[default]
+    Tiny,
+    /// 8-12 receptacles, 10-16 things.
+    Small,
+    /// 12-18 receptacles, 16-26 things.
+    Medium,
+    /// 15-30 receptacles, 24-45 things: like the official scenes.
+    Full,
+}
+
+impl Size {
+    fn receptacles(self) -> (usize, usize) {
+        [(5, 8), (8, 12), (12, 18), (15, 30)][self as usize]
+    }
+
+    fn fillers(self) -> (usize, usize) {
+        [(6, 10), (10, 16), (16, 26), (24, 45)][self as usize]
+    }
+
+    fn most_receptacles_of_a_kind(self) -> usize {
+        [3, 4, 6, usize::MAX][self as usize]
+    }
+
+    fn most_objects_of_a_kind(self) -> usize {
+        [2, 2, 3, 3][self as usize]
+    }
+
+    /// Chance that a receptacle stands at the same place as its neighbour of the same kind.
+    fn shared_places(self) -> f64 {
+        [0.1, 0.15, 0.2, 0.2][self as usize]
+    }
+}
+
+/// Which worlds to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GeneratorConfig {
+    /// The same seed gives the same bytes.
+    pub seed: u64,
+    /// How large the scenes are.
+    pub size: Size,
+    /// Number of training games.
+    pub train: usize,
+    /// Number of games on training floor plans with other tasks and layouts.
+    pub valid_seen: usize,
+    /// Number of games on floor plans that no training game has.
+    pub valid_unseen: usize,
+    /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen. Some
+    /// are left unused if there are fewer games than plans, and `valid_seen` takes only plans in use.
+    pub floor_plans: usize,
+    /// The kinds of tasks by their official names, taken in turn.
+    #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
+    pub task_types: Vec<TaskType>,
+}
+
+impl Default for GeneratorConfig {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            size: Size::Tiny,
+            train: 3000,
+            valid_seen: 256,
+            valid_unseen: 256,
+            floor_plans: 100,
+            task_types: TaskType::ALL.to_vec(),
+        }
+    }
+}
+
+fn write_types<S: Serializer>(types: &[TaskType], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(types.iter().map(|kind| kind.name()))
+}
+
+fn read_types<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskType>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    let read = |name: &String| {
+        TaskType::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = TaskType::ALL.iter().map(|kind| kind.name()).collect();
+            serde::de::Error::custom(format!("unknown task type `{name}`; there are {}", known.join(", ")))
+        })
+    };
+    names.iter().map(read).collect()
+}
+
+/// One generated game, before it is parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GameFile {
+    /// Split, task folder and trial folder, for example
+    /// `valid_unseen/pick_heat_then_place_in_recep-Mug-None-Shelf-502/trial_G000007`.
+    pub id: String,
+    /// The text of its `game.tw-pddl`.
+    pub text: String,
+}
+
+impl GameFile {
+    /// Parses the text with the engine.
+    fn parse(&self) -> Result<Game, EnvError> {
+        Game::parse(&format!("{}/game.tw-pddl", self.id), &self.text)
+    }
+}
+
+/// The splits with their number in seeds.
+const SPLITS: [(&str, Class); 3] =
+    [("train", Class::Seen), ("valid_seen", Class::Seen), ("valid_unseen", Class::Unseen)];
+
+/// How many layouts are tried for a game before the config is given up as too narrow.
+const ATTEMPTS: u64 = 200;
+
+/// Makes the games as texts, split by split, each split in the order of its trial numbers.
+///
+/// # Errors
+/// [`EnvError::Other`] naming the key of a setting that cannot work.
+pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
+    make(config, game_file)
+}
+
+/// Makes the games and parses them with the engine. See [`generate_files`].
+///
+/// # Errors
+/// [`EnvError::Other`] naming the key of a setting that cannot work.
+pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
+    let games = make(config, |house, scene, split, index| {
+        let game = Arc::new(game_file(house, scene, split, index)?.parse()?);
+        verify(&game)?;
+        Ok(Arc::unwrap_or_clone(game))
+    })?;
+    Ok(AlfworldSet::from_games(games))
+}
+
+/// Writes the games in the official folder layout, `DIR/<split>/<task>/<trial>/game.tw-pddl`, and returns how
+/// many there are. Files of the same name are overwritten.
+///
+/// # Errors
+/// As [`generate_files`], and [`EnvError::Io`] naming what cannot be written.
+pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
+    let files = generate_files(config)?;
+    files.par_iter().try_for_each(|file| {
+        let folder = dir.join(&file.id);
+        let path = folder.join(super::files::GAME_FILE);
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::write(&path, &file.text))
+            .map_err(|source| EnvError::Io { path: path.display().to_string(), source })
+    })?;
+    Ok(files.len())
+}
+
+/// The file of a scene with its shortest plan.
+fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) -> Result<GameFile, EnvError> {
+    let trial = format!("trial_G{index:06}");
+    let id = format!("{split}/{}/{trial}", scene.folder(house));
+    let walkthrough = solve::walkthrough(house, scene)
+        .ok_or_else(|| EnvError::Other(format!("{id}: the generated task has no solution")))?;
+    let text = text::game_file(house, scene, &trial, &walkthrough);
+    Ok(GameFile { id, text })
+}
+
+/// Plays a game's walkthrough: it must win with its last command and not before.
+fn verify(game: &Arc<Game>) -> Result<(), EnvError> {
+    let fail = |what: &str| EnvError::Other(format!("{}: {what}", game.id()));
+    let mut episode = Episode::new(Arc::clone(game));
+    if episode.won() {
+        return Err(fail("the generated task is solved from the start"));
+    }
+    let plan = game.walkthrough().ok_or_else(|| fail("the generated game has no walkthrough"))?;
+    let last = plan.len();
+    for (step, command) in plan.enumerate() {
+        let outcome = episode.step(command);
+        if !outcome.understood || outcome.won != (step + 1 == last) {
+            return Err(fail(&format!("step {} of its walkthrough, `{command}`, goes wrong", step + 1)));
+        }
+    }
+    Ok(())
+}
+
+/// Draws all scenes and finishes each with `finish`.
+fn make<T: Send>(
+    config: &GeneratorConfig,
+    finish: impl Fn(&Household, &Scene<'_>, &str, usize) -> Result<T, EnvError> + Sync,
+) -> Result<Vec<T>, EnvError> {
+    let house = Household::embedded()?;
+    if config.task_types.is_empty() {
+        return Err(EnvError::Other("task_types: name at least one kind of task".into()));
+    }
+    if !(1..=MOST_PLANS).contains(&config.floor_plans) {
+        return Err(EnvError::Other(format!(
+            "floor_plans: {} is not between 1 and {MOST_PLANS}",
+            config.floor_plans
+        )));
+    }
+    let plans = |class: Class, count: usize| -> Vec<Vec<FloorPlan>> {
+        let rooms = 0..house.rooms.len();
+        rooms.map(|room| plan::draw_all(house, config.seed, config.size, room, class, count)).collect()
+    };
+    let seen = plans(Class::Seen, config.floor_plans);
+    let unseen = if config.valid_unseen == 0 {
+        Vec::new()
+    } else {
+        plans(Class::Unseen, config.floor_plans.div_ceil(4))
+    };
+
+    let mut known = BTreeSet::new();
+    let mut used = BTreeSet::new();
+    let mut all = Vec::new();
+    for (split, &(name, class)) in SPLITS.iter().enumerate() {
+        // A floor plan is "seen" if a training game has it.
+        let restricted = name == "valid_seen" && !used.is_empty();
+        let count = [config.train, config.valid_seen, config.valid_unseen][split];
+        let plans: Vec<Vec<&FloorPlan>> = (if class == Class::Seen { &seen } else { &unseen })
+            .iter()
+            .map(|plans| plans.iter().filter(|plan| !restricted || used.contains(&plan.number)).collect())
+            .collect();
+        let plans = plans.as_slice();
+        let draw = |index: usize, attempt: u64| draw_scene(house, config, plans, split, index, attempt);
+        let first: Vec<Option<Scene<'_>>> = (0..count).into_par_iter().map(|index| draw(index, 0)).collect();
+        for (index, scene) in first.into_iter().enumerate() {
+            let mut scene = scene;
+            let mut attempt = 0;
+            let scene = loop {
+                if let Some(scene) = scene.take()
+                    && known.insert(scene.content())
+                {
+                    break scene;
+                }
+                attempt += 1;
+                if attempt > ATTEMPTS {
+                    let kind = config.task_types[index % config.task_types.len()];
+                    return Err(EnvError::Other(format!(
+                        "{name}: {ATTEMPTS} draws gave no new `{kind}` game after {index} games; ask for fewer \
+                         games, more floor_plans or a larger size"
+                    )));
+                }
+                scene = draw(index, attempt);
+            };
+            if name == "train" {
+                used.insert(scene.plan.number);
+            }
+            all.push((name, index, scene));
+        }
+    }
+    all.into_par_iter().map(|(split, index, scene)| finish(house, &scene, split, index)).collect()
+}
+
+/// One attempt at one game; `None` if the plan drawn does not allow the task.
+fn draw_scene<'a>(
+    house: &Household,
+    config: &GeneratorConfig,
+    plans: &[Vec<&'a FloorPlan>],
+    split: usize,
+    index: usize,
+    attempt: u64,
+) -> Option<Scene<'a>> {
+    let coordinates = [2, config.size as u64, split as u64, index as u64, attempt];
+    let mut rng = Seed::derive(config.seed, Purpose::World, &coordinates).rng();
+    let task = config.task_types[index % config.task_types.len()];
+    let kind = TaskType::ALL.iter().position(|&other| other == task)?;
+    // Every kind of room in which the task is at home is as likely as the others.
+    let rooms: Vec<&Vec<&'a FloorPlan>> =
+        plans.iter().filter(|plans| plans.iter().any(|plan| !plan.choices[kind].is_empty())).collect();
+    let room = *rng.choose(&rooms)?;
+    let plan = *rng.choose(room)?;
+    Scene::draw(house, config.size, plan, task, &mut rng)
+}
+
+#[cfg(test)]
+mod tests;

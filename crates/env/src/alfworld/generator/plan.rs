@@ -1,0 +1,303 @@
+//! Floor plans: which receptacles a room has, where they stand, and what tends to lie in them.
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest as _, Sha256};
+use turnwise_core::{Purpose, Rng, Seed};
+
+use super::super::TaskType;
+use super::household::{Household, Openable, ability};
+use super::{Size, names};
+
+/// Which splits a floor plan serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// `train` and `valid_seen`.
+    Seen,
+    /// `valid_unseen`.
+    Unseen,
+}
+
+/// One receptacle of a plan, in the order in which lists show them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Receptacle {
+    pub(super) kind: usize,
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) openable: bool,
+    /// Index into [`FloorPlan::places`].
+    pub(super) place: usize,
+    /// Hundredths of a metre.
+    pub(super) at: [i32; 3],
+}
+
+/// Where a kind of object lies in this plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Thing {
+    pub(super) kind: usize,
+    pub(super) share: f64,
+    /// Receptacles with their weights: the plan's hidden habit.
+    pub(super) places: Vec<(usize, f64)>,
+}
+
+/// The tasks of one type that a plan allows, per thing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Choice {
+    /// Index into [`FloorPlan::things`].
+    pub(super) thing: usize,
+    /// Kinds of receptacles to choose from; the lamp's kind for `look_at_obj_in_light`.
+    pub(super) targets: Vec<usize>,
+}
+
+/// A furnished room.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FloorPlan {
+    pub(super) number: u16,
+    pub(super) receptacles: Vec<Receptacle>,
+    /// PDDL ids of the places where one can stand before receptacles.
+    pub(super) places: Vec<String>,
+    /// Where the agent starts: a place without receptacles.
+    pub(super) start: String,
+    pub(super) things: Vec<Thing>,
+    /// Receptacles that can hold the desk lamp, with their weights.
+    pub(super) lamp: Vec<(usize, f64)>,
+    /// In the order of [`TaskType::ALL`].
+    pub(super) choices: [Vec<Choice>; 6],
+}
+
+/// Most plans of one class in one kind of room: their numbers have to stay apart.
+pub(super) const MOST_PLANS: usize = 499;
+
+/// How a plan's habits differ from the house's: factors of its weights, each as likely as the others. (A table
+/// and no exponential, so that no platform's mathematics library has a say in what is generated.)
+const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
+
+/// How many sets of furniture are drawn for a plan before a twin within its class is put up with.
+const ATTEMPTS: u64 = 400;
+
+/// The number of a plan: the hundreds tell the room apart as in the original's scenes, only wider.
+fn plan_number(room: usize, class: Class, index: usize) -> u16 {
+    let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
+    (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
+}
+
+/// The plans of one class for one kind of room.
+///
+/// Which class a set of furniture belongs to is decided by the set alone (one in four is unseen), whatever
+/// the seed. So no unseen plan of any seed has the furniture of a training plan of any other.
+pub(super) fn draw_all(
+    house: &Household,
+    seed: u64,
+    size: Size,
+    room: usize,
+    class: Class,
+    count: usize,
+) -> Vec<FloorPlan> {
+    let mut known = BTreeSet::new();
+    (0..count)
+        .map(|index| {
+            let coordinates = [1, size as u64, room as u64, class as u64, index as u64];
+            let mut rng = Seed::derive(seed, Purpose::World, &coordinates).rng();
+            let mut furniture = furnish(house, size, room, &mut rng);
+            let mut attempt = 0;
+            while class_of(room, &furniture) != class || (attempt < ATTEMPTS && known.contains(&furniture)) {
+                furniture = furnish(house, size, room, &mut rng);
+                attempt += 1;
+            }
+            known.insert(furniture.clone());
+            FloorPlan::build(house, size, room, plan_number(room, class, index), &furniture, &mut rng)
+        })
+        .collect()
+}
+
+/// The class of a set of furniture in a room.
+fn class_of(room: usize, furniture: &[usize]) -> Class {
+    let mut hash = Sha256::new();
+    hash.update([room as u8]);
+    hash.update(furniture.iter().map(|&kind| kind as u8).collect::<Vec<_>>());
+    if hash.finalize()[0].is_multiple_of(4) { Class::Unseen } else { Class::Seen }
+}
+
+/// The kinds of a room's receptacles, sorted.
+fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usize> {
+    let furniture = &house.rooms[room].furniture;
+    let limit = |entry: &super::household::Furniture| entry.max.min(size.most_receptacles_of_a_kind());
+    let mut counts: Vec<usize> = furniture.iter().map(|entry| usize::from(entry.essential)).collect();
+    let lamps: Vec<f64> = furniture.iter().map(|entry| if entry.lamp { entry.mean } else { 0.0 }).collect();
+    if let Some(chosen) = weighted(&lamps, rng) {
+        counts[chosen] = counts[chosen].max(1);
+    }
+    let (least, most) = size.receptacles();
+    // A room of which every kind were at its maximum would look like no other room of the house.
+    let room_for = furniture.iter().map(limit).sum::<usize>() * 3 / 4;
+    let most = most.min(room_for).max(least);
+    let wanted = least + rng.below(most - least + 1);
+    while counts.iter().sum::<usize>() < wanted {
+        let weights: Vec<f64> = furniture
+            .iter()
+            .zip(&counts)
+            .map(|(entry, &count)| if count < limit(entry) { entry.mean / (1 + count) as f64 } else { 0.0 })
+            .collect();
+        let Some(chosen) = weighted(&weights, rng) else { break };
+        counts[chosen] += 1;
+    }
+    let mut kinds: Vec<usize> = furniture
+        .iter()
+        .zip(&counts)
+        .flat_map(|(entry, &count)| std::iter::repeat_n(entry.kind, count))
+        .collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+impl FloorPlan {
+    fn build(
+        house: &Household,
+        size: Size,
+        room: usize,
+        number: u16,
+        furniture: &[usize],
+        rng: &mut Rng,
+    ) -> Self {
+        let (mut receptacles, places, start) = arrange(house, size, furniture, rng);
+        receptacles.sort_by_cached_key(|receptacle| receptacle.id.to_ascii_lowercase());
+        let labels = names::number(receptacles.iter().map(|receptacle| receptacle.id.as_str()));
+        for (receptacle, name) in receptacles.iter_mut().zip(labels) {
+            receptacle.name = name;
+        }
+        let mut habits = |shares: &[(usize, f64)]| -> Vec<(usize, f64)> {
+            receptacles
+                .iter()
+                .enumerate()
+                .filter_map(|(index, receptacle)| {
+                    let (_, share) = shares.iter().find(|(kind, _)| *kind == receptacle.kind)?;
+                    let alike = receptacles.iter().filter(|other| other.kind == receptacle.kind).count();
+                    Some((index, share / alike as f64 * HABITS[rng.below(HABITS.len())]))
+                })
+                .collect()
+        };
+        let things: Vec<Thing> = house.rooms[room]
+            .things
+            .iter()
+            .map(|thing| Thing { kind: thing.kind, share: thing.share, places: habits(&thing.places) })
+            .filter(|thing| !thing.places.is_empty())
+            .collect();
+        let lamp = habits(&house.rooms[room].lamp);
+        let mut plan = Self { number, receptacles, places, start, things, lamp, choices: Default::default() };
+        for (index, task) in TaskType::ALL.into_iter().enumerate() {
+            plan.choices[index] = plan.allowed(house, task);
+        }
+        plan
+    }
+
+    /// Whether the plan has a receptacle of a kind.
+    fn has(&self, kind: Option<usize>) -> bool {
+        self.receptacles.iter().any(|receptacle| Some(receptacle.kind) == kind)
+    }
+
+    /// The tasks of a type that can be solved here.
+    fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
+        let needed = |name| house.receptacle(name);
+        // The tool is no target: to clean a mug and leave it in the sink asks for nothing more.
+        let (ability, tool) = match task {
+            TaskType::PickAndPlace | TaskType::PickTwo => (0, None),
+            TaskType::PickCleanThenPlace => (ability::CLEANABLE, needed("SinkBasin")),
+            TaskType::PickHeatThenPlace => (ability::HEATABLE, needed("Microwave")),
+            TaskType::PickCoolThenPlace => (ability::COOLABLE, needed("Fridge")),
+            TaskType::LookInLight if self.lamp.is_empty() => return Vec::new(),
+            TaskType::LookInLight => {
+                let choice = |thing| Choice { thing, targets: vec![house.lamp] };
+                return (0..self.things.len()).map(choice).collect();
+            }
+        };
+        if tool.is_some() && !self.has(tool) {
+            return Vec::new();
+        }
+        let sink = needed("SinkBasin");
+        let kinds: BTreeSet<usize> = self.receptacles.iter().map(|receptacle| receptacle.kind).collect();
+        let allowed = |(thing, entry): (usize, &Thing)| {
+            if house.objects[entry.kind].abilities & ability != ability {
+                return None;
+            }
+            let elsewhere =
+                |target| entry.places.iter().any(|&(place, _)| self.receptacles[place].kind != target);
+            let targets: Vec<usize> = kinds
+                .iter()
+                .copied()
+                .filter(|&kind| house.fits(kind, entry.kind) && elsewhere(kind))
+                .filter(|&kind| Some(kind) != tool && Some(kind) != sink)
+                .collect();
+            (!targets.is_empty()).then_some(Choice { thing, targets })
+        };
+        self.things.iter().enumerate().filter_map(allowed).collect()
+    }
+}
+
+/// Stands the receptacles in the room: ids, doors and places, and the place where the agent starts.
+fn arrange(
+    house: &Household,
+    size: Size,
+    furniture: &[usize],
+    rng: &mut Rng,
+) -> (Vec<Receptacle>, Vec<String>, String) {
+    let mut ids = BTreeSet::new();
+    let mut spots = BTreeSet::new();
+    let mut places: Vec<String> = Vec::new();
+    let mut receptacles: Vec<Receptacle> = Vec::new();
+    let mut spot = |x: i32, z: i32, rng: &mut Rng| {
+        loop {
+            let (turn, tilt) = (rng.below(4) as i32, [-30, 0, 30, 60][rng.below(4)]);
+            let id = names::place([x / 25 + rng.below(3) as i32, z / 25 + rng.below(3) as i32, turn, tilt]);
+            if spots.insert(id.clone()) {
+                return id;
+            }
+        }
+    };
+    for &kind in furniture {
+        let entry = &house.receptacles[kind];
+        let neighbour = receptacles.last().filter(|last| last.kind == kind).cloned();
+        let shared = neighbour.filter(|_| rng.chance(size.shared_places()));
+        let near = shared.as_ref().map(|mate| mate.at);
+        let (id, at) = loop {
+            let at = match near {
+                Some([x, y, z]) => [x + 1 + rng.below(60) as i32, y, z],
+                None => [rng.below(700) as i32 - 350, rng.below(180) as i32, rng.below(700) as i32 - 350],
+            };
+            let id = names::receptacle(entry.name, at);
+            if ids.insert(id.clone()) {
+                break (id, at);
+            }
+        };
+        let openable = match entry.openable {
+            Openable::Never => false,
+            Openable::Mostly => rng.chance(0.85),
+            Openable::Always => true,
+        };
+        let place = if let Some(mate) = shared {
+            mate.place
+        } else {
+            places.push(spot(at[0], at[2], rng));
+            places.len() - 1
+        };
+        receptacles.push(Receptacle { kind, id, name: String::new(), openable, place, at });
+    }
+    let start = spot(0, 0, rng);
+    (receptacles, places, start)
+}
+
+/// An index with probability proportional to its weight; `None` if no weight is positive.
+pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
+    let total: f64 = weights.iter().sum();
+    let mut left = rng.uniform() * total;
+    let mut last = None;
+    for (index, &weight) in weights.iter().enumerate() {
+        if weight > 0.0 {
+            if left < weight {
+                return Some(index);
+            }
+            left -= weight;
+            last = Some(index);
+        }
+    }
+    last
+}
