@@ -1,0 +1,165 @@
+//! The doors between the crates, as ARCHITECTURE.md draws them: who may depend on whom, and who must not know
+//! tensors, HTTP or async code. Development dependencies do not count: a test may look anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Which crates of the workspace a crate may depend on.
+const DOORS: [(&str, &[&str]); 8] = [
+    ("core", &[]),
+    ("credit", &["core"]),
+    ("objective", &["core"]),
+    ("env", &["core"]),
+    ("model", &["core"]),
+    ("train", &["core", "credit", "objective", "env", "model"]),
+    ("eval", &["core", "credit", "objective", "env", "model", "train"]),
+    ("cli", &["core", "credit", "objective", "env", "model", "train", "eval"]),
+];
+
+/// Crates that none of these may reach, not even through others.
+const NUMBERS_AND_TEXT_ONLY: [&str; 4] = ["core", "credit", "objective", "env"];
+const TENSORS: [&str; 10] = [
+    "gemm",
+    "candle-core",
+    "candle-nn",
+    "burn",
+    "tch",
+    "ort",
+    "ndarray",
+    "faer",
+    "tokenizers",
+    "safetensors",
+];
+const HTTP: [&str; 9] =
+    ["reqwest", "hyper", "ureq", "axum", "h2", "actix-web", "tiny_http", "attohttpc", "curl"];
+const ASYNC: [&str; 6] = ["tokio", "async-std", "smol", "async-executor", "futures-executor", "mio"];
+
+/// Crates that only `model` may depend on directly.
+const MODEL_ONLY: [&str; 4] = ["gemm", "tokenizers", "safetensors", "pulp"];
+
+const PREFIX: &str = "turnwise-";
+
+/// Every package by name, with the packages it needs to be built and run.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+fn graph() -> Graph {
+    let rustc = Command::new("rustc").arg("-vV").output().unwrap();
+    let version = String::from_utf8(rustc.stdout).unwrap();
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", host])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let names: BTreeMap<String, String> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| (text(&package["id"]), text(&package["name"])))
+        .collect();
+    let mut graph = Graph::new();
+    for node in metadata["resolve"]["nodes"].as_array().unwrap() {
+        let needs = node["deps"].as_array().unwrap().iter().filter(|dependency| {
+            dependency["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"] != "dev")
+        });
+        let needs = needs.map(|dependency| names[dependency["pkg"].as_str().unwrap()].clone());
+        // Two versions of a package count as one: a door is a door.
+        graph.entry(names[node["id"].as_str().unwrap()].clone()).or_default().extend(needs);
+    }
+    graph
+}
+
+/// The shortest way from a package to another, both included.
+fn way(graph: &Graph, from: &str, to: &str) -> Option<Vec<String>> {
+    let mut known = BTreeSet::from([from.to_owned()]);
+    let mut ways = vec![vec![from.to_owned()]];
+    while !ways.is_empty() {
+        let mut longer = Vec::new();
+        for way in ways {
+            for next in graph.get(way.last()?).into_iter().flatten() {
+                let mut way = way.clone();
+                way.push(next.clone());
+                if next == to {
+                    return Some(way);
+                }
+                if known.insert(next.clone()) {
+                    longer.push(way);
+                }
+            }
+        }
+        ways = longer;
+    }
+    None
+}
+
+/// Everything that goes through a wall, one sentence each.
+fn violations(graph: &Graph) -> Vec<String> {
+    let mut found = Vec::new();
+    for (package, needs) in graph {
+        let Some(name) = package.strip_prefix(PREFIX) else { continue };
+        let Some((_, allowed)) = DOORS.iter().find(|(known, _)| *known == name) else {
+            found.push(format!("{package} is new: give it its doors in ARCHITECTURE.md and in this test"));
+            continue;
+        };
+        for need in needs {
+            if let Some(other) = need.strip_prefix(PREFIX)
+                && !allowed.contains(&other)
+            {
+                found.push(format!("{package} must not depend on {need}"));
+            }
+            if MODEL_ONLY.contains(&need.as_str()) && name != "model" {
+                found.push(format!("{package} must not depend on {need} directly: only {PREFIX}model does"));
+            }
+        }
+        if NUMBERS_AND_TEXT_ONLY.contains(&name) {
+            let walls = TENSORS.iter().chain(&HTTP).chain(&ASYNC);
+            found.extend(
+                walls.filter_map(|wall| way(graph, package, wall)).map(|way| {
+                    format!("{package} must not reach {}: {}", way[way.len() - 1], way.join(" -> "))
+                }),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn every_dependency_goes_through_a_door() {
+    let graph = graph();
+    for (name, _) in DOORS {
+        assert!(graph.contains_key(&format!("{PREFIX}{name}")), "{name} is gone: remove it here too");
+    }
+    // The walls are real: the model does know its tensor library.
+    assert!(way(&graph, "turnwise-model", "gemm").is_some());
+    assert_eq!(violations(&graph), Vec::<String>::new());
+}
+
+#[test]
+fn a_hole_in_a_wall_is_found() {
+    let sound = graph();
+    let holes = [
+        ("turnwise-core", "turnwise-env", "turnwise-core must not depend on turnwise-env"),
+        ("turnwise-model", "turnwise-objective", "turnwise-model must not depend on turnwise-objective"),
+        ("turnwise-train", "turnwise-eval", "turnwise-train must not depend on turnwise-eval"),
+        ("turnwise-train", "gemm", "turnwise-train must not depend on gemm directly"),
+        (
+            "turnwise-credit",
+            "turnwise-model",
+            "turnwise-credit must not reach gemm: turnwise-credit -> turnwise-model -> gemm",
+        ),
+        ("serde_json", "tokio", "turnwise-env must not reach tokio: turnwise-env -> serde_json -> tokio"),
+        ("turnwise-objective", "ureq", "turnwise-objective must not reach ureq"),
+        ("turnwise-remote", "turnwise-core", "turnwise-remote is new"),
+    ];
+    for (from, to, expected) in holes {
+        let mut doctored = sound.clone();
+        doctored.entry(from.to_owned()).or_default().insert(to.to_owned());
+        let found = violations(&doctored);
+        assert!(found.iter().any(|violation| violation.starts_with(expected)), "{from} -> {to}: {found:#?}");
+    }
+}

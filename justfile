@@ -1,0 +1,35 @@
+# `just` lists what there is. Everything here is plain cargo; just is a convenience, never needed.
+
+_default:
+    @just --list
+
+# What CI runs, but for the slow parts: format, lints, doors between crates, documentation
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo test -p turnwise-cli --test doors
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# All tests; TURNWISE_DATA names the folder with the original benchmarks' files
+test *ARGS:
+    cargo test --workspace {{ARGS}}
+
+# Licences, sources and banned crates (cargo install --locked cargo-deny)
+deny:
+    cargo deny check licenses bans sources
+
+# Known vulnerabilities; fetches the advisory database
+advisories:
+    cargo deny check advisories
+
+# Train a small agent from nothing and show what it learnt
+quickstart *ARGS:
+    cargo run --release -- quickstart {{ARGS}}
+
+# Benchmarks
+bench *ARGS:
+    cargo bench --workspace {{ARGS}}
+
+# Exactly what CI runs
+ci:
+    bash .ci/run
