@@ -29,6 +29,14 @@ pub enum ModelError {
         /// What is wrong and, where known, the mend.
         reason: String,
     },
+    /// A setting of the sampling engine cannot work.
+    #[error("sampling engine: {key}: {reason}")]
+    Engine {
+        /// The setting.
+        key: String,
+        /// Why, and what would do.
+        reason: String,
+    },
     /// The tokenizer refused.
     #[error("tokenizer: {0}")]
     Tokenizer(String),

@@ -1,6 +1,7 @@
 //! The policy: the only crate with tensors.
 
 mod config;
+pub mod engine;
 mod error;
 mod parameters;
 mod tokenizer;

@@ -1,0 +1,63 @@
+//! One engine on one thread: 16 prompts of 128 tokens with 32 new tokens each on the 5 M-parameter
+//! shape of `sample_speed`, and the same for a 0.8 M-parameter one.
+#![expect(clippy::unwrap_used, reason = "a broken setting shall stop the measurement")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
+use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
+use turnwise_model::{Layout, ModelConfig, Parameters};
+
+fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize) -> Arc<EngineWeights> {
+    let config = ModelConfig {
+        model_type: "qwen2".into(),
+        vocab_size: vocab,
+        hidden_size: hidden,
+        intermediate_size: ffn,
+        num_hidden_layers: layers,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        max_position_embeddings: 256,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tie_word_embeddings: true,
+        initializer_range: 0.02,
+    };
+    let layout = Layout::new(&config);
+    let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();
+    let mut data = vec![1.0; layout.len];
+    for tensor in layout.tensors.iter().filter(|tensor| tensor.decays) {
+        data[tensor.range.clone()].fill_with(|| 0.02 * rng.normal() as f32);
+    }
+    Arc::new(EngineWeights::pack(&Parameters { config, layout, data }, 0).unwrap())
+}
+
+fn sampling(criterion: &mut Criterion) {
+    let (sessions, prompt_len, new) = (16u64, 128u32, 32);
+    let mut group = criterion.benchmark_group("sampling");
+    group.sample_size(10).throughput(Throughput::Elements(sessions * new));
+    for (name, weights) in [("5M", weights(256, 6, 704, 2048)), ("0.8M", weights(128, 4, 384, 512))] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let sizes = EngineConfig { slots: sessions as usize, max_context: 256 };
+                let mut engine = NativeEngine::with_weights(Arc::clone(&weights), sizes, None).unwrap();
+                for session in 0..sessions {
+                    let params = SamplingParams { max_tokens: new as usize, ..SamplingParams::default() };
+                    let prompt = (0..prompt_len).map(|at| (at * 7 + session as u32 * 13) % 512).collect();
+                    let seed = Seed::derive(0, Purpose::Rollout, &[session]);
+                    engine.submit(SampleRequest { session, prompt, params, seed }).unwrap();
+                }
+                let mut done = 0;
+                while done < sessions as usize {
+                    done += black_box(engine.poll().unwrap()).len();
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, sampling);
+criterion_main!(benches);

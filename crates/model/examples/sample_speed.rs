@@ -1,0 +1,173 @@
+//! Sampling speed of the native engine.
+//!
+//! `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the keys and
+//! defaults of [`Setting`]; `warm` rounds come first and are not measured. Prints one line of JSON:
+//! `decode_tokens_per_s` is new tokens over the time of the whole round, prompts included.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
+use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
+use turnwise_model::{Layout, ModelConfig, Parameters};
+
+/// What is measured.
+#[derive(Clone, Debug)]
+struct Setting {
+    hidden: usize,
+    layers: usize,
+    heads: usize,
+    key_value_heads: usize,
+    ffn: usize,
+    vocab: usize,
+    prompts: usize,
+    prompt_len: usize,
+    new: usize,
+    lanes: usize,
+    warm: usize,
+    rounds: usize,
+}
+
+fn main() {
+    let mut setting = Setting {
+        hidden: 256,
+        layers: 6,
+        heads: 4,
+        key_value_heads: 2,
+        ffn: 704,
+        vocab: 2048,
+        prompts: 64,
+        prompt_len: 128,
+        new: 64,
+        lanes: 2,
+        warm: 1,
+        rounds: 5,
+    };
+    for argument in std::env::args().skip(1) {
+        let parsed = argument.split_once('=').and_then(|(key, value)| Some((key, value.parse().ok()?)));
+        let place = parsed.and_then(|(key, value): (&str, usize)| {
+            let place = match key {
+                "hidden" => &mut setting.hidden,
+                "layers" => &mut setting.layers,
+                "heads" => &mut setting.heads,
+                "key_value_heads" => &mut setting.key_value_heads,
+                "ffn" => &mut setting.ffn,
+                "vocab" => &mut setting.vocab,
+                "prompts" => &mut setting.prompts,
+                "prompt_len" => &mut setting.prompt_len,
+                "new" => &mut setting.new,
+                "lanes" => &mut setting.lanes,
+                "warm" => &mut setting.warm,
+                "rounds" => &mut setting.rounds,
+                _ => return None,
+            };
+            Some((place, value))
+        });
+        let Some((place, value)) = place else {
+            eprintln!("`{argument}`: expected key=number with a key of {setting:?}");
+            std::process::exit(2);
+        };
+        *place = value;
+    }
+    let parameters = random(&setting);
+    let started = Instant::now();
+    let weights = match EngineWeights::pack(&parameters, 0) {
+        Ok(weights) => Arc::new(weights),
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+    };
+    eprintln!("{} parameters, packed in {:?}", parameters.data.len(), started.elapsed());
+    let mut seconds: Vec<f64> = (0..setting.warm + setting.rounds)
+        .map(|_| {
+            let started = Instant::now();
+            std::thread::scope(|scope| {
+                for lane in 0..setting.lanes {
+                    let (setting, weights) = (&setting, Arc::clone(&weights));
+                    scope.spawn(move || run(setting, weights, lane));
+                }
+            });
+            started.elapsed().as_secs_f64()
+        })
+        .skip(setting.warm)
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    let Some(&median) = seconds.get(seconds.len() / 2) else { return };
+    let tokens = (setting.prompts * setting.new) as f64;
+    let total = (setting.prompts * (setting.prompt_len + setting.new)) as f64;
+    println!(
+        "{{\"parameters\": {}, \"prompts\": {}, \"prompt_len\": {}, \"new\": {}, \"lanes\": {}, \"seconds\": {:.4}, \
+         \"seconds_best\": {:.4}, \"seconds_worst\": {:.4}, \"decode_tokens_per_s\": {:.0}, \
+         \"total_tokens_per_s\": {:.0}}}",
+        parameters.data.len(),
+        setting.prompts,
+        setting.prompt_len,
+        setting.new,
+        setting.lanes,
+        median,
+        seconds[0],
+        seconds[seconds.len() - 1],
+        tokens / median,
+        total / median
+    );
+}
+
+/// One lane: its share of the prompts, all different, in one engine.
+fn run(setting: &Setting, weights: Arc<EngineWeights>, lane: usize) {
+    let sessions: Vec<usize> = (lane..setting.prompts).step_by(setting.lanes).collect();
+    let sizes = EngineConfig { slots: sessions.len().max(1), max_context: setting.prompt_len + setting.new };
+    let result = NativeEngine::with_weights(weights, sizes, None).map_err(|error| error.to_string());
+    let answered = result.and_then(|mut engine| {
+        for &session in &sessions {
+            let mut rng = Seed::derive(1, Purpose::World, &[session as u64]).rng();
+            let request = SampleRequest {
+                session: session as u64,
+                prompt: (0..setting.prompt_len).map(|_| rng.below(setting.vocab) as u32).collect(),
+                params: SamplingParams { max_tokens: setting.new, ..SamplingParams::default() },
+                seed: Seed::derive(1, Purpose::Rollout, &[session as u64]),
+            };
+            engine.submit(request).map_err(|error| error.to_string())?;
+        }
+        let mut tokens = 0;
+        loop {
+            let done = engine.poll().map_err(|error| error.to_string())?;
+            if done.is_empty() {
+                return Ok(tokens);
+            }
+            tokens += done.iter().map(|completion| completion.tokens.len()).sum::<usize>();
+        }
+    });
+    match answered {
+        Ok(tokens) => assert_eq!(tokens, sessions.len() * setting.new),
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn random(setting: &Setting) -> Parameters<f32> {
+    let config = ModelConfig {
+        model_type: "qwen2".into(),
+        vocab_size: setting.vocab,
+        hidden_size: setting.hidden,
+        intermediate_size: setting.ffn,
+        num_hidden_layers: setting.layers,
+        num_attention_heads: setting.heads,
+        num_key_value_heads: setting.key_value_heads,
+        max_position_embeddings: setting.prompt_len + setting.new,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tie_word_embeddings: true,
+        initializer_range: 0.02,
+    };
+    let layout = Layout::new(&config);
+    let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();
+    let mut data = vec![1.0; layout.len];
+    for tensor in layout.tensors.iter().filter(|tensor| tensor.decays) {
+        data[tensor.range.clone()].fill_with(|| 0.02 * rng.normal() as f32);
+    }
+    Parameters { config, layout, data }
+}

@@ -1,0 +1,190 @@
+//! One forward step over rows of different sequences.
+
+use std::sync::Arc;
+
+use pulp::Arch;
+
+use super::cache::{Attention, LayerCache};
+use super::vector::{GatedSilu, RmsNorm, rotate};
+use super::weights::EngineWeights;
+
+/// One token to be computed. Rows of a sequence stand in ascending order of position.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    /// Whose cache.
+    pub(super) slot: usize,
+    /// Its place in the sequence.
+    pub(super) position: usize,
+    /// The token there.
+    pub(super) token: u32,
+    /// Whether the distribution of the next token is wanted.
+    pub(super) logits: bool,
+}
+
+/// The decoder with the buffers it works in; they grow to the largest step and stay.
+#[derive(Debug)]
+pub(super) struct Forward {
+    arch: Arch,
+    pub(super) weights: Arc<EngineWeights>,
+    /// `[position, head width / 2]`.
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    rows: Vec<Row>,
+    hidden: Vec<f32>,
+    normed: Vec<f32>,
+    qkv: Vec<f32>,
+    attended: Vec<f32>,
+    gate_up: Vec<f32>,
+    tiles: Vec<f32>,
+    scores: Vec<f32>,
+    /// `[wanted rows, stride]`, filled up with the lowest numbers.
+    pub(super) logits: Vec<f32>,
+}
+
+impl Forward {
+    pub(super) fn new(weights: Arc<EngineWeights>, arch: Arch, max_context: usize) -> Self {
+        let half = weights.heads.width / 2;
+        let angles = (0..max_context).flat_map(|position| {
+            let theta = weights.rope_theta;
+            let width = weights.heads.width as f64;
+            (0..half).map(move |index| position as f64 * theta.powf(-2.0 * index as f64 / width))
+        });
+        let (cos, sin) = angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip();
+        Self {
+            arch,
+            weights,
+            cos,
+            sin,
+            rows: Vec::new(),
+            hidden: Vec::new(),
+            normed: Vec::new(),
+            qkv: Vec::new(),
+            attended: Vec::new(),
+            gate_up: Vec::new(),
+            tiles: Vec::new(),
+            scores: Vec::new(),
+            logits: Vec::new(),
+        }
+    }
+
+    /// Row stride of [`Forward::logits`].
+    pub(super) fn logits_stride(&self) -> usize {
+        self.weights.output.width
+    }
+
+    /// Computes all rows, writes their keys and values, and leaves the logits of those that want them,
+    /// in order. `caches` is `[slot][layer]`.
+    pub(super) fn step(&mut self, rows: &[Row], caches: &mut [Vec<LayerCache>]) {
+        let weights = Arc::clone(&self.weights);
+        let arch = self.arch;
+        let hidden = weights.hidden;
+        self.rows.clear();
+        self.rows.extend_from_slice(rows);
+        self.hidden.clear();
+        for row in rows {
+            let start = row.token as usize * hidden;
+            self.hidden.extend_from_slice(&weights.embedding[start..start + hidden]);
+        }
+        for (index, layer) in weights.layers.iter().enumerate() {
+            self.norm(&layer.input_norm);
+            let qkv_stride = layer.qkv.width;
+            self.qkv.resize(self.rows.len() * qkv_stride, 0.0);
+            layer.qkv.multiply(arch, &self.normed, hidden, &mut self.qkv, qkv_stride, false, &mut self.tiles);
+            self.rotate_and_store(index, qkv_stride, caches);
+            if index + 1 == weights.layers.len() {
+                self.drop_unwanted_rows(qkv_stride);
+                if self.rows.is_empty() {
+                    break;
+                }
+            }
+            self.attend(index, qkv_stride, caches);
+            let query_width = weights.heads.query_heads * weights.heads.width;
+            layer.o.multiply(
+                arch,
+                &self.attended,
+                query_width,
+                &mut self.hidden,
+                hidden,
+                true,
+                &mut self.tiles,
+            );
+
+            self.norm(&layer.post_norm);
+            let stride = layer.gate_up.width;
+            self.gate_up.resize(self.rows.len() * stride, 0.0);
+            layer.gate_up.multiply(
+                arch,
+                &self.normed,
+                hidden,
+                &mut self.gate_up,
+                stride,
+                false,
+                &mut self.tiles,
+            );
+            arch.dispatch(GatedSilu { gate_up: &mut self.gate_up, stride, width: weights.intermediate });
+            layer.down.multiply(arch, &self.gate_up, stride, &mut self.hidden, hidden, true, &mut self.tiles);
+        }
+        self.norm(&weights.final_norm);
+        let stride = weights.output.width;
+        self.logits.resize(self.rows.len() * stride, 0.0);
+        weights.output.multiply(arch, &self.normed, hidden, &mut self.logits, stride, false, &mut self.tiles);
+        for logits in self.logits.chunks_exact_mut(stride) {
+            logits[weights.vocab..].fill(f32::MIN);
+        }
+    }
+
+    fn norm(&mut self, weight: &[f32]) {
+        self.normed.resize(self.hidden.len(), 0.0);
+        let (x, out) = (&self.hidden, &mut self.normed);
+        self.arch.dispatch(RmsNorm { x, weight, epsilon: self.weights.epsilon, out });
+    }
+
+    fn rotate_and_store(&mut self, layer: usize, stride: usize, caches: &mut [Vec<LayerCache>]) {
+        let heads = self.weights.heads;
+        let (query_width, key_width) = (heads.query_heads * heads.width, heads.key_value_heads * heads.width);
+        let half = heads.width / 2;
+        for (row, qkv) in self.rows.iter().zip(self.qkv.chunks_exact_mut(stride)) {
+            let angles = row.position * half..(row.position + 1) * half;
+            let (rotated, value) = qkv.split_at_mut(query_width + key_width);
+            for head in rotated.chunks_exact_mut(heads.width) {
+                rotate(head, &self.cos[angles.clone()], &self.sin[angles.clone()]);
+            }
+            let key = &rotated[query_width..];
+            caches[row.slot][layer].write(heads, row.position, key, &value[..key_width]);
+        }
+    }
+
+    /// After the last layer's keys and values, only rows whose logits are wanted go on.
+    fn drop_unwanted_rows(&mut self, stride: usize) {
+        let hidden = self.weights.hidden;
+        let mut kept = 0;
+        for index in 0..self.rows.len() {
+            if self.rows[index].logits {
+                self.rows.swap(kept, index);
+                self.hidden.copy_within(index * hidden..(index + 1) * hidden, kept * hidden);
+                self.qkv.copy_within(index * stride..(index + 1) * stride, kept * stride);
+                kept += 1;
+            }
+        }
+        self.rows.truncate(kept);
+        self.hidden.truncate(kept * hidden);
+        self.qkv.truncate(kept * stride);
+    }
+
+    fn attend(&mut self, layer: usize, stride: usize, caches: &[Vec<LayerCache>]) {
+        let heads = self.weights.heads;
+        let width = heads.query_heads * heads.width;
+        self.attended.resize(self.rows.len() * width, 0.0);
+        let queries = self.qkv.chunks_exact(stride);
+        for ((row, qkv), out) in self.rows.iter().zip(queries).zip(self.attended.chunks_exact_mut(width)) {
+            self.arch.dispatch(Attention {
+                heads,
+                cache: &caches[row.slot][layer],
+                len: row.position + 1,
+                query: &qkv[..width],
+                out,
+                scores: &mut self.scores,
+            });
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Rows times a packed weight matrix, for the few rows of a decoding step.
+//!
+//! Every output is one chain of fused multiply-adds over the inputs in ascending order, however many
+//! rows there are and wherever in the batch a row stands. A sequence's numbers therefore do not depend
+//! on what else is being decoded.
+#![expect(
+    clippy::inline_always,
+    reason = "code outside of the dispatched function is compiled without its vectors"
+)]
+
+use pulp::{Arch, Simd, WithSimd};
+
+/// Outputs of one panel: two AVX-512 vectors.
+pub(super) const PANEL: usize = 32;
+/// Rows of one tile: 8 rows by 2 vectors of accumulators fill half of the AVX-512 registers, and
+/// each loaded weight is used 8 times.
+const TILE: usize = 8;
+
+/// Floats that begin on a cache line, so that no vector load of a panel crosses one.
+#[derive(Debug)]
+struct Aligned {
+    data: Vec<f32>,
+    start: usize,
+}
+
+impl Aligned {
+    fn zeros(len: usize) -> Self {
+        let data = vec![0.0; len + 16];
+        let start = data.as_ptr().align_offset(64).min(16);
+        Self { data, start }
+    }
+
+    fn get(&self) -> &[f32] {
+        &self.data[self.start..]
+    }
+
+    fn get_mut(&mut self) -> &mut [f32] {
+        &mut self.data[self.start..]
+    }
+}
+
+/// A weight matrix `[outputs, inputs]`, stored as panels of 32 outputs with the inputs outermost.
+#[derive(Debug)]
+pub(super) struct Packed {
+    inputs: usize,
+    panels: Aligned,
+    /// One per output and filled up with zeros, or empty.
+    bias: Vec<f32>,
+    /// Outputs filled up to whole panels: the row stride of what [`Packed::multiply`] writes.
+    pub(super) width: usize,
+}
+
+impl Packed {
+    /// Packs row-major matrices of the same number of inputs one below the other.
+    pub(super) fn new(inputs: usize, weights: &[&[f32]], biases: &[&[f32]]) -> Self {
+        let outputs = weights.iter().map(|matrix| matrix.len()).sum::<usize>() / inputs;
+        let width = outputs.next_multiple_of(PANEL);
+        let mut panels = Aligned::zeros(width * inputs);
+        let packed = panels.get_mut();
+        let rows = weights.iter().flat_map(|matrix| matrix.chunks_exact(inputs));
+        for (output, row) in rows.enumerate() {
+            let panel = output / PANEL * PANEL * inputs + output % PANEL;
+            for (input, &weight) in row.iter().enumerate() {
+                packed[panel + input * PANEL] = weight;
+            }
+        }
+        let mut bias = biases.concat();
+        if !bias.is_empty() {
+            bias.resize(width, 0.0);
+        }
+        Self { inputs, panels, bias, width }
+    }
+
+    /// `out = x W^T + bias`, or `out += x W^T + bias` where `add` is set.
+    ///
+    /// Shapes: `x [rows, x_stride]` of which the first `inputs` columns count, `out [rows, out_stride]`
+    /// of which the first `min(width, out_stride)` are written. `tiles` is scratch.
+    pub(super) fn multiply(
+        &self,
+        arch: Arch,
+        x: &[f32],
+        x_stride: usize,
+        out: &mut [f32],
+        out_stride: usize,
+        add: bool,
+        tiles: &mut Vec<f32>,
+    ) {
+        pack_tiles(x, x_stride, self.inputs, tiles);
+        arch.dispatch(Multiply { weights: self, tiles, out, out_stride, add });
+    }
+}
+
+/// Cuts rows into tiles of at most [`TILE`] rows, each with the inputs outermost.
+fn pack_tiles(x: &[f32], stride: usize, inputs: usize, tiles: &mut Vec<f32>) {
+    tiles.clear();
+    tiles.resize(x.len() / stride * inputs, 0.0);
+    for (rows, tile) in x.chunks(stride * TILE).zip(tiles.chunks_mut(inputs * TILE)) {
+        let height = tile.len() / inputs;
+        for (row, values) in rows.chunks_exact(stride).enumerate() {
+            for (place, &value) in tile[row..].iter_mut().step_by(height).zip(&values[..inputs]) {
+                *place = value;
+            }
+        }
+    }
+}
+
+struct Multiply<'a> {
+    weights: &'a Packed,
+    tiles: &'a [f32],
+    out: &'a mut [f32],
+    out_stride: usize,
+    add: bool,
+}
+
+impl WithSimd for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { weights, tiles, out, out_stride, add } = self;
+        let inputs = weights.inputs;
+        for (index, panel) in weights.panels.get().chunks_exact(PANEL * inputs).enumerate() {
+            let first = index * PANEL;
+            let (panel, _) = S::as_simd_f32s(panel);
+            let bias = weights.bias.get(first..first + PANEL);
+            for (tile, out) in tiles.chunks(inputs * TILE).zip(out.chunks_mut(out_stride * TILE)) {
+                let place = Place { first, stride: out_stride, bias, add };
+                match tile.len() / inputs {
+                    1 => tile_times_panel::<S, 1>(simd, tile, panel, out, place),
+                    2 => tile_times_panel::<S, 2>(simd, tile, panel, out, place),
+                    3 => tile_times_panel::<S, 3>(simd, tile, panel, out, place),
+                    4 => tile_times_panel::<S, 4>(simd, tile, panel, out, place),
+                    5 => tile_times_panel::<S, 5>(simd, tile, panel, out, place),
+                    6 => tile_times_panel::<S, 6>(simd, tile, panel, out, place),
+                    7 => tile_times_panel::<S, 7>(simd, tile, panel, out, place),
+                    _ => tile_times_panel::<S, TILE>(simd, tile, panel, out, place),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    first: usize,
+    stride: usize,
+    bias: Option<&'a [f32]>,
+    add: bool,
+}
+
+#[inline(always)]
+fn tile_times_panel<S: Simd, const ROWS: usize>(
+    simd: S,
+    tile: &[f32],
+    panel: &[S::f32s],
+    out: &mut [f32],
+    place: Place<'_>,
+) {
+    let lanes = S::F32_LANES;
+    let vectors = PANEL / lanes;
+    let (tile, _) = tile.as_chunks::<ROWS>();
+    for pair in (0..vectors).step_by(2) {
+        let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
+        for (x, weights) in tile.iter().zip(panel.chunks_exact(vectors)) {
+            let (left, right) = (weights[pair], weights[pair + 1]);
+            for row in 0..ROWS {
+                let x = simd.splat_f32s(x[row]);
+                sums[row][0] = simd.mul_add_f32s(x, left, sums[row][0]);
+                sums[row][1] = simd.mul_add_f32s(x, right, sums[row][1]);
+            }
+        }
+        let start = place.first + pair * lanes;
+        for (row, sums) in out.chunks_exact_mut(place.stride).zip(sums) {
+            let mut values = [0.0f32; PANEL];
+            let (lanes_out, _) = S::as_mut_simd_f32s(&mut values);
+            let sums = match place.bias {
+                Some(bias) => {
+                    let (bias, _) = S::as_simd_f32s(bias);
+                    [simd.add_f32s(sums[0], bias[pair]), simd.add_f32s(sums[1], bias[pair + 1])]
+                }
+                None => sums,
+            };
+            if let Some(row) = row.get_mut(start..start + 2 * lanes) {
+                let (row, _) = S::as_mut_simd_f32s(row);
+                for (place_out, sum) in row.iter_mut().zip(sums) {
+                    *place_out = if place.add { simd.add_f32s(*place_out, sum) } else { sum };
+                }
+            } else if let Some(row) = row.get_mut(start..) {
+                // The last panel of an output narrower than the filled-up width.
+                lanes_out[..2].copy_from_slice(&sums);
+                for (place_out, &value) in row.iter_mut().zip(&values) {
+                    *place_out = if place.add { *place_out + value } else { value };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn equals_the_definition_and_ignores_the_batch() {
+        for (inputs, parts, out_stride) in [(8, vec![5, 7], 32), (64, vec![32, 64], 96), (33, vec![40], 40)] {
+            let matrices: Vec<Vec<f32>> =
+                parts.iter().map(|&outputs| numbers(inputs * outputs, outputs as u32)).collect();
+            let outputs: usize = parts.iter().sum();
+            let bias = numbers(outputs, 3);
+            let slices: Vec<&[f32]> = matrices.iter().map(Vec::as_slice).collect();
+            let packed = Packed::new(inputs, &slices, &[&bias]);
+            let flat = matrices.concat();
+            let rows = 21;
+            let x_stride = inputs + 3;
+            let x = numbers(rows * x_stride, 9);
+            let old = numbers(rows * out_stride, 10);
+            let mut tiles = Vec::new();
+            for arch in [Arch::new(), Arch::Scalar] {
+                for add in [false, true] {
+                    let mut out = old.clone();
+                    packed.multiply(arch, &x, x_stride, &mut out, out_stride, add, &mut tiles);
+                    for row in 0..rows {
+                        for output in 0..outputs {
+                            let exact: f64 = (0..inputs)
+                                .map(|k| {
+                                    f64::from(x[row * x_stride + k]) * f64::from(flat[output * inputs + k])
+                                })
+                                .sum::<f64>()
+                                + f64::from(bias[output])
+                                + if add { f64::from(old[row * out_stride + output]) } else { 0.0 };
+                            let found = f64::from(out[row * out_stride + output]);
+                            assert!((found - exact).abs() < 1e-5, "{found} {exact}");
+                        }
+                        let mut alone = old[row * out_stride..(row + 1) * out_stride].to_vec();
+                        let x = &x[row * x_stride..(row + 1) * x_stride];
+                        packed.multiply(arch, x, x_stride, &mut alone, out_stride, add, &mut tiles);
+                        assert_eq!(alone, out[row * out_stride..(row + 1) * out_stride]);
+                    }
+                }
+            }
+        }
+    }
+}

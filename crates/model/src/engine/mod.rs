@@ -1,0 +1,412 @@
+//! The sampling engine: continuous batching over a cache of keys and values that outlives a request.
+//!
+//! Every [`poll`](Sampler::poll) runs steps over all sequences in work until one is finished; what was
+//! submitted meanwhile joins the next step. A step computes one row for each sequence that is being
+//! decoded and fills up with rows of prompts. A sequence's numbers are the same bits whatever else is
+//! in the batch, because every sum has an order of its own (see `matmul`).
+
+mod cache;
+mod choose;
+mod forward;
+mod matmul;
+mod stop;
+mod vector;
+mod weights;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cache::LayerCache;
+use choose::Chooser;
+use forward::{Forward, Row};
+use pulp::Arch;
+use stop::StopWatch;
+use turnwise_core::{
+    Completion, FinishReason, RequestId, Rng, SampleError, SampleRequest, Sampler, SamplingParams,
+};
+
+pub use weights::EngineWeights;
+
+use crate::{ModelError, Parameters, Tokenizer};
+
+/// Prompt rows that a step takes in besides the rows of sequences being decoded.
+const PROMPT_ROWS: usize = 128;
+/// Fewest tokens for which one sequence waits for another that computes the same ones.
+const SHARED_PREFIX: usize = 16;
+
+/// Sizes of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Sequences kept at once. More sessions than slots wait, or lose their cache while idle.
+    pub slots: usize,
+    /// Longest prompt and response together, in tokens.
+    pub max_context: usize,
+}
+
+/// Samples from a decoder on the calling thread. For more threads, make more engines of one
+/// [`EngineWeights`].
+///
+/// Equal requests give equal bits, in whatever order and company they are submitted.
+#[derive(Debug)]
+pub struct NativeEngine {
+    forward: Forward,
+    arch: Arch,
+    chooser: Chooser,
+    tokenizer: Option<Arc<Tokenizer>>,
+    max_context: usize,
+    slots: Vec<Slot>,
+    /// `[slot][layer]`.
+    caches: Vec<Vec<LayerCache>>,
+    queue: VecDeque<(RequestId, SampleRequest)>,
+    /// Answered without work.
+    done: Vec<Completion>,
+    next_request: RequestId,
+    /// Counts finished responses; says which idle slot was used longest ago.
+    clock: u64,
+    rows: Vec<Row>,
+}
+
+/// A place for one session.
+#[derive(Debug, Default)]
+struct Slot {
+    session: Option<u64>,
+    /// Prompt and response.
+    tokens: Vec<u32>,
+    /// Leading tokens whose keys and values are cached.
+    computed: usize,
+    /// Clock when it was last used.
+    used: u64,
+    active: Option<Active>,
+    /// The session ended while its request was in work.
+    ended: bool,
+}
+
+/// A request in work.
+#[derive(Debug)]
+struct Active {
+    request: RequestId,
+    prompt_len: usize,
+    params: SamplingParams,
+    rng: Rng,
+    logprobs: Vec<f32>,
+    entropies: Vec<f32>,
+    watch: StopWatch,
+}
+
+impl NativeEngine {
+    /// An engine of its own. The tokenizer is needed for stop strings only.
+    pub fn new(
+        parameters: Arc<Parameters<f32>>,
+        weights_version: u64,
+        config: EngineConfig,
+        tokenizer: Option<Arc<Tokenizer>>,
+    ) -> Result<Self, ModelError> {
+        let weights = EngineWeights::pack(&parameters, weights_version)?;
+        drop(parameters);
+        Self::with_weights(Arc::new(weights), config, tokenizer)
+    }
+
+    /// An engine on weights that others use too.
+    pub fn with_weights(
+        weights: Arc<EngineWeights>,
+        config: EngineConfig,
+        tokenizer: Option<Arc<Tokenizer>>,
+    ) -> Result<Self, ModelError> {
+        let fail = |key: &str, reason: String| Err(ModelError::Engine { key: key.into(), reason });
+        if config.slots == 0 {
+            return fail("slots", "must be at least 1".into());
+        }
+        if config.max_context < 2 {
+            return fail("max_context", "must be at least 2".into());
+        }
+        if config.max_context > weights.max_positions {
+            let reason = format!(
+                "{} is more than the model's max_position_embeddings = {}",
+                config.max_context, weights.max_positions
+            );
+            return fail("max_context", reason);
+        }
+        let arch = Arch::new();
+        let layers = weights.layers.len();
+        Ok(Self {
+            forward: Forward::new(weights, arch, config.max_context),
+            arch,
+            chooser: Chooser::default(),
+            tokenizer,
+            max_context: config.max_context,
+            slots: (0..config.slots).map(|_| Slot::default()).collect(),
+            caches: (0..config.slots)
+                .map(|_| std::iter::repeat_with(LayerCache::default).take(layers).collect())
+                .collect(),
+            queue: VecDeque::new(),
+            done: Vec::new(),
+            next_request: 0,
+            clock: 0,
+            rows: Vec::new(),
+        })
+    }
+
+    fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
+        let fail = |reason: String| Err(SampleError::Request { request, reason });
+        let params = &asked.params;
+        if asked.prompt.is_empty() {
+            return fail("the prompt is empty: the first token would have nothing to follow".into());
+        }
+        if asked.prompt.len() > self.max_context {
+            return fail(format!(
+                "the prompt has {} tokens, the context {}: raise max_context or shorten the history",
+                asked.prompt.len(),
+                self.max_context
+            ));
+        }
+        let vocab = self.forward.weights.vocab;
+        if let Some(token) = asked.prompt.iter().find(|&&token| token as usize >= vocab) {
+            return fail(format!("token {token} of the prompt is outside the vocabulary of {vocab}"));
+        }
+        let inverse = 1.0 / params.temperature;
+        if params.temperature != 0.0 && !(params.temperature > 0.0 && inverse.is_finite() && inverse > 0.0) {
+            return fail(format!("temperature = {}: give 0 or a positive number", params.temperature));
+        }
+        if !(params.top_p > 0.0 && params.top_p <= 1.0) {
+            return fail(format!("top_p = {}: give a number above 0 and up to 1", params.top_p));
+        }
+        if params.stop_strings.iter().any(String::is_empty) {
+            return fail("a stop string is empty".into());
+        }
+        if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
+            return fail("stop strings need a tokenizer, and this engine has none: use stop_tokens".into());
+        }
+        Ok(())
+    }
+
+    /// Starts what can be started: first requests whose session is cached, so that no other evicts it,
+    /// then the others, each in a free slot or in the one that was idle for longest.
+    fn admit(&mut self) {
+        for cached in [true, false] {
+            let mut index = 0;
+            while index < self.queue.len() {
+                let session = self.queue[index].1.session;
+                let own = self.slots.iter().position(|slot| slot.session == Some(session));
+                let place = match own {
+                    Some(slot) => Some(slot).filter(|&slot| self.slots[slot].active.is_none()),
+                    None if cached => None,
+                    None => self.free_slot(),
+                };
+                match place.and_then(|slot| Some((slot, self.queue.remove(index)?))) {
+                    Some((slot, (request, asked))) => self.start(slot, request, asked),
+                    None => index += 1,
+                }
+            }
+        }
+    }
+
+    fn free_slot(&self) -> Option<usize> {
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.active.is_none());
+        idle.min_by_key(|(index, slot)| (slot.session.is_some(), slot.used, *index)).map(|(index, _)| index)
+    }
+
+    fn start(&mut self, index: usize, request: RequestId, asked: SampleRequest) {
+        let slot = &mut self.slots[index];
+        if slot.session != Some(asked.session) {
+            *slot = Slot { session: Some(asked.session), ..Slot::default() };
+        }
+        // The last token is computed again if need be: its logits are wanted.
+        let shared = common_prefix(&slot.tokens[..slot.computed], &asked.prompt);
+        slot.computed = shared.min(asked.prompt.len() - 1);
+        slot.active = Some(Active {
+            request,
+            prompt_len: asked.prompt.len(),
+            params: asked.params,
+            rng: asked.seed.rng(),
+            logprobs: Vec::new(),
+            entropies: Vec::new(),
+            watch: StopWatch::default(),
+        });
+        slot.tokens = asked.prompt;
+    }
+
+    /// Chooses the rows of the next step.
+    fn plan(&mut self) {
+        self.rows.clear();
+        let mut prompts: Vec<(RequestId, usize)> = Vec::new();
+        for (index, slot) in self.slots.iter().enumerate() {
+            if let Some(active) = &slot.active {
+                if slot.computed + 1 == slot.tokens.len() {
+                    let (position, token) = (slot.computed, slot.tokens[slot.computed]);
+                    self.rows.push(Row { slot: index, position, token, logits: true });
+                } else {
+                    prompts.push((active.request, index));
+                }
+            }
+        }
+        prompts.sort_unstable();
+        let mut room = PROMPT_ROWS;
+        for (request, index) in prompts {
+            if room == 0 {
+                break;
+            }
+            if self.shares_prefix(request, index) {
+                continue;
+            }
+            let slot = &self.slots[index];
+            let end = slot.tokens.len().min(slot.computed + room);
+            room -= end - slot.computed;
+            for position in slot.computed..end {
+                let logits = position + 1 == slot.tokens.len();
+                self.rows.push(Row { slot: index, position, token: slot.tokens[position], logits });
+            }
+        }
+    }
+
+    /// Takes over what another slot has computed of the same prompt; whether to wait for more of it.
+    ///
+    /// It waits only for older requests, so the oldest never waits.
+    fn shares_prefix(&mut self, request: RequestId, index: usize) -> bool {
+        let slot = &self.slots[index];
+        let wanted = &slot.tokens[..slot.tokens.len() - 1];
+        let mut ready = (slot.computed, index);
+        let mut coming = slot.computed;
+        for (other, donor) in self.slots.iter().enumerate().filter(|&(other, _)| other != index) {
+            if donor.tokens.get(slot.computed) != wanted.get(slot.computed) {
+                continue;
+            }
+            let shared = common_prefix(&donor.tokens, wanted);
+            ready = ready.max((shared.min(donor.computed), other));
+            if donor.active.as_ref().is_some_and(|active| active.request < request) {
+                coming = coming.max(shared);
+            }
+        }
+        let (ready, donor) = ready;
+        let computed = slot.computed;
+        if ready >= computed + SHARED_PREFIX {
+            let heads = self.forward.weights.heads;
+            if let Ok([to, from]) = self.caches.get_disjoint_mut([index, donor]) {
+                for (to, from) in to.iter_mut().zip(from.iter()) {
+                    to.copy(heads, from, computed..ready);
+                }
+                self.slots[index].computed = ready;
+            }
+        }
+        coming >= self.slots[index].computed + SHARED_PREFIX
+    }
+
+    /// Runs the planned rows and samples; finished responses go to `done`.
+    fn step(&mut self) -> Result<(), SampleError> {
+        self.forward.step(&self.rows, &mut self.caches);
+        let stride = self.forward.logits_stride();
+        let vocab = self.forward.weights.vocab;
+        let mut logits = self.forward.logits.chunks_exact(stride);
+        for row in &self.rows {
+            let slot = &mut self.slots[row.slot];
+            slot.computed = row.position + 1;
+            if !row.logits {
+                continue;
+            }
+            let (Some(active), Some(logits)) = (&mut slot.active, logits.next()) else { continue };
+            let choice = self.chooser.choose(self.arch, logits, vocab, &active.params, &mut active.rng);
+            let Some(choice) = choice else {
+                let (request, version) = (active.request, self.forward.weights.version);
+                *slot = Slot::default();
+                return Err(SampleError::Backend(format!(
+                    "request {request}: the logits at token {} are not finite numbers; the weights (version \
+                     {version}) may have diverged",
+                    row.position
+                )));
+            };
+            slot.tokens.push(choice.token);
+            active.logprobs.push(choice.logprob);
+            active.entropies.push(choice.entropy);
+            let stops = &active.params.stop_strings;
+            let text_stop = match &self.tokenizer {
+                Some(tokenizer) if !stops.is_empty() => active.watch.push(tokenizer, choice.token, stops),
+                _ => false,
+            };
+            let finish = if text_stop || active.params.stop_tokens.contains(&choice.token) {
+                FinishReason::Stop
+            } else if active.logprobs.len() >= active.params.max_tokens {
+                FinishReason::Length
+            } else if slot.tokens.len() >= self.max_context {
+                FinishReason::Context
+            } else {
+                continue;
+            };
+            if let Some(active) = slot.active.take() {
+                self.clock += 1;
+                slot.used = self.clock;
+                self.done.push(Completion {
+                    request: active.request,
+                    tokens: slot.tokens[active.prompt_len..].to_vec(),
+                    logprobs: active.logprobs,
+                    entropies: active.entropies,
+                    finish,
+                    weights_version: self.forward.weights.version,
+                });
+                if slot.ended {
+                    *slot = Slot::default();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sampler for NativeEngine {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        let id = self.next_request;
+        self.check(id, &request)?;
+        self.next_request += 1;
+        let finish = if request.params.max_tokens == 0 {
+            Some(FinishReason::Length)
+        } else {
+            (request.prompt.len() == self.max_context).then_some(FinishReason::Context)
+        };
+        match finish {
+            Some(finish) => self.done.push(Completion {
+                request: id,
+                tokens: Vec::new(),
+                logprobs: Vec::new(),
+                entropies: Vec::new(),
+                finish,
+                weights_version: self.forward.weights.version,
+            }),
+            None => self.queue.push_back((id, request)),
+        }
+        Ok(id)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        while self.done.is_empty() {
+            self.admit();
+            self.plan();
+            if self.rows.is_empty() {
+                break;
+            }
+            self.step()?;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        done.sort_unstable_by_key(|completion| completion.request);
+        Ok(done)
+    }
+
+    /// Forgets what is kept for a session. Requests of it that are queued or in work are still answered.
+    fn end_session(&mut self, session: u64) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
+            if slot.active.is_some() {
+                slot.ended = true;
+            } else {
+                *slot = Slot::default();
+            }
+        }
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.forward.weights.version
+    }
+}
+
+fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests;

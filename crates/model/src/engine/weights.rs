@@ -1,0 +1,80 @@
+//! The weights as the engine reads them.
+
+use super::cache::Heads;
+use super::matmul::Packed;
+use crate::{ModelError, Parameters};
+
+/// A decoder's weights, packed once for sampling. Engines on several threads share one.
+#[derive(Debug)]
+pub struct EngineWeights {
+    pub(super) version: u64,
+    pub(super) heads: Heads,
+    pub(super) hidden: usize,
+    pub(super) intermediate: usize,
+    pub(super) vocab: usize,
+    pub(super) max_positions: usize,
+    pub(super) rope_theta: f64,
+    pub(super) epsilon: f32,
+    pub(super) embedding: Vec<f32>,
+    pub(super) layers: Vec<LayerWeights>,
+    pub(super) final_norm: Vec<f32>,
+    pub(super) output: Packed,
+}
+
+/// One layer, with projections that read the same input joined.
+#[derive(Debug)]
+pub(super) struct LayerWeights {
+    pub(super) input_norm: Vec<f32>,
+    pub(super) qkv: Packed,
+    pub(super) o: Packed,
+    pub(super) post_norm: Vec<f32>,
+    pub(super) gate_up: Packed,
+    pub(super) down: Packed,
+}
+
+impl EngineWeights {
+    /// Packs a model's weights. `version` is what completions report.
+    pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
+        let config = &parameters.config;
+        config.check()?;
+        let layout = &parameters.layout;
+        if parameters.data.len() != layout.len {
+            return Err(ModelError::Config {
+                key: "hidden_size".into(),
+                reason: format!("{} weights, {} expected by the layout", parameters.data.len(), layout.len),
+            });
+        }
+        let at = |range: &std::ops::Range<usize>| &parameters.data[range.clone()];
+        let hidden = config.hidden_size;
+        let layers = layout.layers.iter().map(|layer| LayerWeights {
+            input_norm: at(&layer.input_norm).to_vec(),
+            qkv: Packed::new(
+                hidden,
+                &[at(&layer.q_weight), at(&layer.k_weight), at(&layer.v_weight)],
+                &[at(&layer.q_bias), at(&layer.k_bias), at(&layer.v_bias)],
+            ),
+            o: Packed::new(config.query_width(), &[at(&layer.o_weight)], &[]),
+            post_norm: at(&layer.post_norm).to_vec(),
+            gate_up: Packed::new(hidden, &[at(&layer.gate_weight), at(&layer.up_weight)], &[]),
+            down: Packed::new(config.intermediate_size, &[at(&layer.down_weight)], &[]),
+        });
+        Ok(Self {
+            version,
+            heads: Heads {
+                query_heads: config.num_attention_heads,
+                key_value_heads: config.num_key_value_heads,
+                width: config.head_dim(),
+            },
+            hidden,
+            intermediate: config.intermediate_size,
+            vocab: config.vocab_size,
+            max_positions: config.max_position_embeddings,
+            rope_theta: config.rope_theta,
+            epsilon: config.rms_norm_eps as f32,
+            embedding: at(&layout.embedding).to_vec(),
+            layers: layers.collect(),
+            final_norm: at(&layout.final_norm).to_vec(),
+            output: Packed::new(hidden, &[at(&layout.output)], &[]),
+        })
+    }
+}
