@@ -2,6 +2,8 @@
 //!
 //! Reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
+
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

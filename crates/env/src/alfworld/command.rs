@@ -107,7 +107,9 @@ impl Command {
 /// Concatenates into a string of exactly the right capacity.
 fn join<const N: usize>(parts: [&str; N]) -> String {
     let mut text = String::with_capacity(parts.iter().map(|part| part.len()).sum());
-    parts.iter().for_each(|part| text.push_str(part));
+    for part in parts {
+        text.push_str(part);
+    }
     text
 }
 

@@ -102,7 +102,7 @@ impl Environment for AlfworldEnv {
             steps: episode.steps,
             place: episode.place,
             holding: episode.holding,
-            state: episode.words.iter().map(|word| format!("{word:016x}")).collect(),
+            state: hex(&episode.words),
             observation: episode.observation.clone(),
         };
         serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))
@@ -154,7 +154,14 @@ fn observe(episode: &Episode) -> Observation {
     Observation { text: episode.observation().to_owned(), admissible: episode.admissible() }
 }
 
-/// The inverse of writing every word with 16 hexadecimal digits.
+/// Every word with 16 hexadecimal digits.
+fn hex(words: &[u64]) -> String {
+    let digit =
+        |word: u64, place: u32| char::from_digit((word >> (4 * place) & 15) as u32, 16).unwrap_or('0');
+    words.iter().flat_map(|&word| (0..16).rev().map(move |place| digit(word, place))).collect()
+}
+
+/// The inverse of [`hex`].
 fn hex_words(text: &str) -> Option<Vec<u64>> {
     let (digits, rest) = text.as_bytes().as_chunks::<16>();
     if !rest.is_empty() {

@@ -354,6 +354,8 @@ impl Game {
         hash.update(world.start.to_le_bytes());
         hash.update(self.goal.to_string());
         hash.update(&*self.sentence);
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        let digest: [u8; 32] = hash.finalize().into();
+        let first = digest.iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        format!("{first:016x}")
     }
 }

@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
 
     /// An error message that says in which line of the problem the reader stands.
     pub(super) fn error(&self, what: &str) -> String {
-        let line = 1 + self.text.as_bytes()[..self.at].iter().filter(|&&byte| byte == b'\n').count();
+        let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
     }
 
