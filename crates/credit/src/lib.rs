@@ -11,9 +11,20 @@
 //! # Ok::<(), turnwise_credit::CreditError>(())
 //! ```
 
+pub mod aem;
+pub mod anchor;
+pub mod empg;
+pub mod entropies;
+pub mod gae;
+pub mod gigpo;
 pub mod grpo;
+pub mod has;
+pub mod hgpo;
+pub mod outlier;
 pub mod rloo;
+pub mod salt;
 pub mod scores;
+pub mod similarity;
 pub mod statistics;
 
 mod config;
@@ -21,28 +32,43 @@ mod error;
 mod pipeline;
 mod story;
 
-pub use config::{CreditConfig, EstimatorConfig};
+pub use config::{CreditConfig, EstimatorConfig, RefinementConfig};
 pub use error::CreditError;
 pub use pipeline::{CreditReport, Pipeline};
 pub use story::{Facts, StageStory, Stories, Story};
 
+use gae::TokenAdvantages;
 use turnwise_core::Batch;
 
 /// One advantage per turn: `[group][trajectory][turn]`, in the order of the batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnAdvantages(pub Vec<Vec<Vec<f64>>>);
 
+/// Turns a text into a vector whose direction is its meaning.
+pub trait Embedder: Send + Sync {
+    /// The vector; all vectors of one embedder have the same length.
+    fn embed(&self, text: &str) -> Vec<f32>;
+}
+
 /// What credit is computed from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The trajectories.
     pub batch: &'a Batch,
+    /// The run's seed, for the random parts of a method.
+    pub seed: u64,
+    /// Embeds observations; needed where states are matched by embedding.
+    pub embedder: Option<&'a dyn Embedder>,
+    /// Gives the per-turn credits of `decomposer = "external"`.
+    pub decomposer: Option<&'a dyn has::Decomposer>,
+    /// The critic's value of every response token; needed by `ppo`.
+    pub values: Option<&'a gae::TokenTable>,
 }
 
 impl<'a> Inputs<'a> {
-    /// The batch alone.
+    /// The batch alone, with seed 0.
     pub fn new(batch: &'a Batch) -> Self {
-        Self { batch }
+        Self { batch, seed: 0, embedder: None, decomposer: None, values: None }
     }
 }
 
@@ -53,6 +79,12 @@ pub trait Estimator: Send + Sync {
 
     /// The advantages of every turn of the batch.
     fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError>;
+
+    /// Advantages and value targets of every response token, for an estimator that has them.
+    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+        let _ = inputs;
+        Ok(None)
+    }
 }
 
 /// Advantages in, advantages out.
@@ -67,4 +99,15 @@ pub trait Refinement: Send + Sync {
         advantages: &mut TurnAdvantages,
         story: &mut Story,
     ) -> Result<(), CreditError>;
+
+    /// Changes token-level advantages in place, for a refinement that can.
+    fn refine_tokens(&self, inputs: &Inputs<'_>, tokens: &mut gae::TokenTable) -> Result<(), CreditError> {
+        let _ = (inputs, tokens);
+        Err(CreditError::Setting {
+            method: self.name(),
+            reason: "it works on advantages of whole turns, and `ppo` gives one per token; use it on a \
+                     group-relative estimator, or `aem` on ppo"
+                .into(),
+        })
+    }
 }

@@ -4,9 +4,16 @@ use std::collections::BTreeMap;
 
 use turnwise_core::Batch;
 
-use crate::config::{CreditConfig, EstimatorConfig};
+use crate::aem::Aem;
+use crate::config::{CreditConfig, EstimatorConfig, RefinementConfig};
+use crate::empg::Empg;
+use crate::gae::{Ppo, TokenAdvantages};
+use crate::gigpo::Gigpo;
 use crate::grpo::Grpo;
+use crate::has::Has;
+use crate::hgpo::Hgpo;
 use crate::rloo::Rloo;
+use crate::salt::Salt;
 use crate::{CreditError, Estimator, Inputs, Refinement, Stories, Story, TurnAdvantages};
 
 /// An estimator and its refinements, ready to run on any number of batches.
@@ -20,6 +27,8 @@ pub struct Pipeline {
 pub struct CreditReport {
     /// One advantage per turn.
     pub advantages: TurnAdvantages,
+    /// One advantage and value target per response token, where the estimator works on tokens.
+    pub tokens: Option<TokenAdvantages>,
     /// What each stage did, `[group][trajectory][turn][stage]`; empty unless it was asked for.
     pub stories: Stories,
     /// Numbers about the whole batch by name, for the metrics.
@@ -35,8 +44,39 @@ impl Pipeline {
         let estimator: Box<dyn Estimator> = match &config.estimator {
             EstimatorConfig::Grpo(config) => Box::new(Grpo::new(config.clone())?),
             EstimatorConfig::Rloo(config) => Box::new(Rloo::new(config.clone())?),
+            EstimatorConfig::Gigpo(config) => Box::new(Gigpo::new(config.clone())?),
+            EstimatorConfig::Hgpo(config) => Box::new(Hgpo::new(config.clone())?),
+            EstimatorConfig::Ppo(config) => Box::new(Ppo::new(config.clone())?),
         };
-        Ok(Self::new(estimator, Vec::new()))
+        let refinements = config
+            .refinements
+            .iter()
+            .map(|refinement| -> Result<Box<dyn Refinement>, CreditError> {
+                Ok(match refinement {
+                    RefinementConfig::Salt(config) => Box::new(Salt::new(config.clone())?),
+                    RefinementConfig::Aem(config) => Box::new(Aem::new(config.clone())?),
+                    RefinementConfig::Empg(config) => Box::new(Empg::new(config.clone())?),
+                    RefinementConfig::Has(config) => Box::new(Has::new(config.clone())?),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        // AEM multiplies, so it has a meaning for tokens; the others compare or blend whole turns.
+        let token_level = matches!(config.estimator, EstimatorConfig::Ppo(_));
+        if token_level
+            && let Some(other) =
+                config.refinements.iter().find(|kind| !matches!(kind, RefinementConfig::Aem(_)))
+        {
+            let method = match other {
+                RefinementConfig::Salt(_) => "salt",
+                RefinementConfig::Aem(_) => "aem",
+                RefinementConfig::Empg(_) => "empg",
+                RefinementConfig::Has(_) => "has",
+            };
+            let reason = "it works on advantages of whole turns, and `ppo` gives one per token; use a \
+                          group-relative estimator, or `aem`";
+            return Err(CreditError::Setting { method, reason: reason.into() });
+        }
+        Ok(Self::new(estimator, refinements))
     }
 
     /// A pipeline of one's own parts.
@@ -60,11 +100,15 @@ impl Pipeline {
         let mut story = Story::new(explain);
         let mut advantages = self.estimator.advantages(inputs, &mut story)?;
         story.close(self.estimator.name(), &advantages);
+        let mut tokens = self.estimator.token_advantages(inputs)?;
         for refinement in &self.refinements {
             refinement.refine(inputs, &mut advantages, &mut story)?;
             story.close(refinement.name(), &advantages);
+            if let Some(tokens) = &mut tokens {
+                refinement.refine_tokens(inputs, &mut tokens.advantages)?;
+            }
         }
         let (stories, diagnostics) = story.finish();
-        Ok(CreditReport { advantages, stories, diagnostics })
+        Ok(CreditReport { advantages, tokens, stories, diagnostics })
     }
 }

@@ -1,4 +1,5 @@
 //! Batches for tests.
+#![allow(dead_code, reason = "every test file uses a part of it")]
 
 use turnwise_core::{Batch, Group, SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
 

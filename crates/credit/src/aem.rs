@@ -1,0 +1,199 @@
+//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.3 and algorithm 1).
+//!
+//! `h = (Hbar - min) / (max - min + eps)` over all responses of the group,
+//! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`; where max - min is below
+//! `min_spread`, alpha is 1 for the whole group.
+//!
+//! Differs from the paper: `lambda = 0` leaves the advantages as they are to the last bit, where the
+//! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Batch, Purpose, Seed};
+
+use crate::entropies::{extent, mean_entropies};
+use crate::gae::TokenTable;
+use crate::{CreditError, Inputs, Refinement, Story, TurnAdvantages};
+
+const NAME: &str = "aem";
+
+/// The paper's variants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AemMode {
+    /// As it is: low relative entropy counts more.
+    #[default]
+    Normal,
+    /// The sign of lambda turned round.
+    Reverse,
+    /// The coefficients permuted inside the scope, seeded by run, step and scope.
+    Shuffle,
+}
+
+/// What a response's entropy is compared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AemScope {
+    /// All responses of all trajectories of its group.
+    #[default]
+    Group,
+    /// The responses of its trajectory.
+    Trajectory,
+    /// All responses of the batch.
+    Batch,
+}
+
+/// The switches of AEM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AemConfig {
+    /// Temperature of the modulation.
+    pub lambda: f64,
+    /// Added to both denominators.
+    pub epsilon: f64,
+    /// Below this range of entropies, in nats, nothing is modulated.
+    pub min_spread: f64,
+    /// The variant.
+    pub mode: AemMode,
+    /// What an entropy is compared with.
+    pub scope: AemScope,
+}
+
+impl Default for AemConfig {
+    fn default() -> Self {
+        Self { lambda: 1.0, epsilon: 1e-8, min_spread: 0.1, mode: AemMode::Normal, scope: AemScope::Group }
+    }
+}
+
+/// The refinement.
+#[derive(Clone, Debug)]
+pub struct Aem {
+    config: AemConfig,
+}
+
+/// Place of a turn in the batch: group, trajectory, turn.
+type Place = (usize, usize, usize);
+
+impl Aem {
+    /// AEM with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: AemConfig) -> Result<Self, CreditError> {
+        let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
+        if !(-100.0..=100.0).contains(&config.lambda) {
+            return refuse(format!("lambda is {}; it must be between -100 and 100", config.lambda));
+        }
+        if !(config.epsilon >= 0.0 && config.epsilon.is_finite() && config.min_spread >= 0.0) {
+            return refuse("epsilon and min_spread must be 0 or more".into());
+        }
+        Ok(Self { config })
+    }
+
+    /// `alpha` of every turn of the batch, `[group][trajectory][turn]`.
+    ///
+    /// # Errors
+    /// A turn without token entropies.
+    pub fn coefficients(&self, inputs: &Inputs<'_>) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        let entropies = mean_entropies(NAME, inputs.batch)?;
+        let mut alpha = entropies.clone();
+        let step = inputs.batch.trajectories().next().map_or(0, |trajectory| trajectory.step);
+        for (number, scope) in self.scopes(inputs.batch).into_iter().enumerate() {
+            let values: Vec<f64> = scope.iter().map(|&(g, i, t)| entropies[g][i][t]).collect();
+            let mut coefficients = self.scope_coefficients(&values);
+            if self.config.mode == AemMode::Shuffle {
+                let seed = Seed::derive(inputs.seed, Purpose::Credit, &[step, number as u64]);
+                seed.rng().shuffle(&mut coefficients);
+            }
+            for (&(g, i, t), value) in scope.iter().zip(coefficients) {
+                alpha[g][i][t] = value;
+            }
+        }
+        Ok(alpha)
+    }
+
+    /// The sets of turns that are compared with each other.
+    fn scopes(&self, batch: &Batch) -> Vec<Vec<Place>> {
+        let mut scopes: Vec<Vec<Place>> = vec![Vec::new()];
+        for (g, group) in batch.groups.iter().enumerate() {
+            if self.config.scope == AemScope::Group {
+                scopes.push(Vec::new());
+            }
+            for (i, trajectory) in group.trajectories.iter().enumerate() {
+                if self.config.scope == AemScope::Trajectory {
+                    scopes.push(Vec::new());
+                }
+                let last = scopes.len() - 1;
+                scopes[last].extend((0..trajectory.turns.len()).map(|t| (g, i, t)));
+            }
+        }
+        scopes
+    }
+
+    /// `alpha` of the responses of one scope.
+    fn scope_coefficients(&self, entropies: &[f64]) -> Vec<f64> {
+        let AemConfig { lambda, epsilon, min_spread, mode, .. } = self.config;
+        let lambda = if mode == AemMode::Reverse { -lambda } else { lambda };
+        let Some((low, high)) = extent(entropies) else { return Vec::new() };
+        // Without any spread there is nothing to normalise, whatever the switch says.
+        if high - low < min_spread || high == low || lambda == 0.0 {
+            return vec![1.0; entropies.len()];
+        }
+        let weights: Vec<f64> = entropies
+            .iter()
+            .map(|entropy| (-lambda * (entropy - low) / (high - low + epsilon)).exp())
+            .collect();
+        let mean = weights.iter().sum::<f64>() / weights.len() as f64;
+        weights.iter().map(|weight| weight / (mean + epsilon)).collect()
+    }
+}
+
+impl Refinement for Aem {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn refine(
+        &self,
+        inputs: &Inputs<'_>,
+        advantages: &mut TurnAdvantages,
+        story: &mut Story,
+    ) -> Result<(), CreditError> {
+        let alpha = self.coefficients(inputs)?;
+        for (index, (advantages, alpha)) in advantages.0.iter_mut().zip(&alpha).enumerate() {
+            for (advantages, alpha) in advantages.iter_mut().zip(alpha) {
+                for (advantage, &alpha) in advantages.iter_mut().zip(alpha) {
+                    // Bit for bit the same where alpha is 1.
+                    *advantage *= alpha;
+                }
+            }
+            let group = &inputs.batch.groups[index];
+            story.facts(index, alpha, |trajectory, turn, &alpha| {
+                let entropy = group.trajectories[trajectory].turns[turn].mean_entropy();
+                vec![("entropy", entropy.unwrap_or(f64::NAN)), ("alpha", alpha)]
+            });
+        }
+        let all: Vec<f64> = alpha.into_iter().flatten().flatten().collect();
+        if let Some((low, high)) = extent(&all) {
+            story.diagnostic("aem/alpha_min", low);
+            story.diagnostic("aem/alpha_max", high);
+        }
+        Ok(())
+    }
+
+    fn refine_tokens(&self, inputs: &Inputs<'_>, tokens: &mut TokenTable) -> Result<(), CreditError> {
+        let alpha = self.coefficients(inputs)?;
+        for ((group, alpha), rows) in inputs.batch.groups.iter().zip(&alpha).zip(tokens) {
+            for ((trajectory, alpha), row) in group.trajectories.iter().zip(alpha).zip(rows) {
+                let factors = trajectory
+                    .turns
+                    .iter()
+                    .zip(alpha)
+                    .flat_map(|(turn, &alpha)| std::iter::repeat_n(alpha, turn.response_ids.len()));
+                for (value, factor) in row.iter_mut().zip(factors) {
+                    *value *= factor;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Anchor states: which turns of a group are in the same state (GiGPO, section 4.2; STAPO, section 3.1).
+//!
+//! Every turn of the group, of any trajectory and any time, is in exactly one anchor group.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::Group;
+
+use crate::CreditError;
+use crate::similarity::{Similarity, TextId};
+
+/// When two observations are the same state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Matching {
+    /// When their texts are equal.
+    #[default]
+    Exact,
+    /// When difflib's ratio of one to the first member of the other's group reaches the threshold.
+    Similarity,
+}
+
+/// Which of several similar enough groups a turn joins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Assignment {
+    /// The most similar one, the first of equally similar ones (STAPO).
+    #[default]
+    GreedyMax,
+    /// The first one (verl-agent).
+    FirstMatch,
+}
+
+/// How anchor states are found. Threshold, assignment and autojunk matter for `similarity` only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnchorConfig {
+    /// When two observations are the same state.
+    pub matching: Matching,
+    /// The similarity that suffices, in [0, 1].
+    pub threshold: f64,
+    /// Which group a turn joins.
+    pub assignment: Assignment,
+    /// difflib's rule of that name; verl-agent has it on.
+    pub autojunk: bool,
+}
+
+impl Default for AnchorConfig {
+    fn default() -> Self {
+        Self { matching: Matching::Exact, threshold: 0.9, assignment: Assignment::GreedyMax, autojunk: false }
+    }
+}
+
+impl AnchorConfig {
+    pub(crate) fn check(&self, method: &'static str) -> Result<(), CreditError> {
+        if (0.0..=1.0).contains(&self.threshold) {
+            return Ok(());
+        }
+        let reason = format!("anchor.threshold is {}; a similarity is between 0 and 1", self.threshold);
+        Err(CreditError::Setting { method, reason })
+    }
+}
+
+/// The anchor groups of one group of trajectories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Anchors {
+    /// The anchor group of every turn, `[trajectory][turn]`, numbered by first appearance.
+    pub of: Vec<Vec<usize>>,
+    /// How many anchor groups there are.
+    pub count: usize,
+}
+
+impl Anchors {
+    /// Finds the anchor groups, turn by turn and trajectory by trajectory. Linear in the turns for
+    /// exact matching; memory is linear in the text.
+    pub fn find(group: &Group, config: &AnchorConfig) -> Self {
+        match config.matching {
+            Matching::Exact => {
+                let mut ids: HashMap<&str, usize> = HashMap::new();
+                Self::assign(group, |text| {
+                    let next = ids.len();
+                    *ids.entry(text).or_insert(next)
+                })
+            }
+            Matching::Similarity => {
+                let mut grouper = Grouper::new(config);
+                Self::assign(group, |text| grouper.place(text))
+            }
+        }
+    }
+
+    fn assign<'a>(group: &'a Group, mut place: impl FnMut(&'a str) -> usize) -> Self {
+        let mut anchors = Self::default();
+        for trajectory in &group.trajectories {
+            let of: Vec<usize> = trajectory.turns.iter().map(|turn| place(&turn.observation)).collect();
+            anchors.count = of.iter().fold(anchors.count, |count, &id| count.max(id + 1));
+            anchors.of.push(of);
+        }
+        anchors
+    }
+
+    /// The values of every anchor group, from values `[trajectory][turn]`.
+    pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let mut gathered = vec![Vec::new(); self.count];
+        for (of, values) in self.of.iter().zip(values) {
+            for (&id, &value) in of.iter().zip(values) {
+                gathered[id].push(value);
+            }
+        }
+        gathered
+    }
+}
+
+/// Puts texts into groups by similarity to each group's first text.
+struct Grouper {
+    similarity: Similarity,
+    threshold: f64,
+    assignment: Assignment,
+    representatives: Vec<TextId>,
+    /// For each text: how many groups it was compared with, and the best of them. Groups are only
+    /// ever added, so a text that comes again is compared with the new ones alone.
+    seen: Vec<(usize, Option<(usize, f64)>)>,
+}
+
+impl Grouper {
+    fn new(config: &AnchorConfig) -> Self {
+        Self {
+            similarity: Similarity::new(config.autojunk),
+            threshold: config.threshold,
+            assignment: config.assignment,
+            representatives: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    fn place(&mut self, text: &str) -> usize {
+        let id = self.similarity.intern(text);
+        if self.seen.len() <= id.index() {
+            self.seen.resize(id.index() + 1, (0, None));
+        }
+        let (compared, mut best) = self.seen[id.index()];
+        for group in compared..self.representatives.len() {
+            if best.is_some_and(|(_, ratio)| self.assignment == Assignment::FirstMatch || ratio >= 1.0) {
+                break;
+            }
+            let representative = self.representatives[group];
+            let ratio = match best {
+                None => self.similarity.ratio_at_least(id, representative, self.threshold),
+                Some((_, ratio)) => self.similarity.ratio_above(id, representative, ratio),
+            };
+            best = ratio.map(|ratio| (group, ratio)).or(best);
+        }
+        let (group, ratio) = best.unwrap_or_else(|| {
+            self.representatives.push(id);
+            (self.representatives.len() - 1, 1.0)
+        });
+        self.seen[id.index()] = (self.representatives.len(), Some((group, ratio)));
+        group
+    }
+}

@@ -1,0 +1,114 @@
+//! EMPG, entropy-modulated policy gradients (Wang et al. 2025, "Harnessing Uncertainty").
+//!
+//! `hn = (Hbar - min) / (max - min + eps)` over the batch, `g = exp(-k hn) / mean(exp(-k hn))`,
+//! `f = exp(-k' hn)`; `A_t <- g_t A_t + zeta f_{t+1}` where the trajectory has a next turn; then the
+//! mean over all turns of the batch is subtracted.
+//!
+//! Differs from the paper: the normalisation is over turns of the batch, one response each, and the
+//! last turn has no bonus for the state it leads to, because nothing was sampled there.
+
+use serde::{Deserialize, Serialize};
+
+use crate::entropies::{extent, mean_entropies};
+use crate::{CreditError, Inputs, Refinement, Story, TurnAdvantages};
+
+const NAME: &str = "empg";
+
+/// The switches of EMPG.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmpgConfig {
+    /// Strength of the self-calibrating scale.
+    pub k: f64,
+    /// Strength of the bonus for the clarity of the next turn.
+    pub k_future: f64,
+    /// Weight of that bonus.
+    pub zeta: f64,
+    /// Added to the range of entropies.
+    pub epsilon: f64,
+}
+
+impl Default for EmpgConfig {
+    fn default() -> Self {
+        Self { k: 1.0, k_future: 1.0, zeta: 0.05, epsilon: 1e-8 }
+    }
+}
+
+/// The refinement.
+#[derive(Clone, Debug)]
+pub struct Empg {
+    config: EmpgConfig,
+}
+
+impl Empg {
+    /// EMPG with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: EmpgConfig) -> Result<Self, CreditError> {
+        let EmpgConfig { k, k_future, zeta, epsilon } = config;
+        if k.abs() <= 100.0 && k_future.abs() <= 100.0 && zeta.is_finite() && epsilon >= 0.0 {
+            return Ok(Self { config });
+        }
+        let reason = format!(
+            "k is {k}, k_future is {k_future} (both between -100 and 100), zeta is {zeta} (finite), \
+             epsilon is {epsilon} (0 or more)"
+        );
+        Err(CreditError::Setting { method: NAME, reason })
+    }
+}
+
+impl Refinement for Empg {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn refine(
+        &self,
+        inputs: &Inputs<'_>,
+        advantages: &mut TurnAdvantages,
+        story: &mut Story,
+    ) -> Result<(), CreditError> {
+        let EmpgConfig { k, k_future, zeta, epsilon } = self.config;
+        let mut entropies = mean_entropies(NAME, inputs.batch)?;
+        let Some((low, high)) = extent(entropies.iter().flatten().flatten()) else { return Ok(()) };
+        // Where all are equal every hn is 0; epsilon = 0 must not make it NaN.
+        let range = if high == low { 1.0 } else { high - low + epsilon };
+        entropies.iter_mut().flatten().flatten().for_each(|entropy| *entropy = (*entropy - low) / range);
+        let count = entropies.iter().flatten().flatten().count() as f64;
+        let mean = entropies.iter().flatten().flatten().map(|hn| (-k * hn).exp()).sum::<f64>() / count;
+
+        // (scale, bonus) of every turn.
+        let mut sum = 0.0;
+        let mut parts: Vec<Vec<Vec<(f64, f64)>>> = Vec::with_capacity(entropies.len());
+        for (entropies, advantages) in entropies.iter().zip(&mut advantages.0) {
+            let mut group = Vec::with_capacity(entropies.len());
+            for (entropies, advantages) in entropies.iter().zip(advantages) {
+                let mut turns = Vec::with_capacity(entropies.len());
+                for (turn, advantage) in advantages.iter_mut().enumerate() {
+                    let scale = (-k * entropies[turn]).exp() / mean;
+                    let bonus = entropies.get(turn + 1).map_or(0.0, |next| zeta * (-k_future * next).exp());
+                    *advantage = scale * *advantage + bonus;
+                    sum += *advantage;
+                    turns.push((scale, bonus));
+                }
+                group.push(turns);
+            }
+            parts.push(group);
+        }
+        let centre = sum / count;
+        advantages.0.iter_mut().flatten().flatten().for_each(|advantage| *advantage -= centre);
+        for (index, parts) in parts.iter().enumerate() {
+            story.facts(index, parts, |trajectory, turn, &(scale, bonus)| {
+                vec![
+                    ("entropy_normalised", entropies[index][trajectory][turn]),
+                    ("scale", scale),
+                    ("bonus", bonus),
+                    ("centre", centre),
+                ]
+            });
+        }
+        story.diagnostic("empg/centre", centre);
+        Ok(())
+    }
+}

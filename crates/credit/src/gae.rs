@@ -1,0 +1,218 @@
+//! PPO's token-level advantages by generalised advantage estimation (Schulman et al. 2016), with the
+//! values of a critic given.
+//!
+//! The recursion runs over the trajectory's response tokens and skips what the environment wrote: the
+//! next value of a turn's last token is the value of the next turn's first token.
+//! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`, returns `A_t + V_t`
+//! are taken before whitening. A turn's reward, less the penalty if it is invalid, belongs to the
+//! turn's last token. A trajectory's end has the value 0.
+//!
+//! Whitening is over all response tokens of the batch: `(A - mean) / sqrt(var + 1e-8)` with the sample
+//! variance; zero variance gives exactly 0. The advantage of a turn is the mean over its tokens.
+//!
+//! Differs from the paper: with `bootstrap_across_turns = false` every turn is an episode of its own,
+//! as frameworks have it that train on single turns. A turn without tokens has advantage 0, and its
+//! reward goes to the last token before it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::gigpo::check_gamma;
+use crate::grpo::check_common;
+use crate::scores::{GroupScores, Penalty, PenaltyScope};
+use crate::statistics::Moments;
+use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+
+const NAME: &str = "ppo";
+
+/// Added to the variance when whitening.
+const WHITEN_EPSILON: f64 = 1e-8;
+
+/// The switches of PPO's advantages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PpoConfig {
+    /// Discount, per token.
+    pub gamma: f64,
+    /// GAE's lambda.
+    pub lambda: f64,
+    /// Whether the recursion goes on from turn to turn.
+    pub bootstrap_across_turns: bool,
+    /// Whether advantages are whitened over the batch's response tokens.
+    pub whiten: bool,
+    /// What an invalid turn costs.
+    pub invalid_penalty: f64,
+}
+
+impl Default for PpoConfig {
+    fn default() -> Self {
+        Self { gamma: 1.0, lambda: 1.0, bootstrap_across_turns: true, whiten: true, invalid_penalty: 0.1 }
+    }
+}
+
+/// One number per response token, `[group][trajectory][token]`, tokens in turn order.
+pub type TokenTable = Vec<Vec<Vec<f64>>>;
+
+/// Advantages and value targets of every response token.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenAdvantages {
+    /// The advantages, whitened where the config says so.
+    pub advantages: TokenTable,
+    /// What the critic should have said.
+    pub returns: TokenTable,
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct Ppo {
+    config: PpoConfig,
+}
+
+/// GAE over one chain of tokens: advantages from rewards and values of equal length, after which the
+/// value is 0.
+pub fn gae(rewards: &[f64], values: &[f64], gamma: f64, lambda: f64) -> Vec<f64> {
+    let (mut next_value, mut next_advantage) = (0.0, 0.0);
+    let mut advantages: Vec<f64> = rewards
+        .iter()
+        .zip(values)
+        .rev()
+        .map(|(reward, value)| {
+            next_advantage = reward + gamma * next_value - value + gamma * lambda * next_advantage;
+            next_value = *value;
+            next_advantage
+        })
+        .collect();
+    advantages.reverse();
+    advantages
+}
+
+impl Ppo {
+    /// PPO with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: PpoConfig) -> Result<Self, CreditError> {
+        check_common(NAME, 0, 0.0, config.invalid_penalty)?;
+        check_gamma(NAME, config.gamma)?;
+        if !(0.0..=1.0).contains(&config.lambda) {
+            let reason = format!("lambda is {}; it is between 0 and 1", config.lambda);
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
+        Ok(Self { config })
+    }
+
+    /// Advantages and value targets of every response token.
+    ///
+    /// # Errors
+    /// [`Inputs::values`] missing, too short or not finite.
+    pub fn tokens(&self, inputs: &Inputs<'_>) -> Result<TokenAdvantages, CreditError> {
+        let config = &self.config;
+        let penalty = Penalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
+        let mut result = TokenAdvantages::default();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            GroupScores::new(NAME, index, group, penalty)?;
+            let (mut advantages, mut returns) = (Vec::new(), Vec::new());
+            for (member, trajectory) in group.trajectories.iter().enumerate() {
+                let tokens = trajectory.response_tokens();
+                let values = values(inputs, index, member, tokens)?;
+                let mut rewards = vec![0.0; tokens];
+                // Token ranges that the recursion runs through in one piece.
+                let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
+                let mut start = 0;
+                for turn in &trajectory.turns {
+                    let end = start + turn.response_ids.len();
+                    if let Some(last) = end.checked_sub(1) {
+                        rewards[last] += turn.reward - penalty.on_reward(turn.valid);
+                    }
+                    pieces.push(start..end);
+                    start = end;
+                }
+                if config.bootstrap_across_turns {
+                    pieces = std::iter::once(0..tokens).collect();
+                }
+                let found: Vec<f64> = pieces
+                    .into_iter()
+                    .flat_map(|piece| {
+                        gae(&rewards[piece.clone()], &values[piece], config.gamma, config.lambda)
+                    })
+                    .collect();
+                returns.push(found.iter().zip(values).map(|(advantage, value)| advantage + value).collect());
+                advantages.push(found);
+            }
+            result.advantages.push(advantages);
+            result.returns.push(returns);
+        }
+        if config.whiten {
+            whiten(&mut result.advantages);
+        }
+        Ok(result)
+    }
+}
+
+/// The critic's values of one trajectory, checked.
+fn values<'a>(
+    inputs: &Inputs<'a>,
+    group: usize,
+    trajectory: usize,
+    tokens: usize,
+) -> Result<&'a [f64], CreditError> {
+    let (method, field, turn) = (NAME, "values", 0);
+    let missing = CreditError::MissingField { method, field, group, trajectory, turn };
+    let table = inputs.values.and_then(|values| values.get(group)).and_then(|rows| rows.get(trajectory));
+    let row = table.filter(|row| row.len() == tokens).ok_or(missing)?;
+    match row.iter().find(|value| !value.is_finite()) {
+        Some(&value) => Err(CreditError::NotFinite { method, field, value, group, trajectory, turn }),
+        None => Ok(row),
+    }
+}
+
+/// Mean 0 and variance 1 over all entries.
+fn whiten(table: &mut TokenTable) {
+    let all: Vec<f64> = table.iter().flatten().flatten().copied().collect();
+    let moments = Moments::of(&all, 1);
+    let scale = if moments.is_constant() { 0.0 } else { 1.0 / (moments.std.powi(2) + WHITEN_EPSILON).sqrt() };
+    for value in table.iter_mut().flatten().flatten() {
+        *value = (*value - moments.mean) * scale;
+    }
+}
+
+impl Estimator for Ppo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+        let tokens = self.tokens(inputs)?;
+        let mut advantages = TurnAdvantages::default();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            // (mean advantage, mean return, tokens) of every turn.
+            let mut rows: Vec<Vec<(f64, f64, usize)>> = Vec::with_capacity(group.trajectories.len());
+            for (member, trajectory) in group.trajectories.iter().enumerate() {
+                let mut start = 0;
+                let mut row = Vec::with_capacity(trajectory.turns.len());
+                for turn in &trajectory.turns {
+                    let range = start..start + turn.response_ids.len();
+                    start = range.end;
+                    let mean = |values: &[f64]| {
+                        let values = &values[range.clone()];
+                        if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+                    };
+                    row.push((
+                        mean(&tokens.advantages[index][member]),
+                        mean(&tokens.returns[index][member]),
+                        range.len(),
+                    ));
+                }
+                rows.push(row);
+            }
+            story.facts(index, &rows, |_, _, &(_, returns, tokens)| {
+                vec![("mean_return", returns), ("tokens", tokens as f64)]
+            });
+            advantages.0.push(rows.iter().map(|row| row.iter().map(|entry| entry.0).collect()).collect());
+        }
+        Ok(advantages)
+    }
+
+    fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
+        self.tokens(inputs).map(Some)
+    }
+}

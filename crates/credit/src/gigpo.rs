@@ -1,0 +1,173 @@
+//! GiGPO: `A = A_episode + omega A_step` (Feng et al. 2025, "Group-in-Group Policy Optimization",
+//! equations 3, 6 and 8).
+//!
+//! `A_episode` is GRPO's. `A_step` standardises the step returns `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`
+//! inside each anchor-state group: all turns of the group, of any trajectory and any time, with the
+//! same state.
+//!
+//! Differs from the paper: an invalid turn's score and step return are lowered by the penalty, and
+//! zero variance gives exactly 0 at either level.
+
+use serde::{Deserialize, Serialize};
+
+use crate::anchor::{AnchorConfig, Anchors};
+use crate::grpo::check_common;
+use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
+use crate::statistics::{Moments, Normalize, Singleton};
+use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+
+const NAME: &str = "gigpo";
+
+/// The switches of GiGPO.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GigpoConfig {
+    /// Discount of the step returns.
+    pub gamma: f64,
+    /// Weight of the step level.
+    pub omega: f64,
+    /// Whether the standard deviation divides, at both levels.
+    pub normalize: Normalize,
+    /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    pub ddof: u8,
+    /// Added to the standard deviation.
+    pub epsilon: f64,
+    /// What the episode level is taken over.
+    pub population: Population,
+    /// What a population of one gives at the episode level.
+    pub singleton: Singleton,
+    /// What an anchor group of one gives at the step level.
+    pub step_singleton: Singleton,
+    /// What an invalid turn costs.
+    pub invalid_penalty: f64,
+    /// What the cost is subtracted from.
+    pub penalty_scope: PenaltyScope,
+    /// How anchor states are found.
+    pub anchor: AnchorConfig,
+}
+
+impl Default for GigpoConfig {
+    fn default() -> Self {
+        Self {
+            gamma: 0.95,
+            omega: 1.0,
+            normalize: Normalize::MeanStd,
+            ddof: 1,
+            epsilon: 1e-6,
+            population: Population::Trajectory,
+            singleton: Singleton::Zero,
+            step_singleton: Singleton::Zero,
+            invalid_penalty: 0.1,
+            penalty_scope: PenaltyScope::Turn,
+            anchor: AnchorConfig::default(),
+        }
+    }
+}
+
+impl GigpoConfig {
+    /// The switches that reproduce verl-agent's numbers.
+    pub fn verl_agent() -> Self {
+        Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    }
+}
+
+/// Refuses a discount outside [0, 1].
+pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), CreditError> {
+    if (0.0..=1.0).contains(&gamma) {
+        return Ok(());
+    }
+    Err(CreditError::Setting { method, reason: format!("gamma is {gamma}; a discount is between 0 and 1") })
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct Gigpo {
+    config: GigpoConfig,
+}
+
+impl Gigpo {
+    /// GiGPO with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: GigpoConfig) -> Result<Self, CreditError> {
+        check_common(NAME, config.ddof, config.epsilon, config.invalid_penalty)?;
+        check_gamma(NAME, config.gamma)?;
+        config.anchor.check(NAME)?;
+        if !config.omega.is_finite() {
+            let reason = format!("omega is {}; it must be a finite number", config.omega);
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
+        Ok(Self { config })
+    }
+}
+
+impl Estimator for Gigpo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+        let config = &self.config;
+        let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
+        let (mut turns_seen, mut states_seen, mut alone) = (0, 0, 0);
+        let mut advantages = TurnAdvantages::default();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            let scores = GroupScores::new(NAME, index, group, penalty)?;
+            let moments = Moments::of(&scores.population(config.population), config.ddof);
+            let returns: Vec<Vec<f64>> = group
+                .trajectories
+                .iter()
+                .map(|trajectory| penalty.step_returns(trajectory, config.gamma))
+                .collect();
+            let anchors = Anchors::find(group, &config.anchor);
+            let steps: Vec<Moments> =
+                anchors.gather(&returns).iter().map(|values| Moments::of(values, config.ddof)).collect();
+
+            // (episode, step) of every turn.
+            let parts: Vec<Vec<(f64, f64)>> = scores
+                .turns
+                .iter()
+                .zip(&returns)
+                .zip(&anchors.of)
+                .map(|((scores, returns), of)| {
+                    let standardise = |moments: &Moments, score, singleton| {
+                        moments.standardise(score, config.normalize, config.epsilon, singleton)
+                    };
+                    let turns = scores.iter().zip(returns).zip(of);
+                    turns
+                        .map(|((&score, &value), &anchor)| {
+                            (
+                                standardise(&moments, score, config.singleton),
+                                standardise(&steps[anchor], value, config.step_singleton),
+                            )
+                        })
+                        .collect()
+                })
+                .collect();
+
+            story.facts(index, &parts, |trajectory, turn, &(episode, step)| {
+                let anchor = anchors.of[trajectory][turn];
+                vec![
+                    ("episode", episode),
+                    ("step", step),
+                    ("step_return", returns[trajectory][turn]),
+                    ("anchor", anchor as f64),
+                    ("anchor_size", steps[anchor].count as f64),
+                    ("anchor_mean", steps[anchor].mean),
+                    ("anchor_std", steps[anchor].std),
+                ]
+            });
+            turns_seen += anchors.of.iter().map(Vec::len).sum::<usize>();
+            states_seen += anchors.count;
+            alone += steps.iter().filter(|moments| moments.count == 1).count();
+            let combine = |&(episode, step): &(f64, f64)| episode + config.omega * step;
+            advantages.0.push(parts.iter().map(|turns| turns.iter().map(combine).collect()).collect());
+        }
+        if turns_seen > 0 {
+            story.diagnostic("gigpo/anchor_states_per_turn", states_seen as f64 / turns_seen as f64);
+            story.diagnostic("gigpo/singleton_turns", alone as f64 / turns_seen as f64);
+        }
+        Ok(advantages)
+    }
+}

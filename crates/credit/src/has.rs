@@ -1,0 +1,226 @@
+//! HAS, hybrid advantage shaping: `A_t <- alpha A_traj + (1 - alpha) A_turn,t` (HAS, equation 2).
+//!
+//! `A_turn` is a decomposer's per-turn credit, z-scored at each turn index over the trajectories of
+//! the group that reach it (population standard deviation; 0 where only one does). Nothing is
+//! standardised again afterwards. `alpha = 1` is the estimator's advantage bit for bit. Groups whose
+//! returns are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
+//!
+//! Differs from the paper: the paper's skip drops such groups from the update; since their GRPO
+//! advantages are exactly 0 here, leaving them alone is the same.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::Batch;
+
+use crate::scores::{Penalty, PenaltyScope};
+use crate::statistics::{Moments, Normalize, Singleton};
+use crate::{CreditError, Inputs, Refinement, Story, TurnAdvantages};
+
+const NAME: &str = "has";
+
+/// Splits the outcome of a trajectory into one credit per turn.
+pub trait Decomposer: Send + Sync {
+    /// The credits, `[group][trajectory][turn]`.
+    ///
+    /// # Errors
+    /// What the decomposer needs and the batch does not have.
+    fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError>;
+}
+
+/// Where the per-turn credits come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecomposerKind {
+    /// The environment's progress signal.
+    #[default]
+    Progressive,
+    /// A decomposer outside of this crate (an LLM judge, a learned model): [`Inputs::decomposer`].
+    External,
+}
+
+/// What of the progress signal is a turn's credit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgressSignal {
+    /// The signal itself, as it is after the turn.
+    #[default]
+    Level,
+    /// How much the turn changed it; the first turn changed it from 0.
+    Change,
+}
+
+/// The switches of HAS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HasConfig {
+    /// Weight of the estimator's advantage, in [0, 1].
+    pub alpha: f64,
+    /// Where the per-turn credits come from.
+    pub decomposer: DecomposerKind,
+    /// What of the progress signal is a turn's credit (`decomposer = "progressive"`).
+    pub signal: ProgressSignal,
+    /// Added to the standard deviation.
+    pub epsilon: f64,
+}
+
+impl Default for HasConfig {
+    fn default() -> Self {
+        Self {
+            alpha: 0.5,
+            decomposer: DecomposerKind::Progressive,
+            signal: ProgressSignal::Level,
+            epsilon: 1e-6,
+        }
+    }
+}
+
+/// The environment's progress signal as per-turn credits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progressive {
+    /// The signal itself or its changes.
+    pub signal: ProgressSignal,
+}
+
+impl Decomposer for Progressive {
+    fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        let mut credits = Vec::with_capacity(batch.groups.len());
+        for (group, data) in batch.groups.iter().enumerate() {
+            let mut rows = Vec::with_capacity(data.trajectories.len());
+            for (trajectory, data) in data.trajectories.iter().enumerate() {
+                let mut before = 0.0;
+                let mut row = Vec::with_capacity(data.turns.len());
+                for (turn, data) in data.turns.iter().enumerate() {
+                    let (method, field) = (NAME, "progress");
+                    let missing = CreditError::MissingField { method, field, group, trajectory, turn };
+                    let value = data.progress.ok_or(missing)?;
+                    row.push(match self.signal {
+                        ProgressSignal::Level => value,
+                        ProgressSignal::Change => value - before,
+                    });
+                    before = value;
+                }
+                rows.push(row);
+            }
+            credits.push(rows);
+        }
+        Ok(credits)
+    }
+}
+
+/// The refinement.
+#[derive(Clone, Debug)]
+pub struct Has {
+    config: HasConfig,
+}
+
+impl Has {
+    /// HAS with these switches.
+    ///
+    /// # Errors
+    /// An alpha outside [0, 1] or a negative epsilon.
+    pub fn new(config: HasConfig) -> Result<Self, CreditError> {
+        if !((0.0..=1.0).contains(&config.alpha) && config.epsilon >= 0.0 && config.epsilon.is_finite()) {
+            let HasConfig { alpha, epsilon, .. } = config;
+            let reason = format!("alpha is {alpha} (between 0 and 1), epsilon is {epsilon} (0 or more)");
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
+        Ok(Self { config })
+    }
+
+    fn credits(&self, inputs: &Inputs<'_>) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        let credits = match (self.config.decomposer, inputs.decomposer) {
+            (DecomposerKind::Progressive, _) => {
+                Progressive { signal: self.config.signal }.credits(inputs.batch)?
+            }
+            (DecomposerKind::External, Some(decomposer)) => decomposer.credits(inputs.batch)?,
+            (DecomposerKind::External, None) => {
+                let reason = "decomposer = \"external\" needs a decomposer; use \"progressive\" or give one";
+                return Err(CreditError::Setting { method: NAME, reason: reason.into() });
+            }
+        };
+        for (group, data) in inputs.batch.groups.iter().enumerate() {
+            for (trajectory, data) in data.trajectories.iter().enumerate() {
+                let row =
+                    credits.get(group).and_then(|rows| rows.get(trajectory)).map_or(&[][..], Vec::as_slice);
+                for turn in 0..data.turns.len() {
+                    let (method, field) = (NAME, "credit");
+                    match row.get(turn) {
+                        None => {
+                            return Err(CreditError::MissingField { method, field, group, trajectory, turn });
+                        }
+                        Some(&value) if !value.is_finite() => {
+                            return Err(CreditError::NotFinite {
+                                method,
+                                field,
+                                value,
+                                group,
+                                trajectory,
+                                turn,
+                            });
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+        Ok(credits)
+    }
+}
+
+impl Refinement for Has {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn refine(
+        &self,
+        inputs: &Inputs<'_>,
+        advantages: &mut TurnAdvantages,
+        story: &mut Story,
+    ) -> Result<(), CreditError> {
+        let HasConfig { alpha, epsilon, .. } = self.config;
+        if alpha == 1.0 {
+            return Ok(());
+        }
+        let credits = self.credits(inputs)?;
+        let outcome = Penalty { cost: 0.0, scope: PenaltyScope::Turn };
+        let mut skipped = 0;
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            let returns: Vec<f64> =
+                group.trajectories.iter().map(|trajectory| outcome.outcome_return(trajectory)).collect();
+            if returns.windows(2).all(|pair| pair[0] == pair[1]) {
+                skipped += 1;
+                continue;
+            }
+            let longest =
+                group.trajectories.iter().map(|trajectory| trajectory.turns.len()).max().unwrap_or(0);
+            let positions: Vec<Moments> = (0..longest)
+                .map(|turn| {
+                    let reached = group.trajectories.iter().zip(&credits[index]);
+                    let values: Vec<f64> = reached
+                        .filter(|(trajectory, _)| turn < trajectory.turns.len())
+                        .map(|(_, row)| row[turn])
+                        .collect();
+                    Moments::of(&values, 0)
+                })
+                .collect();
+            // (A_traj, credit, A_turn) of every turn.
+            let mut facts: Vec<Vec<(f64, f64, f64)>> = Vec::with_capacity(group.trajectories.len());
+            for (advantages, credits) in advantages.0[index].iter_mut().zip(&credits[index]) {
+                let mut row = Vec::with_capacity(advantages.len());
+                for (turn, advantage) in advantages.iter_mut().enumerate() {
+                    let moments = &positions[turn];
+                    let turn_advantage =
+                        moments.standardise(credits[turn], Normalize::MeanStd, epsilon, Singleton::Zero);
+                    row.push((*advantage, credits[turn], turn_advantage));
+                    *advantage = alpha * *advantage + (1.0 - alpha) * turn_advantage;
+                }
+                facts.push(row);
+            }
+            story.facts(index, &facts, |_, _, &(trajectory, credit, turn)| {
+                vec![("trajectory", trajectory), ("credit", credit), ("turn", turn), ("alpha", alpha)]
+            });
+        }
+        story.diagnostic("has/skipped_groups", f64::from(skipped));
+        Ok(())
+    }
+}

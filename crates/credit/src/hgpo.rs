@@ -1,0 +1,184 @@
+//! HGPO: step advantages in a hierarchy of groups that share ever longer histories (He et al. 2026,
+//! "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks").
+//!
+//! At level `k = 1..=K` the turns of a group whose last `k` observations are equal form a cluster;
+//! `A_k` standardises the step returns inside it. Clusters of one are skipped, and
+//! `A = sum_k w_k A_k / sum_k w_k` over the levels that are not, with `w_k = (k + 1)^alpha`.
+//!
+//! A turn with fewer than `k` observations behind it is compared at level `k` with turns that have the
+//! same, equally short history. A turn whose state nobody else visited has no level and gets 0.
+//!
+//! Differs from the paper: the weights are renormalised over the levels that exist for a turn, so that
+//! a turn is not scaled down for having few companions; an invalid turn's step return is lowered by
+//! the penalty; zero variance gives exactly 0.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::Group;
+
+use crate::gigpo::check_gamma;
+use crate::grpo::check_common;
+use crate::scores::{GroupScores, Penalty, PenaltyScope};
+use crate::statistics::{Moments, Normalize, Singleton};
+use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+
+const NAME: &str = "hgpo";
+
+/// The switches of HGPO.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HgpoConfig {
+    /// Discount of the step returns.
+    pub gamma: f64,
+    /// K: the longest history that is compared, in observations.
+    pub levels: usize,
+    /// How much more a longer shared history counts.
+    pub alpha: f64,
+    /// Whether the standard deviation divides.
+    pub normalize: Normalize,
+    /// Subtracted from the count in the variance: 0 (population) or 1 (sample).
+    pub ddof: u8,
+    /// Added to the standard deviation.
+    pub epsilon: f64,
+    /// What an invalid turn costs.
+    pub invalid_penalty: f64,
+    /// What the cost is subtracted from.
+    pub penalty_scope: PenaltyScope,
+}
+
+impl Default for HgpoConfig {
+    fn default() -> Self {
+        Self {
+            gamma: 0.95,
+            levels: 3,
+            alpha: 1.0,
+            normalize: Normalize::MeanStd,
+            ddof: 0,
+            epsilon: 1e-6,
+            invalid_penalty: 0.1,
+            penalty_scope: PenaltyScope::Turn,
+        }
+    }
+}
+
+/// The estimator.
+#[derive(Clone, Debug)]
+pub struct Hgpo {
+    config: HgpoConfig,
+}
+
+impl Hgpo {
+    /// HGPO with these switches.
+    ///
+    /// # Errors
+    /// A switch that cannot work.
+    pub fn new(config: HgpoConfig) -> Result<Self, CreditError> {
+        check_common(NAME, config.ddof, config.epsilon, config.invalid_penalty)?;
+        check_gamma(NAME, config.gamma)?;
+        let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
+        if config.levels == 0 {
+            return refuse("levels is 0; at least the current observation must be compared".into());
+        }
+        if !((config.levels + 1) as f64).powf(config.alpha).is_normal() {
+            return refuse(format!(
+                "alpha is {}; (levels + 1)^alpha must be a positive number",
+                config.alpha
+            ));
+        }
+        Ok(Self { config })
+    }
+
+    /// The cluster of every turn at each level, `[level][trajectory][turn]`, and how many there are.
+    ///
+    /// A history of k observations is the history of k - 1 before the turn, and the turn's own, so
+    /// every level costs one look-up per turn.
+    fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
+        let mut texts: HashMap<&str, usize> = HashMap::new();
+        let observations: Vec<Vec<usize>> = group
+            .trajectories
+            .iter()
+            .map(|trajectory| {
+                let id = |text| {
+                    let next = texts.len();
+                    *texts.entry(text).or_insert(next)
+                };
+                trajectory.turns.iter().map(|turn| turn.observation.as_str()).map(id).collect()
+            })
+            .collect();
+        let mut levels = vec![(observations.clone(), texts.len())];
+        while levels.len() < self.config.levels {
+            let mut ids: HashMap<(Option<usize>, usize), usize> = HashMap::new();
+            let (shorter, _) = &levels[levels.len() - 1];
+            let of = observations
+                .iter()
+                .zip(shorter)
+                .map(|(observations, shorter)| {
+                    let key =
+                        |turn: usize| (turn.checked_sub(1).map(|before| shorter[before]), observations[turn]);
+                    (0..observations.len())
+                        .map(|turn| {
+                            let next = ids.len();
+                            *ids.entry(key(turn)).or_insert(next)
+                        })
+                        .collect()
+                })
+                .collect();
+            levels.push((of, ids.len()));
+        }
+        levels
+    }
+}
+
+impl Estimator for Hgpo {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+        let config = &self.config;
+        let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
+        let mut advantages = TurnAdvantages::default();
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            GroupScores::new(NAME, index, group, penalty)?;
+            let returns: Vec<Vec<f64>> = group
+                .trajectories
+                .iter()
+                .map(|trajectory| penalty.step_returns(trajectory, config.gamma))
+                .collect();
+            // (sum of w A, sum of w, levels) of every turn.
+            let mut sums: Vec<Vec<(f64, f64, usize)>> =
+                returns.iter().map(|turns| vec![(0.0, 0.0, 0); turns.len()]).collect();
+            for (level, (of, count)) in self.clusters(group).into_iter().enumerate() {
+                let weight = ((level + 2) as f64).powf(config.alpha);
+                let mut members = vec![Vec::new(); count];
+                for (of, returns) in of.iter().zip(&returns) {
+                    of.iter().zip(returns).for_each(|(&cluster, &value)| members[cluster].push(value));
+                }
+                let moments: Vec<Moments> =
+                    members.iter().map(|values| Moments::of(values, config.ddof)).collect();
+                for ((of, returns), sums) in of.iter().zip(&returns).zip(&mut sums) {
+                    for ((&cluster, &value), sum) in of.iter().zip(returns).zip(sums) {
+                        let moments = &moments[cluster];
+                        if moments.count > 1 {
+                            let advantage =
+                                moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
+                            *sum = (sum.0 + weight * advantage, sum.1 + weight, sum.2 + 1);
+                        }
+                    }
+                }
+            }
+            story.facts(index, &sums, |trajectory, turn, &(_, weight, levels)| {
+                vec![
+                    ("step_return", returns[trajectory][turn]),
+                    ("levels", levels as f64),
+                    ("weight", weight),
+                ]
+            });
+            let combine =
+                |&(sum, weight, _): &(f64, f64, usize)| if weight > 0.0 { sum / weight } else { 0.0 };
+            advantages.0.push(sums.iter().map(|turns| turns.iter().map(combine).collect()).collect());
+        }
+        Ok(advantages)
+    }
+}

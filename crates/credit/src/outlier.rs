@@ -1,0 +1,177 @@
+//! STAPO's outlier localisation: turns whose entropy is unusual for the state they are in
+//! (STAPO, section 3.2, equations 2 and 3, algorithm 1).
+//!
+//! `H_n = (Hbar - mean) / (std + eps)` inside the anchor-state group; quartiles Q1 and Q3 of `H_n` over
+//! the batch by linear interpolation; a turn is an outlier where `H_n` is outside
+//! `[Q1 - lambda IQR, Q3 + lambda IQR]`.
+//!
+//! Differs from the paper: a state visited once keeps its raw entropy, as the paper's Limitations
+//! section says, and the switches `zero` and `exclude` are offered instead; where the IQR is below
+//! 1e-8 nothing is an outlier unless `literal` is set, because the interval is then a point and
+//! rounding would decide.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::Batch;
+
+use crate::CreditError;
+use crate::anchor::{AnchorConfig, Anchors};
+use crate::entropies::mean_entropies;
+use crate::grpo::check_common;
+use crate::statistics::{Moments, Normalize, Singleton, quantile};
+
+const NAME: &str = "stapo";
+
+/// Below this interquartile range the interval is a point.
+const MIN_IQR: f64 = 1e-8;
+
+/// What turns are located by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Locate {
+    /// The entropy relative to the anchor state.
+    #[default]
+    Normalized,
+    /// The raw mean response entropy.
+    Shannon,
+    /// Every turn is taken for an outlier.
+    All,
+}
+
+/// What a state visited once gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LonelyState {
+    /// Its raw entropy.
+    #[default]
+    Raw,
+    /// 0.
+    Zero,
+    /// Nothing: it takes no part in the quartiles and is no outlier.
+    Exclude,
+}
+
+/// The switches of the localisation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutlierConfig {
+    /// What turns are located by.
+    pub locate: Locate,
+    /// How many IQRs beyond the quartiles are still inside.
+    pub lambda: f64,
+    /// What a state visited once gives.
+    pub singleton: LonelyState,
+    /// Take the interval literally even where it is a point.
+    pub literal: bool,
+    /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    pub ddof: u8,
+    /// Added to the standard deviation.
+    pub epsilon: f64,
+    /// How anchor states are found.
+    pub anchor: AnchorConfig,
+}
+
+impl Default for OutlierConfig {
+    fn default() -> Self {
+        Self {
+            locate: Locate::Normalized,
+            lambda: 1.5,
+            singleton: LonelyState::Raw,
+            literal: false,
+            ddof: 1,
+            epsilon: 1e-6,
+            anchor: AnchorConfig::default(),
+        }
+    }
+}
+
+/// Where the outliers of a batch are, and why.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outliers {
+    /// Whether a turn is one, `[group][trajectory][turn]`.
+    pub mask: Vec<Vec<Vec<bool>>>,
+    /// `H_n` (or the raw entropy), `[group][trajectory][turn]`; nothing where it is excluded.
+    pub scores: Vec<Vec<Vec<Option<f64>>>>,
+    /// The interval of inliers; nothing for `locate = "all"` or an empty batch.
+    pub bounds: Option<(f64, f64)>,
+    /// The interval was a point and was not taken literally.
+    pub degenerate: bool,
+    /// Outliers below the interval: unusually certain.
+    pub low: usize,
+    /// Outliers above the interval: unusually uncertain.
+    pub high: usize,
+}
+
+/// Locates the outliers of a batch.
+///
+/// # Errors
+/// A turn without token entropies (except for `locate = "all"`), or a switch that cannot work.
+pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditError> {
+    check_common(NAME, config.ddof, config.epsilon, 0.0)?;
+    config.anchor.check(NAME)?;
+    if !(config.lambda >= 0.0 && config.lambda.is_finite()) {
+        let reason = format!("lambda is {}; it must be 0 or more", config.lambda);
+        return Err(CreditError::Setting { method: NAME, reason });
+    }
+    if config.locate == Locate::All {
+        let scores = shape(batch, None);
+        return Ok(Outliers { mask: shape(batch, true), scores, ..Outliers::default() });
+    }
+    let scores = scores(batch, config)?;
+    let mut sorted: Vec<f64> = scores.iter().flatten().flatten().copied().flatten().collect();
+    sorted.sort_by(f64::total_cmp);
+    let (Some(q1), Some(q3)) = (quantile(&sorted, 0.25), quantile(&sorted, 0.75)) else {
+        return Ok(Outliers { mask: shape(batch, false), scores, ..Outliers::default() });
+    };
+    let range = q3 - q1;
+    let (low, high) = (q1 - config.lambda * range, q3 + config.lambda * range);
+    let degenerate = range < MIN_IQR && !config.literal;
+    let outside = |score: &Option<f64>| !degenerate && score.is_some_and(|score| score < low || score > high);
+    let mask: Vec<Vec<Vec<bool>>> = scores
+        .iter()
+        .map(|rows| rows.iter().map(|row| row.iter().map(outside).collect()).collect())
+        .collect();
+    let count = |wanted: &dyn Fn(f64) -> bool| {
+        if degenerate { 0 } else { sorted.iter().filter(|&&score| wanted(score)).count() }
+    };
+    let (below, above) = (count(&|score| score < low), count(&|score| score > high));
+    Ok(Outliers { mask, scores, bounds: Some((low, high)), degenerate, low: below, high: above })
+}
+
+/// A value for every turn.
+fn shape<T: Clone>(batch: &Batch, value: T) -> Vec<Vec<Vec<T>>> {
+    let row = |turns: usize| vec![value.clone(); turns];
+    batch
+        .groups
+        .iter()
+        .map(|group| group.trajectories.iter().map(|trajectory| row(trajectory.turns.len())).collect())
+        .collect()
+}
+
+/// What turns are located by.
+fn scores(batch: &Batch, config: &OutlierConfig) -> Result<Vec<Vec<Vec<Option<f64>>>>, CreditError> {
+    let entropies = mean_entropies(NAME, batch)?;
+    let mut scores = Vec::with_capacity(entropies.len());
+    for (group, entropies) in batch.groups.iter().zip(&entropies) {
+        if config.locate == Locate::Shannon {
+            scores.push(entropies.iter().map(|row| row.iter().copied().map(Some).collect()).collect());
+            continue;
+        }
+        let anchors = Anchors::find(group, &config.anchor);
+        let states: Vec<Moments> =
+            anchors.gather(entropies).iter().map(|values| Moments::of(values, config.ddof)).collect();
+        let score = |entropy: f64, state: &Moments| match (state.count, config.singleton) {
+            (1, LonelyState::Raw) => Some(entropy),
+            (1, LonelyState::Zero) => Some(0.0),
+            (1, LonelyState::Exclude) => None,
+            _ => Some(state.standardise(entropy, Normalize::MeanStd, config.epsilon, Singleton::Zero)),
+        };
+        scores.push(
+            entropies
+                .iter()
+                .zip(&anchors.of)
+                .map(|(row, of)| row.iter().zip(of).map(|(&h, &state)| score(h, &states[state])).collect())
+                .collect(),
+        );
+    }
+    Ok(scores)
+}

@@ -1,0 +1,273 @@
+//! SALT: turns that walk the same edge of the group's trajectory graph share the mean of their
+//! advantages; all others keep theirs (SALT, "Step-level Advantage Assignment for Long-horizon Agents
+//! via Trajectory Graph", 2025).
+//!
+//! The state before turn t is the last `h` (action, observation) pairs that end with the current
+//! observation, fewer at the start, where the first observation stands alone. An edge is
+//! (state_t, action_t, state_{t+1}); the state after the last turn ends with a terminal mark. The
+//! action is the parsed action.
+//!
+//! Differs from the paper: an edge that one trajectory walks twice counts twice unless
+//! `count = "trajectories"`; free-text states are matched by clustering the embeddings of single
+//! observations, actions always by their text.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Group, Trajectory};
+
+use crate::statistics::Moments;
+use crate::{CreditError, Embedder, Inputs, Refinement, Story, TurnAdvantages};
+
+const NAME: &str = "salt";
+
+/// When two observations are equal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SaltMatching {
+    /// When their texts are.
+    #[default]
+    Exact,
+    /// When the cosine of their embeddings is above the threshold; needs [`Inputs::embedder`].
+    Embedding,
+}
+
+/// What the mean of an edge is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SaltCount {
+    /// Every time the edge is walked.
+    #[default]
+    Occurrences,
+    /// Every trajectory that walks it, once, with the mean of its own turns there.
+    Trajectories,
+}
+
+/// The switches of SALT.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SaltConfig {
+    /// h: how many (action, observation) pairs make a state.
+    pub history: usize,
+    /// When two observations are equal.
+    pub matching: SaltMatching,
+    /// The cosine above which two observations match.
+    pub threshold: f64,
+    /// What the mean of an edge is over.
+    pub count: SaltCount,
+}
+
+impl Default for SaltConfig {
+    fn default() -> Self {
+        Self { history: 3, matching: SaltMatching::Exact, threshold: 0.8, count: SaltCount::Occurrences }
+    }
+}
+
+/// The refinement.
+#[derive(Clone, Debug)]
+pub struct Salt {
+    config: SaltConfig,
+}
+
+/// One merged or lonely edge: where it is walked, (trajectory, turn).
+type Edge = Vec<(usize, usize)>;
+
+impl Salt {
+    /// SALT with these switches.
+    ///
+    /// # Errors
+    /// A history of nothing, or a threshold that is no cosine.
+    pub fn new(config: SaltConfig) -> Result<Self, CreditError> {
+        let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
+        if config.history == 0 {
+            return refuse("history is 0; a state needs at least the current observation".into());
+        }
+        if !(-1.0..=1.0).contains(&config.threshold) {
+            return refuse(format!("threshold is {}; a cosine is between -1 and 1", config.threshold));
+        }
+        Ok(Self { config })
+    }
+
+    /// The edges of one group in order of first appearance.
+    ///
+    /// # Errors
+    /// `matching = "embedding"` without an embedder.
+    pub fn edges(&self, inputs: &Inputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
+        let mut observations = match (self.config.matching, inputs.embedder) {
+            (SaltMatching::Exact, _) => Observations::Exact(HashMap::new()),
+            (SaltMatching::Embedding, Some(embedder)) => Observations::Embedded {
+                embedder,
+                threshold: self.config.threshold,
+                ids: HashMap::new(),
+                centres: Vec::new(),
+            },
+            (SaltMatching::Embedding, None) => {
+                let reason =
+                    "matching = \"embedding\" needs an embedder; use matching = \"exact\" or give one";
+                return Err(CreditError::Setting { method: NAME, reason: reason.into() });
+            }
+        };
+        let mut actions: HashMap<&str, u32> = HashMap::new();
+        let mut states: HashMap<Vec<u32>, u32> = HashMap::new();
+        let mut numbers: HashMap<(u32, u32, u32), usize> = HashMap::new();
+        let mut edges: Vec<Edge> = Vec::new();
+        for (index, trajectory) in group.trajectories.iter().enumerate() {
+            let symbols = symbols(trajectory, &mut observations, &mut actions);
+            let mut state = |end: usize, terminal: bool| {
+                let start = end.saturating_sub(self.config.history);
+                let mut key: Vec<u32> = symbols[start..end].iter().flat_map(|&(a, o)| [a, o]).collect();
+                key.push(u32::from(terminal));
+                let next = states.len() as u32;
+                *states.entry(key).or_insert(next)
+            };
+            let last = trajectory.turns.len();
+            for turn in 0..last {
+                let action = symbols[turn + 1].0;
+                let key = (state(turn + 1, false), action, state(turn + 2, turn + 1 == last));
+                let number = *numbers.entry(key).or_insert_with(|| {
+                    edges.push(Vec::new());
+                    edges.len() - 1
+                });
+                edges[number].push((index, turn));
+            }
+        }
+        Ok(edges)
+    }
+
+    /// The mean of an edge's advantages.
+    fn mean(&self, edge: &Edge, advantages: &[Vec<f64>]) -> f64 {
+        let values = |edge: &[(usize, usize)]| -> Vec<f64> {
+            edge.iter().map(|&(trajectory, turn)| advantages[trajectory][turn]).collect()
+        };
+        match self.config.count {
+            SaltCount::Occurrences => Moments::of(&values(edge), 0).mean,
+            SaltCount::Trajectories => {
+                // Places are ascending by trajectory.
+                let means: Vec<f64> = edge
+                    .chunk_by(|a, b| a.0 == b.0)
+                    .map(|places| Moments::of(&values(places), 0).mean)
+                    .collect();
+                Moments::of(&means, 0).mean
+            }
+        }
+    }
+}
+
+/// Numbers observations: equal ones get equal numbers.
+enum Observations<'e, 'a> {
+    Exact(HashMap<&'a str, u32>),
+    Embedded {
+        embedder: &'e dyn Embedder,
+        threshold: f64,
+        ids: HashMap<&'a str, u32>,
+        /// Unit vector of the first observation of every cluster.
+        centres: Vec<Vec<f64>>,
+    },
+}
+
+impl<'a> Observations<'_, 'a> {
+    fn id(&mut self, text: &'a str) -> u32 {
+        match self {
+            Self::Exact(ids) => {
+                let next = ids.len() as u32;
+                *ids.entry(text).or_insert(next)
+            }
+            Self::Embedded { embedder, threshold, ids, centres } => *ids.entry(text).or_insert_with(|| {
+                let unit = unit(embedder.embed(text));
+                let mut best: Option<(usize, f64)> = None;
+                for (index, centre) in centres.iter().enumerate() {
+                    let cosine: f64 = centre.iter().zip(&unit).map(|(a, b)| a * b).sum();
+                    if cosine > best.map_or(*threshold, |(_, cosine)| cosine) {
+                        best = Some((index, cosine));
+                    }
+                }
+                let number = best.map_or(centres.len(), |(index, _)| index);
+                if best.is_none() {
+                    centres.push(unit);
+                }
+                number as u32
+            }),
+        }
+    }
+}
+
+/// (action before, observation) of every state of a trajectory, the final one included. Action 0
+/// is "none yet".
+fn symbols<'a>(
+    trajectory: &'a Trajectory,
+    observations: &mut Observations<'_, 'a>,
+    actions: &mut HashMap<&'a str, u32>,
+) -> Vec<(u32, u32)> {
+    let mut before = 0;
+    let mut symbols = Vec::with_capacity(trajectory.turns.len() + 1);
+    for turn in &trajectory.turns {
+        symbols.push((before, observations.id(&turn.observation)));
+        let next = actions.len() as u32 + 1;
+        before = *actions.entry(&turn.action).or_insert(next);
+    }
+    symbols.push((before, observations.id(&trajectory.final_observation)));
+    symbols
+}
+
+/// A vector divided by its length; a zero vector stays one and matches nothing above 0.
+fn unit(vector: Vec<f32>) -> Vec<f64> {
+    let vector: Vec<f64> = vector.into_iter().map(f64::from).collect();
+    let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
+    vector.into_iter().map(|value| if length > 0.0 { value / length } else { 0.0 }).collect()
+}
+
+impl Refinement for Salt {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn refine(
+        &self,
+        inputs: &Inputs<'_>,
+        advantages: &mut TurnAdvantages,
+        story: &mut Story,
+    ) -> Result<(), CreditError> {
+        let (mut turns, mut merged, mut edges_merged, mut conflicts) = (0, 0, 0, 0);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (index, group) in inputs.batch.groups.iter().enumerate() {
+            let edges = self.edges(inputs, group)?;
+            let values = &mut advantages.0[index];
+            let mut facts: Vec<Vec<(usize, usize, f64)>> = Vec::new();
+            if story.is_on() {
+                facts = values.iter().map(|row| row.iter().map(|&value| (0, 0, value)).collect()).collect();
+            }
+            for (number, edge) in edges.iter().enumerate() {
+                turns += edge.len();
+                if story.is_on() {
+                    for &(trajectory, turn) in edge {
+                        let fact = &mut facts[trajectory][turn];
+                        (fact.0, fact.1) = (number, edge.len());
+                    }
+                }
+                if edge.len() < 2 {
+                    continue;
+                }
+                let mean = self.mean(edge, values);
+                merged += edge.len();
+                edges_merged += 1;
+                let old: Vec<f64> = edge.iter().map(|&(trajectory, turn)| values[trajectory][turn]).collect();
+                conflicts +=
+                    usize::from(old.iter().any(|&value| value > 0.0) && old.iter().any(|&value| value < 0.0));
+                before.extend(old);
+                after.extend(std::iter::repeat_n(mean, edge.len()));
+                for &(trajectory, turn) in edge {
+                    values[trajectory][turn] = mean;
+                }
+            }
+            story.facts(index, &facts, |_, _, &(edge, size, before)| {
+                vec![("edge", edge as f64), ("edge_size", size as f64), ("before", before)]
+            });
+        }
+        let share = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        story.diagnostic("salt/merge_rate", share(merged, turns));
+        story.diagnostic("salt/sign_conflicts", share(conflicts, edges_merged));
+        story.diagnostic("salt/variance_before", Moments::of(&before, 0).std.powi(2));
+        story.diagnostic("salt/variance_after", Moments::of(&after, 0).std.powi(2));
+        Ok(())
+    }
+}

@@ -1,0 +1,384 @@
+//! Python difflib's `SequenceMatcher(None, text, other).ratio()`, equal to the last bit and fast.
+//!
+//! Ratcliff-Obershelp: find the longest matching block (the first in `text`, then the first in
+//! `other`, where several are longest), do the same left and right of it, and return twice the
+//! matched characters over all characters. With `autojunk`, characters that make up more than 1 % of
+//! an `other` of 200 characters or more start no match and only extend one.
+//!
+//! Three things make it fast and none of them is an approximation: runs are found through the
+//! positions of equal 4-grams and only ranges without one fall back to single characters; texts are
+//! interned, so that what belongs to one text is computed once; and a comparison with a bar stops as
+//! soon as an upper bound (lengths, bag of characters, characters still unmatched) falls below it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Runs at least this long are found through an index of their n-grams.
+const GRAM: usize = 4;
+/// Entry of a position that no 4-gram ends at.
+const NO_GRAM: u32 = u32::MAX;
+
+/// Names a text inside one [`Similarity`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TextId(u32);
+
+impl TextId {
+    /// Its number: texts are numbered in the order they were interned.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Compares interned texts.
+#[derive(Debug, Default)]
+pub struct Similarity {
+    autojunk: bool,
+    ids: HashMap<String, TextId>,
+    grams: HashMap<u128, u32, BuildHasherDefault<FoldHasher>>,
+    texts: Vec<Text>,
+    indices: Vec<Option<Index>>,
+    scratch: Scratch,
+}
+
+#[derive(Debug)]
+struct Text {
+    symbols: Vec<u32>,
+    /// The 4-gram that ends at each position.
+    grams: Vec<u32>,
+    /// How often each symbol occurs, ascending by symbol.
+    counts: Vec<(u32, u32)>,
+}
+
+/// Where the symbols and 4-grams of one text are, popular symbols left out.
+#[derive(Debug)]
+struct Index {
+    symbols: Positions,
+    grams: Positions,
+}
+
+impl Similarity {
+    /// An empty set of texts. `autojunk` is difflib's rule of that name.
+    pub fn new(autojunk: bool) -> Self {
+        Self { autojunk, ..Self::default() }
+    }
+
+    /// The id of a text; equal texts have equal ids.
+    pub fn intern(&mut self, text: &str) -> TextId {
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let id = TextId(self.texts.len() as u32);
+        let symbols: Vec<u32> = text.chars().map(u32::from).collect();
+        let mut window = 0_u128;
+        let mut grams = Vec::with_capacity(symbols.len());
+        for (position, &symbol) in symbols.iter().enumerate() {
+            // A character has 21 bits; the window holds the last four.
+            window = ((window << 21) | u128::from(symbol)) & ((1 << (21 * GRAM)) - 1);
+            grams.push(if position + 1 < GRAM {
+                NO_GRAM
+            } else {
+                let next = self.grams.len() as u32;
+                *self.grams.entry(window).or_insert(next)
+            });
+        }
+        let mut sorted = symbols.clone();
+        sorted.sort_unstable();
+        let counts = sorted.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32)).collect();
+        self.texts.push(Text { symbols, grams, counts });
+        self.indices.push(None);
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+
+    /// `SequenceMatcher(None, text, other, autojunk).ratio()`. It is not symmetric.
+    pub fn ratio(&mut self, text: TextId, other: TextId) -> f64 {
+        self.ratio_where(text, other, |_| true).unwrap_or(0.0)
+    }
+
+    /// The ratio if it is at least `bar`.
+    pub fn ratio_at_least(&mut self, text: TextId, other: TextId, bar: f64) -> Option<f64> {
+        self.ratio_where(text, other, |ratio| ratio >= bar)
+    }
+
+    /// The ratio if it is above `bar`.
+    pub fn ratio_above(&mut self, text: TextId, other: TextId, bar: f64) -> Option<f64> {
+        self.ratio_where(text, other, |ratio| ratio > bar)
+    }
+
+    /// The ratio if `wanted`, which must hold for every ratio above one that it holds for.
+    fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
+        let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
+        let length = a.symbols.len() + b.symbols.len();
+        let ratio = |matches: usize| if length == 0 { 1.0 } else { 2.0 * matches as f64 / length as f64 };
+        let keep = |ratio: f64| if wanted(ratio) { Some(ratio) } else { None };
+        if text == other {
+            return keep(1.0);
+        }
+        if !wanted(ratio(a.symbols.len().min(b.symbols.len()))) || !wanted(ratio(shared(a, b))) {
+            return None;
+        }
+        // The ratio grows with the matches, so the bar is a number of matches.
+        let most = a.symbols.len().min(b.symbols.len());
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if wanted(ratio(middle)) { high = middle } else { low = middle + 1 }
+        }
+        let index = self.indices[other.index()].get_or_insert_with(|| Index::new(b, self.autojunk));
+        let matches = self.scratch.matches(a, b, index, low)?;
+        keep(ratio(matches))
+    }
+}
+
+/// The ratio of two texts, each used once. Many comparisons are faster through [`Similarity`].
+pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
+    let mut similarity = Similarity::new(autojunk);
+    let (text, other) = (similarity.intern(text), similarity.intern(other));
+    similarity.ratio(text, other)
+}
+
+/// Characters the two texts have in common as bags: no match can have more.
+fn shared(a: &Text, b: &Text) -> usize {
+    let (mut i, mut j, mut sum) = (0, 0, 0);
+    while let (Some(&(x, n)), Some(&(y, m))) = (a.counts.get(i), b.counts.get(j)) {
+        if x == y {
+            sum += n.min(m);
+        }
+        i += usize::from(x <= y);
+        j += usize::from(y <= x);
+    }
+    sum as usize
+}
+
+impl Index {
+    fn new(text: &Text, autojunk: bool) -> Self {
+        let length = text.symbols.len();
+        let mut popular: Vec<u32> = Vec::new();
+        if autojunk && length >= 200 {
+            let most = (length / 100 + 1) as u32;
+            popular.extend(text.counts.iter().filter(|&&(_, count)| count > most).map(|&(symbol, _)| symbol));
+        }
+        // Popular symbols before each position: a 4-gram counts only if it has none.
+        let mut before = Vec::with_capacity(length + 1);
+        before.push(0_u32);
+        for symbol in &text.symbols {
+            let last = before[before.len() - 1];
+            before.push(last + u32::from(popular.binary_search(symbol).is_ok()));
+        }
+        let symbols =
+            (0..length).filter(|&at| before[at + 1] == before[at]).map(|at| (text.symbols[at], at as u32));
+        let grams = (GRAM - 1..length.max(GRAM - 1))
+            .filter(|&at| before[at + 1] == before[at + 1 - GRAM])
+            .map(|at| (text.grams[at], at as u32));
+        Self { symbols: Positions::new(symbols.collect()), grams: Positions::new(grams.collect()) }
+    }
+}
+
+/// The ascending positions of each key, in one table of linear size.
+#[derive(Debug)]
+struct Positions {
+    /// Open addressing: (key, start, end); free where start == end.
+    slots: Vec<(u32, u32, u32)>,
+    shift: u32,
+    positions: Vec<u32>,
+}
+
+impl Positions {
+    fn new(mut entries: Vec<(u32, u32)>) -> Self {
+        entries.sort_unstable();
+        let bits = (entries.len() * 2).next_power_of_two().trailing_zeros().max(1);
+        let mut table = Self {
+            slots: vec![(0, 0, 0); 1 << bits],
+            shift: 64 - bits,
+            positions: entries.iter().map(|&(_, position)| position).collect(),
+        };
+        let mut start = 0;
+        for run in entries.chunk_by(|a, b| a.0 == b.0) {
+            let slot = table.slot(run[0].0);
+            table.slots[slot] = (run[0].0, start, start + run.len() as u32);
+            start += run.len() as u32;
+        }
+        table
+    }
+
+    /// The slot of a key, or the free slot where it would be.
+    fn slot(&self, key: u32) -> usize {
+        let mut slot =
+            (u64::from(key).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
+        loop {
+            let (found, start, end) = self.slots[slot];
+            if found == key || start == end {
+                return slot;
+            }
+            slot = (slot + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// Range of a key's positions.
+    fn range(&self, key: u32) -> (u32, u32) {
+        let (found, start, end) = self.slots[self.slot(key)];
+        if found == key { (start, end) } else { (0, 0) }
+    }
+}
+
+/// A half-open range in each of the two texts.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    alo: usize,
+    ahi: usize,
+    blo: usize,
+    bhi: usize,
+}
+
+impl Block {
+    /// The most characters that can match inside.
+    fn most(self) -> usize {
+        (self.ahi - self.alo).min(self.bhi - self.blo)
+    }
+}
+
+/// Buffers of a comparison.
+#[derive(Debug, Default)]
+struct Scratch {
+    /// Length of the run that ends at each position of `other`, valid where `row` is the row before.
+    length: Vec<u32>,
+    row: Vec<u32>,
+    current: u32,
+    /// Positions in `other` of the 4-gram that ends at each position of the text.
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Scratch {
+    /// Matched characters in all, or nothing once fewer than `needed` are certain.
+    fn matches(&mut self, a: &Text, b: &Text, index: &Index, needed: usize) -> Option<usize> {
+        if self.row.len() < b.symbols.len() {
+            self.row.resize(b.symbols.len(), 0);
+            self.length.resize(b.symbols.len(), 0);
+        }
+        self.ranges.clear();
+        self.ranges.extend(
+            a.grams.iter().map(|&gram| if gram == NO_GRAM { (0, 0) } else { index.grams.range(gram) }),
+        );
+        let whole = Block { alo: 0, ahi: a.symbols.len(), blo: 0, bhi: b.symbols.len() };
+        let mut pending = vec![whole];
+        let (mut matched, mut possible) = (0, whole.most());
+        while let Some(block) = pending.pop() {
+            if possible < needed {
+                return None;
+            }
+            possible -= block.most();
+            let (i, j, size) = self.longest(a, b, index, block);
+            if size == 0 {
+                continue;
+            }
+            matched += size;
+            possible += size;
+            let left = Block { ahi: i, bhi: j, ..block };
+            let right = Block { alo: i + size, blo: j + size, ..block };
+            for part in [left, right] {
+                if part.most() > 0 {
+                    possible += part.most();
+                    pending.push(part);
+                }
+            }
+        }
+        (matched >= needed).then_some(matched)
+    }
+
+    /// difflib's `find_longest_match` without junk.
+    fn longest(&mut self, a: &Text, b: &Text, index: &Index, block: Block) -> (usize, usize, usize) {
+        let rows = (2 * a.symbols.len() + 4) as u32;
+        if self.current > u32::MAX - rows {
+            self.row.fill(0);
+            self.current = 0;
+        }
+        let Block { alo, ahi, blo, bhi } = block;
+        let mut best = Best { i: alo, j: blo, size: 0, end: usize::MAX };
+        if block.most() >= GRAM {
+            self.current += 1;
+            for at in alo + GRAM - 1..ahi {
+                self.current += 1;
+                let (start, end) = self.ranges[at];
+                let positions = &index.grams.positions[start as usize..end as usize];
+                self.row(at, positions, (blo + GRAM - 1, bhi), GRAM, &mut best);
+            }
+        }
+        if best.size == 0 {
+            self.current += 1;
+            for at in alo..ahi {
+                self.current += 1;
+                let (start, end) = index.symbols.range(a.symbols[at]);
+                let positions = &index.symbols.positions[start as usize..end as usize];
+                self.row(at, positions, (blo, bhi), 1, &mut best);
+            }
+        }
+        // Popular symbols start no run but extend one, even an empty one at the start of the block.
+        let Best { mut i, mut j, mut size, .. } = best;
+        while i > alo && j > blo && a.symbols[i - 1] == b.symbols[j - 1] {
+            (i, j, size) = (i - 1, j - 1, size + 1);
+        }
+        while i + size < ahi && j + size < bhi && a.symbols[i + size] == b.symbols[j + size] {
+            size += 1;
+        }
+        (i, j, size)
+    }
+
+    /// Extends the runs of the row before by the positions of this row. From the last position to the
+    /// first, so that one buffer serves both rows; of equally long runs that end here the first wins.
+    fn row(
+        &mut self,
+        at: usize,
+        positions: &[u32],
+        (low, high): (usize, usize),
+        first: usize,
+        best: &mut Best,
+    ) {
+        let below = positions.partition_point(|&position| (position as usize) < high);
+        for &position in positions[..below].iter().rev() {
+            let position = position as usize;
+            if position < low {
+                break;
+            }
+            let size = if position > 0 && self.row[position - 1] == self.current - 1 {
+                self.length[position - 1] as usize + 1
+            } else {
+                first
+            };
+            self.row[position] = self.current;
+            self.length[position] = size as u32;
+            if size > best.size || (size == best.size && best.end == at) {
+                *best = Best { i: at + 1 - size, j: position + 1 - size, size, end: at };
+            }
+        }
+    }
+}
+
+/// The longest run so far and the row it ended in.
+struct Best {
+    i: usize,
+    j: usize,
+    size: usize,
+    end: usize,
+}
+
+/// Hashes one integer by multiplication: the keys are characters, not an adversary's.
+#[derive(Default)]
+struct FoldHasher(u64);
+
+impl Hasher for FoldHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u128(u128::from(byte));
+        }
+    }
+
+    fn write_u128(&mut self, value: u128) {
+        let folded = (value as u64) ^ ((value >> 64) as u64).rotate_left(29) ^ self.0;
+        let product = u128::from(folded) * 0x9E37_79B9_7F4A_7C15_u128;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}

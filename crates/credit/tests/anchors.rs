@@ -1,0 +1,140 @@
+//! Anchor states, and the two estimators that compare turns in the same state.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{group, peer_batch, turn};
+use turnwise_core::Batch;
+use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
+use turnwise_credit::gigpo::GigpoConfig;
+use turnwise_credit::hgpo::HgpoConfig;
+use turnwise_credit::statistics::Normalize;
+use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
+
+fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
+    let config = CreditConfig { estimator, ..CreditConfig::default() };
+    let advantages = Pipeline::from_config(&config).unwrap().run(batch).unwrap();
+    advantages.0.into_iter().flatten().flatten().collect()
+}
+
+fn close(got: &[f64], expected: &[f64]) -> bool {
+    got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5)
+}
+
+#[test]
+fn the_peers_gigpo() {
+    let batch = peer_batch();
+    for (normalize, expected) in [
+        (Normalize::Mean, [8.532499, 4.02, 4.02, -10.4925, -6.08]),
+        (Normalize::MeanStd, [1.437388, 0.730282, 0.730282, -1.793446, -1.104505]),
+    ] {
+        let estimator = EstimatorConfig::Gigpo(GigpoConfig { normalize, ..GigpoConfig::verl_agent() });
+        let got = run(estimator.clone(), &batch);
+        assert!(close(&got, &expected), "{normalize:?}: {got:?}");
+        // One observation that is another state must be noticed.
+        let mut other = batch.clone();
+        other.groups[0].trajectories[0].turns[0].observation = "s9".into();
+        assert!(!close(&run(estimator, &other), &expected));
+    }
+}
+
+#[test]
+fn omega_zero_is_grpo() {
+    let batch = peer_batch();
+    let gigpo = run(EstimatorConfig::Gigpo(GigpoConfig { omega: 0.0, ..GigpoConfig::default() }), &batch);
+    assert_eq!(gigpo, run(EstimatorConfig::default(), &batch));
+}
+
+#[test]
+fn exact_anchors_are_numbered_by_first_appearance() {
+    let anchors = Anchors::find(&peer_batch().groups[0], &AnchorConfig::default());
+    assert_eq!(anchors, Anchors { of: vec![vec![0, 1, 2], vec![0, 3]], count: 4 });
+    assert_eq!(anchors.gather(&[vec![1.0, 2.0, 3.0], vec![4.0, 5.0]])[0], [1.0, 4.0]);
+}
+
+#[test]
+fn assignment_decides_between_two_similar_groups() {
+    // Ten characters each: the third text shares 8 with the first (0.8) and 9 with the second (0.9).
+    let texts = ["aaaaaaaaaa", "aaaaaaabbb", "aaaaaaaabb"];
+    let group = group(vec![texts.iter().map(|text| turn(text, 0.0)).collect()]);
+    let anchors = |assignment, threshold| {
+        let config = AnchorConfig { matching: Matching::Similarity, assignment, threshold, autojunk: false };
+        Anchors::find(&group, &config).of.concat()
+    };
+    assert_eq!(anchors(Assignment::GreedyMax, 0.8), [0, 1, 1]);
+    assert_eq!(anchors(Assignment::FirstMatch, 0.8), [0, 1, 0]);
+    // A tie at the threshold counts, the next float above does not.
+    assert_eq!(anchors(Assignment::GreedyMax, 0.9), [0, 1, 1]);
+    assert_eq!(anchors(Assignment::GreedyMax, 0.9_f64.next_up()), [0, 1, 2]);
+}
+
+#[test]
+fn similarity_grouping_is_the_plain_definition() {
+    use turnwise_core::{Purpose, Seed};
+    let mut rng = Seed::derive(3, Purpose::Credit, &[]).rng();
+    for case in 0..60 {
+        let texts: Vec<String> = (0..25)
+            .map(|_| (0..4 + rng.below(8)).map(|_| *rng.choose(&['a', 'b', 'c']).unwrap()).collect())
+            .collect();
+        let group = group(vec![texts.iter().map(|text| turn(text, 0.0)).collect()]);
+        for assignment in [Assignment::GreedyMax, Assignment::FirstMatch] {
+            let threshold = [0.5, 0.7, 0.8][case % 3];
+            let config =
+                AnchorConfig { matching: Matching::Similarity, assignment, threshold, autojunk: false };
+            let mut representatives: Vec<&str> = Vec::new();
+            let mut expected = Vec::new();
+            for text in &texts {
+                let ratios: Vec<f64> = representatives
+                    .iter()
+                    .map(|other| turnwise_credit::similarity::ratio(text, other, false))
+                    .collect();
+                let mut best: Option<usize> = None;
+                for (index, &ratio) in ratios.iter().enumerate() {
+                    let better =
+                        best.is_none_or(|best| assignment == Assignment::GreedyMax && ratio > ratios[best]);
+                    if ratio >= threshold && better {
+                        best = Some(index);
+                    }
+                }
+                expected.push(best.unwrap_or_else(|| {
+                    representatives.push(text);
+                    representatives.len() - 1
+                }));
+            }
+            assert_eq!(Anchors::find(&group, &config).of[0], expected);
+        }
+    }
+}
+
+#[test]
+fn hgpo_by_hand() {
+    // Three trajectories x -> y; the first observation of the third differs.
+    let batch = Batch {
+        groups: vec![group(vec![
+            vec![turn("x", 0.0), turn("y", 4.0)],
+            vec![turn("x", 0.0), turn("y", 0.0)],
+            vec![turn("z", 0.0), turn("y", 2.0)],
+        ])],
+    };
+    let config = HgpoConfig { gamma: 1.0, levels: 2, normalize: Normalize::Mean, ..HgpoConfig::default() };
+    let got = run(EstimatorConfig::Hgpo(config.clone()), &batch);
+    // x: mean 2 at both levels; z: nobody else; y: level 1 mean 2 of three (weight 2), level 2 (after
+    // x) mean 2 of two (weight 3), the third alone there.
+    assert!(close(&got, &[2.0, 2.0, -2.0, -2.0, 0.0, 0.0]), "{got:?}");
+    let mut other = batch;
+    other.groups[0].trajectories[2].turns[1].reward = 5.0;
+    // y: level 1 mean 3 (1, -3, 2), level 2 mean 2 (2, -2): (2 * 1 + 3 * 2) / 5 and so on.
+    let got = run(EstimatorConfig::Hgpo(config), &other);
+    assert!(close(&got, &[2.0, 1.6, -2.0, -2.4, 0.0, 2.0]), "{got:?}");
+}
+
+#[test]
+fn the_story_names_the_anchor_group() {
+    let batch = peer_batch();
+    let config =
+        CreditConfig { estimator: EstimatorConfig::Gigpo(GigpoConfig::default()), ..CreditConfig::default() };
+    let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+    let facts = &report.stories[0][1][0][0].facts.0;
+    assert!(facts.contains(&("anchor", 0.0)) && facts.contains(&("anchor_size", 2.0)), "{facts:?}");
+    assert_eq!(report.diagnostics["gigpo/singleton_turns"], 0.6);
+}

@@ -1,0 +1,305 @@
+//! What must hold for any batch.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use proptest::prelude::*;
+use turnwise_core::{Batch, Group, Turn};
+use turnwise_credit::aem::{AemConfig, AemMode, AemScope};
+use turnwise_credit::anchor::{AnchorConfig, Matching};
+use turnwise_credit::empg::EmpgConfig;
+use turnwise_credit::gigpo::GigpoConfig;
+use turnwise_credit::grpo::GrpoConfig;
+use turnwise_credit::has::HasConfig;
+use turnwise_credit::hgpo::HgpoConfig;
+use turnwise_credit::outlier::{OutlierConfig, locate};
+use turnwise_credit::rloo::RlooConfig;
+use turnwise_credit::salt::SaltConfig;
+use turnwise_credit::statistics::{Normalize, Singleton};
+use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig};
+
+type Table = Vec<Vec<Vec<f64>>>;
+
+/// A turn: state, action, validity, reward, progress, entropies.
+fn turns() -> impl Strategy<Value = Turn> {
+    (0..5_u8, 0..3_u8, any::<bool>(), -4..5_i8, 0..=4_u8, prop::collection::vec(0.0..4.0_f32, 1..4)).prop_map(
+        |(state, action, valid, reward, progress, entropies)| Turn {
+            observation: format!("you see object {state} and object {state}"),
+            action: format!("take {action}"),
+            valid,
+            // Quarters, so that sums of rewards are exact in any order.
+            reward: f64::from(reward) / 4.0,
+            progress: Some(f64::from(progress) / 4.0),
+            response_ids: vec![0; entropies.len()],
+            entropies,
+            ..Turn::default()
+        },
+    )
+}
+
+fn batches() -> impl Strategy<Value = Batch> {
+    let trajectory = prop::collection::vec(turns(), 0..7);
+    let group = prop::collection::vec(trajectory, 1..6);
+    prop::collection::vec(group, 1..4).prop_map(|groups| Batch {
+        groups: groups
+            .into_iter()
+            .enumerate()
+            .map(|(number, members)| Group {
+                trajectories: members
+                    .into_iter()
+                    .enumerate()
+                    .map(|(sample, turns)| common::trajectory(number, sample, turns))
+                    .collect(),
+            })
+            .collect(),
+    })
+}
+
+fn estimators() -> Vec<EstimatorConfig> {
+    let free = |normalize, singleton| GrpoConfig { normalize, singleton, ..GrpoConfig::default() };
+    vec![
+        EstimatorConfig::Grpo(free(Normalize::MeanStd, Singleton::Zero)),
+        EstimatorConfig::Grpo(free(Normalize::Mean, Singleton::Raw)),
+        EstimatorConfig::Grpo(GrpoConfig::verl_agent()),
+        EstimatorConfig::Rloo(RlooConfig::default()),
+        EstimatorConfig::Rloo(RlooConfig::verl_agent()),
+        EstimatorConfig::Gigpo(GigpoConfig::default()),
+        EstimatorConfig::Gigpo(GigpoConfig {
+            anchor: AnchorConfig { matching: Matching::Similarity, ..AnchorConfig::default() },
+            ..GigpoConfig::default()
+        }),
+        EstimatorConfig::Hgpo(HgpoConfig::default()),
+    ]
+}
+
+fn refinements() -> Vec<RefinementConfig> {
+    let aem = |mode, scope| RefinementConfig::Aem(AemConfig { mode, scope, ..AemConfig::default() });
+    vec![
+        RefinementConfig::Salt(SaltConfig::default()),
+        RefinementConfig::Salt(SaltConfig { history: 1, ..SaltConfig::default() }),
+        aem(AemMode::Normal, AemScope::Group),
+        aem(AemMode::Reverse, AemScope::Batch),
+        aem(AemMode::Shuffle, AemScope::Trajectory),
+        RefinementConfig::Empg(EmpgConfig::default()),
+        RefinementConfig::Has(HasConfig::default()),
+    ]
+}
+
+fn run(estimator: &EstimatorConfig, refinements: &[RefinementConfig], batch: &Batch) -> Table {
+    let config = CreditConfig { estimator: estimator.clone(), refinements: refinements.to_vec() };
+    Pipeline::from_config(&config).unwrap().run(batch).unwrap().0
+}
+
+fn close(a: &Table, b: &Table, tolerance: f64) -> bool {
+    let flat = |table: &Table| table.iter().flatten().flatten().copied().collect::<Vec<f64>>();
+    let (a, b) = (flat(a), flat(b));
+    a.len() == b.len() && a.iter().zip(&b).all(|(x, y)| (x - y).abs() <= tolerance * (1.0 + y.abs()))
+}
+
+/// The trajectories of every group in reverse.
+fn reversed<T: Clone>(groups: &[Vec<T>]) -> Vec<Vec<T>> {
+    groups.iter().map(|members| members.iter().rev().cloned().collect()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_finite_batch_gives_finite_advantages_of_its_own_shape(batch in batches()) {
+        for estimator in estimators() {
+            let table = run(&estimator, &refinements(), &batch);
+            for (rows, group) in table.iter().zip(&batch.groups) {
+                for (row, trajectory) in rows.iter().zip(&group.trajectories) {
+                    prop_assert_eq!(row.len(), trajectory.turns.len());
+                    prop_assert!(row.iter().all(|value| value.is_finite()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_trajectories_does_not_matter(batch in batches()) {
+        let mut other = batch.clone();
+        for group in &mut other.groups {
+            group.trajectories.reverse();
+        }
+        for estimator in estimators() {
+            // Similarity groups form in order of appearance; shuffled coefficients belong to places.
+            let ordered = matches!(&estimator, EstimatorConfig::Gigpo(config)
+                if config.anchor.matching == Matching::Similarity);
+            let chain: Vec<RefinementConfig> = refinements()
+                .into_iter()
+                .filter(|kind| !matches!(kind, RefinementConfig::Aem(aem) if aem.mode == AemMode::Shuffle))
+                .collect();
+            if !ordered {
+                let (one, two) = (run(&estimator, &chain, &batch), run(&estimator, &chain, &other));
+                prop_assert!(close(&reversed(&one), &two, 1e-9), "{:?}", estimator);
+            }
+        }
+    }
+
+    #[test]
+    fn a_constant_added_to_every_return_changes_nothing(batch in batches(), shift in -8..8_i8) {
+        // Added to the last turn of every trajectory; all must have one.
+        prop_assume!(batch.trajectories().all(|trajectory| !trajectory.turns.is_empty()));
+        let mut other = batch.clone();
+        for trajectory in other.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
+            trajectory.turns.last_mut().unwrap().reward += f64::from(shift);
+        }
+        for estimator in &estimators()[..4] {
+            if matches!(estimator, EstimatorConfig::Grpo(config) if config.singleton == Singleton::Raw) {
+                continue;
+            }
+            let (one, two) = (run(estimator, &[], &batch), run(estimator, &[], &other));
+            prop_assert!(close(&one, &two, 1e-6), "{:?}", estimator);
+        }
+    }
+
+    #[test]
+    fn rewards_scale_advantages(batch in batches(), scale in 1..6_u8) {
+        let scale = f64::from(scale);
+        let mut other = batch.clone();
+        for turn in other.groups.iter_mut().flat_map(|g| &mut g.trajectories).flat_map(|t| &mut t.turns) {
+            turn.reward *= scale;
+        }
+        // Without the penalty everything before a division is linear; with the division it cancels.
+        let rloo = EstimatorConfig::Rloo(RlooConfig { invalid_penalty: 0.0, ..RlooConfig::default() });
+        let scaled: Table = run(&rloo, &[], &batch)
+            .into_iter()
+            .map(|rows| rows.into_iter().map(|row| row.into_iter().map(|v| v * scale).collect()).collect())
+            .collect();
+        prop_assert!(close(&scaled, &run(&rloo, &[], &other), 1e-12));
+        let config = GrpoConfig { invalid_penalty: 0.0, epsilon: 0.0, ..GrpoConfig::default() };
+        let grpo = EstimatorConfig::Grpo(config);
+        prop_assert!(close(&run(&grpo, &[], &batch), &run(&grpo, &[], &other), 1e-9));
+    }
+
+    #[test]
+    fn the_advantages_of_a_group_sum_to_zero(batch in batches()) {
+        for group in &batch.groups {
+            let group = Batch { groups: vec![group.clone()] };
+            for estimator in [
+                EstimatorConfig::Grpo(GrpoConfig { invalid_penalty: 0.0, ..GrpoConfig::default() }),
+                EstimatorConfig::Rloo(RlooConfig { invalid_penalty: 0.0, ..RlooConfig::default() }),
+            ] {
+                // One entry a trajectory; those without turns have an advantage but no turn to show it.
+                if group.trajectories().any(|trajectory| trajectory.turns.is_empty()) {
+                    continue;
+                }
+                let sum: f64 = run(&estimator, &[], &group)[0].iter().map(|row| row[0]).sum();
+                prop_assert!(sum.abs() < 1e-9, "{sum}");
+            }
+            let turns = GrpoConfig { singleton: Singleton::Zero, ..GrpoConfig::verl_agent() };
+            let sum: f64 = run(&EstimatorConfig::Grpo(turns), &[], &group).iter().flatten().flatten().sum();
+            prop_assert!(sum.abs() < 1e-9, "{sum}");
+        }
+    }
+
+    #[test]
+    fn switches_that_turn_a_refinement_off_leave_every_bit(batch in batches()) {
+        let off = [
+            RefinementConfig::Has(HasConfig { alpha: 1.0, ..HasConfig::default() }),
+            RefinementConfig::Aem(AemConfig { lambda: 0.0, ..AemConfig::default() }),
+            RefinementConfig::Aem(AemConfig { min_spread: 1e9, ..AemConfig::default() }),
+        ];
+        for estimator in estimators() {
+            prop_assert_eq!(run(&estimator, &off, &batch), run(&estimator, &[], &batch));
+        }
+    }
+
+    #[test]
+    fn salt_without_equal_edges_changes_nothing(batch in batches()) {
+        let mut batch = batch;
+        for (g, group) in batch.groups.iter_mut().enumerate() {
+            for (i, trajectory) in group.trajectories.iter_mut().enumerate() {
+                for (t, turn) in trajectory.turns.iter_mut().enumerate() {
+                    turn.action = format!("action {g} {i} {t}");
+                }
+            }
+        }
+        for estimator in estimators() {
+            let salt = [RefinementConfig::Salt(SaltConfig { history: 1, ..SaltConfig::default() })];
+            prop_assert_eq!(run(&estimator, &salt, &batch), run(&estimator, &[], &batch));
+        }
+    }
+
+    #[test]
+    fn salt_keeps_the_sum_and_never_adds_variance(batch in batches()) {
+        let config = CreditConfig {
+            estimator: EstimatorConfig::default(),
+            refinements: vec![RefinementConfig::Salt(SaltConfig { history: 1, ..SaltConfig::default() })],
+        };
+        let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+        let sum = |table: &Table| table.iter().flatten().flatten().sum::<f64>();
+        let plain = run(&EstimatorConfig::default(), &[], &batch);
+        prop_assert!((sum(&report.advantages.0) - sum(&plain)).abs() < 1e-9);
+        let (before, after) =
+            (report.diagnostics["salt/variance_before"], report.diagnostics["salt/variance_after"]);
+        prop_assert!(after <= before + 1e-12);
+        for stories in report.stories.iter().flatten().flatten() {
+            prop_assert_eq!(stories.len(), 2);
+        }
+    }
+
+    #[test]
+    fn shuffled_coefficients_are_a_permutation_that_the_seed_decides(batch in batches()) {
+        let aem = |mode| turnwise_credit::aem::Aem::new(AemConfig { mode, ..AemConfig::default() }).unwrap();
+        let coefficients = |mode, seed| {
+            aem(mode).coefficients(&Inputs { seed, ..Inputs::new(&batch) }).unwrap()
+        };
+        let sorted = |table: &Table, group: usize| {
+            let mut values: Vec<f64> = table[group].iter().flatten().copied().collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let (normal, shuffled) = (coefficients(AemMode::Normal, 1), coefficients(AemMode::Shuffle, 1));
+        for group in 0..batch.groups.len() {
+            prop_assert_eq!(sorted(&normal, group), sorted(&shuffled, group));
+        }
+        prop_assert_eq!(&shuffled, &coefficients(AemMode::Shuffle, 1));
+    }
+
+    #[test]
+    fn a_wider_interval_has_no_more_outliers(batch in batches(), lambda in 0.0..4.0_f64) {
+        let count = |lambda| {
+            let found = locate(&batch, &OutlierConfig { lambda, ..OutlierConfig::default() }).unwrap();
+            found.low + found.high
+        };
+        prop_assert!(count(lambda + 0.5) <= count(lambda));
+    }
+}
+
+#[test]
+fn a_method_names_the_field_it_needs() {
+    let mut batch = common::peer_batch();
+    for (refinement, field) in [
+        (RefinementConfig::Aem(AemConfig::default()), "entropies"),
+        (RefinementConfig::Empg(EmpgConfig::default()), "entropies"),
+        (RefinementConfig::Has(HasConfig::default()), "progress"),
+    ] {
+        let config = CreditConfig { refinements: vec![refinement], ..CreditConfig::default() };
+        let error = Pipeline::from_config(&config).unwrap().run(&batch).unwrap_err().to_string();
+        assert!(error.contains(&format!("needs `{field}`")), "{error}");
+        assert!(error.contains("group 0, trajectory 0, turn 0"), "{error}");
+    }
+    let ppo: CreditConfig = serde_json::from_str(r#"{"estimator":{"kind":"ppo"}}"#).unwrap();
+    let error = Pipeline::from_config(&ppo).unwrap().run(&batch).unwrap_err().to_string();
+    assert!(error.contains("ppo needs `values`"), "{error}");
+    let mixed: CreditConfig =
+        serde_json::from_str(r#"{"estimator":{"kind":"ppo"},"refinements":[{"kind":"salt"}]}"#).unwrap();
+    assert!(
+        Pipeline::from_config(&mixed).err().unwrap().to_string().contains("salt: it works on advantages")
+    );
+    // AEM multiplies, so it refines tokens too.
+    for turn in batch.groups[0].trajectories.iter_mut().flat_map(|t| &mut t.turns) {
+        (turn.response_ids, turn.entropies) = (vec![1, 2], vec![turn.reward as f32, 0.5]);
+    }
+    let aem: CreditConfig =
+        serde_json::from_str(r#"{"estimator":{"kind":"ppo"},"refinements":[{"kind":"aem"}]}"#).unwrap();
+    let values = vec![vec![vec![0.5; 6], vec![0.25; 4]]];
+    let inputs = Inputs { values: Some(&values), ..Inputs::new(&batch) };
+    let report = Pipeline::from_config(&aem).unwrap().report(&inputs, false).unwrap();
+    let tokens = report.tokens.unwrap().advantages;
+    let mean = f64::midpoint(tokens[0][0][4], tokens[0][0][5]);
+    assert!((mean - report.advantages.0[0][0][2]).abs() < 1e-12);
+}
