@@ -213,11 +213,9 @@ impl Episode {
         list.extend(held.map(Command::ExamineObject));
         list.extend(near[split..].iter().map(examine));
 
-        for &index in &world.by_name {
-            if usize::from(index) < world.layout.receptacles
-                && world.place_of(usize::from(index)) != self.place
-            {
-                list.push(Command::GoTo(ReceptacleId(index)));
+        for &receptacle in &world.receptacles_by_name {
+            if world.place_of(usize::from(receptacle)) != self.place {
+                list.push(Command::GoTo(ReceptacleId(receptacle)));
             }
         }
         treat(&mut list, Command::Heat);

@@ -135,6 +135,8 @@ pub(super) struct World {
     pub(super) names: Strings,
     /// The names' indices in byte order of the names.
     pub(super) by_name: Box<[u16]>,
+    /// The receptacles alone, in byte order of their names.
+    pub(super) receptacles_by_name: Box<[u16]>,
     /// The inverse of `by_name`.
     pub(super) rank: Box<[u16]>,
     /// Type of each receptacle and object, into `types`.

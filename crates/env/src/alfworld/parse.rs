@@ -392,6 +392,11 @@ impl<'a> Facts<'a> {
         let world = World {
             layout,
             names: Strings::new(&names),
+            receptacles_by_name: by_name
+                .iter()
+                .copied()
+                .filter(|&index| usize::from(index) < receptacles.len())
+                .collect(),
             by_name: by_name.into(),
             rank: rank.into(),
             type_of: type_of.into_iter().map(|kind| kind.unwrap_or(untyped)).collect(),
