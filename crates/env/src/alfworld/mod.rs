@@ -11,6 +11,9 @@
 //! | `set`, `files` | folders and archives of games, their splits and order |
 //! | `environment` | the [`turnwise_core::Environment`] over them |
 //! | [`generator`] | household worlds of the project's own making |
+//! | [`expert`], `prior` | an agent that searches by the habits of households |
+//! | [`demonstrations`] | episodes to imitate |
+//! | `phrases` | [`PHRASES`]: what stands between the names |
 //! | [`replay`] | recorded episodes of the original against this engine |
 //!
 //! The engine reproduces the original (TextWorld 1.7.0 with the ALFWorld 0.4.2 logic that is stored in the
@@ -18,14 +21,18 @@
 //! of the games' own PDDL domain. What is left out: the three-dimensional simulator.
 
 mod command;
+pub mod demonstrations;
 mod environment;
 mod episode;
+pub mod expert;
 mod files;
 mod game;
 pub mod generator;
 mod goal;
 mod parse;
 mod pddl;
+mod phrases;
+mod prior;
 pub mod replay;
 mod set;
 
@@ -34,4 +41,6 @@ pub use environment::{AlfworldEnv, DEFAULT_MAX_STEPS};
 pub use episode::{Episode, Outcome};
 pub use game::{Game, ObjectId, ReceptacleId};
 pub use goal::{Goal, TaskType};
+pub use phrases::PHRASES;
+pub use prior::Prior;
 pub use set::AlfworldSet;

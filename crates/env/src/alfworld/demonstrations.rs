@@ -1,0 +1,308 @@
+//! Episodes to imitate, for warm starts.
+//!
+//! An expert episode teaches to search and to act. A walkthrough knows the whole scene and teaches only to
+//! act. Either may be salted with commands that are not understood: the learner then sees what `Nothing
+//! happens.` looks like and how to go on, without being taught to cause it.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
+
+use super::expert::{Expert, SearchOrder, names};
+use super::{AlfworldSet, Episode, Game, Prior};
+
+/// Who plays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The [`Expert`], with the habits counted over the set's training games.
+    #[default]
+    Expert,
+    /// The games' own walkthroughs; games without one are dropped.
+    Walkthrough,
+}
+
+/// How demonstrations are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DemonstrationOptions {
+    /// Who plays.
+    pub source: Source,
+    /// In which order the expert searches.
+    pub order: SearchOrder,
+    /// Probability that a command that is not understood stands before a step; it is not to be imitated.
+    pub injection: f64,
+    /// Longest episode, injected commands included.
+    pub max_steps: usize,
+    /// Whether the turns keep their admissible commands. For prompts that list them; they are most of the
+    /// memory.
+    pub keep_admissible: bool,
+}
+
+impl Default for DemonstrationOptions {
+    fn default() -> Self {
+        Self {
+            source: Source::Expert,
+            order: SearchOrder::Likely,
+            injection: 0.06,
+            max_steps: super::DEFAULT_MAX_STEPS,
+            keep_admissible: false,
+        }
+    }
+}
+
+/// One observation and the command that followed it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DemonstrationTurn {
+    /// What the agent read.
+    pub observation: String,
+    /// What it could have typed, if that was to be kept.
+    pub admissible: Vec<String>,
+    /// What it typed.
+    pub action: String,
+    /// Whether that is to be imitated; `false` for injected commands, which get no loss.
+    pub imitate: bool,
+    /// The reward of the action: 1 for the last, else 0.
+    pub reward: f64,
+}
+
+/// One solved episode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demonstration {
+    /// What was to be done.
+    pub task: Task,
+    /// The turns in order.
+    pub turns: Vec<DemonstrationTurn>,
+    /// What the agent read after the last command.
+    pub final_observation: String,
+}
+
+/// What [`demonstrate`] gives back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demonstrations {
+    /// The solved episodes, in the order of the games.
+    pub episodes: Vec<Demonstration>,
+    /// How many episodes were not solved in time and left out.
+    pub dropped: usize,
+}
+
+/// Plays `count` episodes on the games of a split, taken in turn from the first, and keeps the solved ones.
+/// The result depends on the arguments alone, not on the number of threads.
+///
+/// # Errors
+/// [`EnvError::UnknownSplit`], and [`EnvError::Other`] if `injection` is no probability below 1.
+pub fn demonstrate(
+    set: &AlfworldSet,
+    split: &str,
+    count: usize,
+    options: &DemonstrationOptions,
+    seed: u64,
+) -> Result<Demonstrations, EnvError> {
+    if !(0.0..1.0).contains(&options.injection) {
+        return Err(EnvError::Other(format!(
+            "injection: {} is no probability; it must be at least 0 and below 1",
+            options.injection
+        )));
+    }
+    let games = set.split(split)?;
+    let prior = if options.source == Source::Expert && options.order == SearchOrder::Likely {
+        Prior::from_games(set.split("train").unwrap_or(games))
+    } else {
+        Prior::default()
+    };
+    let played: Vec<Option<Demonstration>> = (0..count)
+        .into_par_iter()
+        .map(|index| {
+            let mut rng = Seed::derive(seed, Purpose::Demonstration, &[index as u64]).rng();
+            play(&games[index % games.len()], &prior, options, &mut rng)
+        })
+        .collect();
+    let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
+    let dropped = count - episodes.len();
+    Ok(Demonstrations { episodes, dropped })
+}
+
+/// One episode; `None` if it was not solved in time.
+fn play(
+    game: &Arc<Game>,
+    prior: &Prior,
+    options: &DemonstrationOptions,
+    rng: &mut Rng,
+) -> Option<Demonstration> {
+    let mut episode = Episode::new(Arc::clone(game));
+    let mut expert = Expert::new(prior).with_order(options.order);
+    let mut plan = match options.source {
+        Source::Expert => {
+            expert.reset(episode.observation(), game.sentence());
+            None
+        }
+        Source::Walkthrough => Some(game.walkthrough()?),
+    };
+    let mut seen = Seen::new(game);
+    let mut turns = Vec::new();
+    while !episode.won() {
+        if episode.steps() >= options.max_steps {
+            return None;
+        }
+        let observation =
+            Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
+        seen.read(&observation.text);
+        let injected = (rng.chance(options.injection) && episode.steps() + 1 < options.max_steps)
+            .then(|| seen.mistake(&observation.admissible, rng))
+            .flatten();
+        let imitate = injected.is_none();
+        let action = match (injected, &mut plan) {
+            (Some(mistake), _) => {
+                // What it just read it would otherwise never hear of again.
+                expert.observe(&observation.text);
+                mistake
+            }
+            (None, None) => expert.act(&observation),
+            (None, Some(plan)) => plan.next()?.to_owned(),
+        };
+        let outcome = episode.step(&action);
+        turns.push(DemonstrationTurn {
+            observation: observation.text,
+            admissible: if options.keep_admissible { observation.admissible } else { Vec::new() },
+            action,
+            imitate,
+            reward: if outcome.won { 1.0 } else { 0.0 },
+        });
+    }
+    let task = Task {
+        id: game.id().to_owned(),
+        kind: game.task_type().name().to_owned(),
+        goal: game.sentence().to_owned(),
+    };
+    Some(Demonstration { task, turns, final_observation: episode.observation().to_owned() })
+}
+
+/// The names an episode has shown so far: mistakes are made of them, so that none gives away what has not
+/// been seen.
+struct Seen {
+    receptacles: Vec<String>,
+    objects: Vec<String>,
+}
+
+impl Seen {
+    fn new(game: &Game) -> Self {
+        let receptacles = game.receptacles().map(|index| game.receptacle_name(index).to_owned()).collect();
+        Self { receptacles, objects: Vec::new() }
+    }
+
+    fn read(&mut self, text: &str) {
+        let Some((_, list)) = text.split_once(" you see ") else { return };
+        for name in names(list.trim_end_matches('.')) {
+            if !self.objects.iter().any(|known| known == name)
+                && !self.receptacles.iter().any(|known| known == name)
+                && !name.contains('\n')
+            {
+                self.objects.push(name.to_owned());
+            }
+        }
+    }
+
+    /// A command that makes sense in general and is not admissible now. `None` if a few tries give none.
+    fn mistake(&self, admissible: &[String], rng: &mut Rng) -> Option<String> {
+        for _ in 0..8 {
+            let place = rng.choose(&self.receptacles)?;
+            let command = match (rng.choose(&self.objects), rng.below(8)) {
+                (None, 0..4) | (_, 0) => format!("open {place}"),
+                (None, _) | (_, 1) => format!("go to {place}"),
+                (Some(object), 2 | 3) => format!("take {object} from {place}"),
+                (Some(object), 4 | 5) => format!("move {object} to {place}"),
+                (Some(object), 6) => format!("use {object}"),
+                (Some(object), _) => {
+                    let verb = ["clean", "heat", "cool"][rng.below(3)];
+                    format!("{verb} {object} with {place}")
+                }
+            };
+            if !admissible.contains(&command) {
+                return Some(command);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alfworld::generator::{GeneratorConfig, generate};
+
+    fn set() -> AlfworldSet {
+        generate(&GeneratorConfig { train: 120, valid_seen: 0, valid_unseen: 0, ..Default::default() })
+            .unwrap()
+    }
+
+    /// Plays the actions again: the engine must answer as recorded, and win with the last.
+    fn replays(set: &AlfworldSet, demonstration: &Demonstration) -> bool {
+        let mut episode = Episode::new(Arc::clone(set.game(&demonstration.task.id).unwrap()));
+        let last = demonstration.turns.len() - 1;
+        demonstration.turns.iter().enumerate().all(|(index, turn)| {
+            let same = episode.observation() == turn.observation;
+            let outcome = episode.step(&turn.action);
+            let won = index == last;
+            same && outcome.understood == turn.imitate && outcome.won == won && turn.reward == f64::from(won)
+        }) && episode.observation() == demonstration.final_observation
+    }
+
+    #[test]
+    fn expert_episodes_replay_and_mark_their_mistakes() {
+        let set = set();
+        let options = DemonstrationOptions { injection: 0.2, ..Default::default() };
+        let made = demonstrate(&set, "train", 300, &options, 3).unwrap();
+        assert_eq!(made.episodes.len() + made.dropped, 300);
+        assert!(made.dropped < 6, "{}", made.dropped);
+        assert!(made.episodes.iter().all(|episode| replays(&set, episode)));
+        let turns: Vec<_> = made.episodes.iter().flat_map(|episode| &episode.turns).collect();
+        let share = turns.iter().filter(|turn| !turn.imitate).count() as f64 / turns.len() as f64;
+        assert!((0.16..0.24).contains(&share), "{share}");
+        // Replaying notices a changed command.
+        let mut wrong = made.episodes[0].clone();
+        wrong.turns[0].action = "look".into();
+        assert!(!replays(&set, &wrong));
+    }
+
+    #[test]
+    fn the_arguments_decide_everything() {
+        let set = set();
+        let options = DemonstrationOptions::default();
+        let made = |seed| demonstrate(&set, "train", 200, &options, seed).unwrap();
+        let single = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        assert_eq!(made(1), single.install(|| made(1)));
+        assert_ne!(made(1), made(2));
+    }
+
+    #[test]
+    fn walkthroughs_are_shorter_than_searches() {
+        let set = set();
+        let length = |source, order| {
+            let options = DemonstrationOptions { source, order, injection: 0.0, ..Default::default() };
+            let made = demonstrate(&set, "train", 120, &options, 0).unwrap();
+            assert!(made.episodes.iter().all(|episode| replays(&set, episode)));
+            let turns = made.episodes.iter().map(|episode| episode.turns.len()).sum::<usize>();
+            turns as f64 / made.episodes.len() as f64
+        };
+        let shortest = length(Source::Walkthrough, SearchOrder::Likely);
+        let likely = length(Source::Expert, SearchOrder::Likely);
+        let listed = length(Source::Expert, SearchOrder::Listed);
+        assert!(shortest < likely && likely < listed, "{shortest} {likely} {listed}");
+    }
+
+    #[test]
+    fn short_limits_drop_and_admissible_lists_are_kept_on_request() {
+        let set = set();
+        let options = DemonstrationOptions { max_steps: 6, keep_admissible: true, ..Default::default() };
+        let made = demonstrate(&set, "train", 120, &options, 0).unwrap();
+        assert!(made.dropped > 20 && !made.episodes.is_empty(), "{}", made.dropped);
+        for turn in made.episodes.iter().flat_map(|episode| &episode.turns) {
+            assert_eq!(turn.admissible.contains(&turn.action), turn.imitate);
+        }
+        let wrong = DemonstrationOptions { injection: 1.0, ..Default::default() };
+        assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("injection"));
+        assert!(demonstrate(&set, "test", 1, &options, 0).is_err());
+    }
+}
