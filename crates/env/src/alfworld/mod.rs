@@ -3,7 +3,7 @@
 //! | File | Subject |
 //! |---|---|
 //! | `pddl` | tokens and facts of a PDDL problem |
-//! | `parse` | one `game.tw-pddl` file to one [`Game`] |
+//! | `parse`, `facts` | one `game.tw-pddl` file to one [`Game`] |
 //! | `game` | what never changes: names, types, places, what fits where |
 //! | `goal` | the six goals, when they are met and how far along one is |
 //! | `command` | what the agent may type, and which of it is admissible |
@@ -25,6 +25,7 @@ pub mod demonstrations;
 mod environment;
 mod episode;
 pub mod expert;
+mod facts;
 mod files;
 mod game;
 pub mod generator;
