@@ -1,6 +1,8 @@
 //! The doors between the crates, as ARCHITECTURE.md draws them: who may depend on whom, and who must not know
 //! tensors, HTTP or async code. Development dependencies do not count: a test may look anywhere.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
