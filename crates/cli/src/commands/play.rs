@@ -63,7 +63,7 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
         bail!("--max-steps 0: an episode needs at least one step");
     }
     let set = world(&args)?.with_max_steps(args.max_steps);
-    let id = choose(&set, &args)?;
+    let id = choose(&set, args)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let stdout = std::io::stdout();
     let page = Page { out: stdout.lock(), styled: terminal && std::env::var_os("NO_COLOR").is_none() };
@@ -90,10 +90,10 @@ fn world(args: &PlayArgs) -> anyhow::Result<AlfworldSet> {
     Ok(generate(&config)?)
 }
 
-fn choose(set: &AlfworldSet, args: &PlayArgs) -> anyhow::Result<String> {
-    if let Some(wanted) = &args.task {
-        if set.game(wanted).is_ok() {
-            return Ok(wanted.clone());
+fn choose(set: &AlfworldSet, args: PlayArgs) -> anyhow::Result<String> {
+    if let Some(wanted) = args.task {
+        if set.game(&wanted).is_ok() {
+            return Ok(wanted);
         }
         let inside =
             |game: &&str| args.split.as_deref().is_none_or(|split| game.starts_with(&format!("{split}/")));
