@@ -1,6 +1,6 @@
 """The models and batches both sides are measured on."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,6 @@ class Shape:
             f"hidden {self.hidden}, {self.layers} layers, {self.heads}/{self.kv_heads} heads, "
             f"ffn {self.ffn}, vocab {self.vocab}; {self.sequences} x {self.length} tokens"
         )
-
-    def as_dict(self):
-        return asdict(self)
 
 
 SHAPES = {

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Turnwise beside what a user would pick instead, in one run: PyTorch, `transformers` and TextWorld.
+
+    benches/peer/setup.sh target/peer-venv
+    target/peer-venv/bin/python benches/peer/compare.py
+
+The two sides take turns, each measurement in a process of its own, and the median of each side counts.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Callable
+
+from shapes import NEW_TOKENS, PROMPT_LENGTH, PROMPTS, SHAPES
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PACKAGES = ("torch", "transformers", "textworld", "fast-downward-textworld", "alfworld", "numpy")
+
+# PyTorch on a CPU gives every large block back to the system and asks for it again; with glibc told to keep
+# them it trains faster, so the peer gets that setting.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_TOP_PAD_": "67108864"}
+
+
+@dataclass
+class Line:
+    """One row of the table. Both sides return a dictionary that has `key`."""
+
+    name: str
+    key: str
+    unit: str
+    higher_is_better: bool
+    peer: Callable[[], dict]
+    ours: Callable[[], dict]
+
+
+def run(command, environment):
+    """Runs a command and returns the last line of its output that is a JSON object."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=os.environ | environment, text=True, capture_output=True
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    return {}
+
+
+class Comparison:
+    def __init__(self, arguments, scratch):
+        self.arguments = arguments
+        self.scratch = scratch
+        self.runs = 0
+        self.threads = str(arguments.threads)
+        metadata = subprocess.check_output(["cargo", "metadata", "--format-version=1", "--no-deps"], cwd=ROOT)
+        self.release = Path(json.loads(metadata)["target_directory"]) / "release"
+
+    def build(self):
+        for what in (["-p", "turnwise-model", "--examples"], ["--bin", "turnwise"]):
+            subprocess.run(["cargo", "build", "--release", "--locked", *what], cwd=ROOT, check=True)
+
+    def python(self, script, *options):
+        return run(
+            [sys.executable, HERE / script, "--threads", self.threads, *options],
+            KEEP_MEMORY | {"OMP_NUM_THREADS": self.threads, "MKL_NUM_THREADS": self.threads},
+        )
+
+    def example(self, name, *options):
+        return run([self.release / "examples" / name, *options], {"RAYON_NUM_THREADS": self.threads})
+
+    def turnwise(self, *options):
+        return run([self.release / "turnwise", *options], {"RAYON_NUM_THREADS": self.threads})
+
+    # The lines of the table.
+
+    def training(self, shape):
+        steps = 3 if self.arguments.quick else 10
+        return Line(
+            f"training, {shape.name} model",
+            "tokens_per_s",
+            "tokens/s",
+            True,
+            lambda: self.python("peer_train.py", "--shape", shape.name, "--steps", steps),
+            lambda: self.example(
+                "train_speed",
+                *model_options(shape),
+                f"sequences={shape.sequences}",
+                f"length={shape.length}",
+                f"rounds={steps}",
+                f"lanes={self.threads}",
+            ),
+        )
+
+    def sampling(self, shape):
+        steps = 1 if self.arguments.quick else 3
+        return Line(
+            f"sampling, {shape.name} model",
+            "tokens_per_s",
+            "tokens/s",
+            True,
+            lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
+            lambda: self.example(
+                "sample_speed",
+                *model_options(shape),
+                f"prompts={PROMPTS}",
+                f"prompt_len={PROMPT_LENGTH}",
+                f"new={NEW_TOKENS}",
+                f"rounds={steps}",
+                f"lanes={self.threads}",
+            ),
+        )
+
+    def iteration(self):
+        files = self.games()
+        model = self.arguments.model or self.starting_model()
+        size = len(files)
+        turns = 3 if self.arguments.quick else 20
+        options = ["--model", model, "--group-size", size, "--max-turns", turns, "--games", *files]
+        return Line(
+            f"RL iteration, {size} x {size}",
+            "iteration_s",
+            "s",
+            False,
+            lambda: self.python("peer_iteration.py", *options),
+            lambda: self.our_iteration(model, size, turns),
+        )
+
+    def our_iteration(self, model, size, turns):
+        """One step of `turnwise train` with the settings of `peer_iteration.py`, from its own metrics."""
+        self.runs += 1
+        name = f"iteration-{self.runs}"
+        start = time.perf_counter()
+        self.turnwise(
+            "train",
+            f"--runs={self.scratch}",
+            f"name={name}",
+            f"policy.model={model}",
+            f"env.data={self.scratch / 'games'}",
+            f"env.max_turns={turns}",
+            "prompt.template=alfworld-compact",
+            "prompt.layout=concatenated",
+            f"rollout.groups={size}",
+            f"rollout.group_size={size}",
+            "rollout.max_response_tokens=12",
+            "rollout.max_context=2048",
+            "credit.estimator.kind=grpo",
+            "objective.clip={low=0.2, high=0.28}",
+            "train.steps=1",
+            "train.learning_rate=4e-4",
+            "train.minibatches=4",
+            # The same work as the peer: a scoring pass, and every trajectory in the update.
+            "train.recompute_old_logprobs=true",
+            "train.skip_zero_advantage=false",
+            "eval.splits=[]",
+        )
+        process_s = time.perf_counter() - start
+        lines = (self.scratch / name / "metrics.jsonl").read_text().splitlines()
+        metrics = next(line for line in map(json.loads, lines) if line["phase"] == "rl")
+        trajectories, turns_mean = metrics["rollout/trajectories"], metrics["rollout/turns/mean"]
+        rollout_s, update_s = metrics["perf/rollout_s"], metrics["perf/update_s"] + metrics["perf/credit_s"]
+        return {
+            "iteration_s": rollout_s + update_s,
+            "rollout_s": rollout_s,
+            "update_s": update_s,
+            "process_s": process_s,
+            "steps": round(trajectories * turns_mean),
+            "sampled_tokens": round(trajectories * metrics["rollout/tokens/mean"]),
+            "success": metrics["train/success_rate"],
+        }
+
+    # What both sides play with.
+
+    def games(self):
+        """The first official training games, in a folder of their own that both sides read."""
+        count = 2 if self.arguments.quick else 8
+        found = sorted(self.arguments.data.glob("alfworld/samples/*/*/*/game.tw-pddl"))[:count]
+        if len(found) < count:
+            sys.exit(f"{self.arguments.data}/alfworld/samples: found {len(found)} game files, need {count}")
+        copies = []
+        for file in found:
+            copy = self.scratch / "games" / "train" / file.parent.parent.name / file.parent.name / file.name
+            copy.parent.mkdir(parents=True)
+            shutil.copyfile(file, copy)
+            copies.append(copy)
+        return copies
+
+    def starting_model(self):
+        """A short warm start, so that the policy writes actions and the episodes are worth playing."""
+        steps = 20 if self.arguments.quick else 200
+        self.turnwise(
+            "sft",
+            "--preset=quickstart",
+            f"--runs={self.scratch}",
+            "name=start",
+            "env.world.train=2000",
+            "env.world.valid_unseen=1",
+            "sft.demonstrations=2000",
+            f"sft.steps={steps}",
+            "eval.splits=[]",
+        )
+        folders = sorted((self.scratch / "start" / "checkpoints").glob("*/policy"))
+        return folders[-1]
+
+
+def model_options(shape):
+    """A model's shape as options of the Rust examples."""
+    return [
+        f"hidden={shape.hidden}",
+        f"layers={shape.layers}",
+        f"heads={shape.heads}",
+        f"key_value_heads={shape.kv_heads}",
+        f"ffn={shape.ffn}",
+        f"vocab={shape.vocab}",
+    ]
+
+
+def measure(line, repeats):
+    """Lets the two sides take turns and returns the row of the table."""
+    peer, ours = [], []
+    for number in range(repeats):
+        # Who goes first alternates too, so that neither side always finds the machine warmer.
+        sides = [(peer, line.peer), (ours, line.ours)]
+        for results, side in sides if number % 2 == 0 else reversed(sides):
+            results.append(side())
+            print(".", end="", flush=True, file=sys.stderr)
+    middle = [statistics.median(result[line.key] for result in side) for side in (peer, ours)]
+    ratio = middle[1] / middle[0] if line.higher_is_better else middle[0] / middle[1]
+    return {
+        "name": line.name,
+        "unit": line.unit,
+        "peer": middle[0],
+        "turnwise": middle[1],
+        "ratio": ratio,
+        "peer_runs": peer,
+        "turnwise_runs": ours,
+    }
+
+
+def machine(arguments):
+    """Everything a number depends on."""
+
+    def output(*command):
+        return subprocess.run(command, cwd=ROOT, text=True, capture_output=True).stdout.strip()
+
+    cpu = {}
+    for entry in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = entry.partition(":")
+        cpu.setdefault(key.strip(), value.strip())
+    return {
+        "cpu": " ".join([cpu.get("model name", platform.processor()), f"family {cpu.get('cpu family')} model {cpu.get('model')}"]),
+        "avx512": "avx512f" in cpu.get("flags", ""),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load_before": os.getloadavg()[0],
+        "threads": arguments.threads,
+        "commit": output("git", "describe", "--always", "--dirty", "--abbrev=12"),
+        "rustc": output("rustc", "--version"),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def table(rows):
+    yield f"{'':<30}{'Python':>12}{'Turnwise':>12}  {'':<9}{'ratio':>8}"
+    for row in rows:
+        digits = 1 if row["peer"] < 1000 else 0
+        yield (
+            f"{row['name']:<30}{row['peer']:>12,.{digits}f}{row['turnwise']:>12,.{digits}f}  "
+            f"{row['unit']:<9}{row['ratio']:>7.2f}x"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("training", "sampling", "iteration"), action="append")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--model", type=Path, help="policy of the RL iteration; without it a short warm start makes one")
+    parser.add_argument("--data", type=Path, default=os.environ.get("TURNWISE_DATA"), help="default: $TURNWISE_DATA")
+    parser.add_argument("--output", type=Path, default=ROOT / "target" / "peer.json")
+    parser.add_argument("--quick", action="store_true", help="each side once and briefly: shows that it runs, not how fast")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.repeats = 1
+    chosen = arguments.only or ["training", "sampling", "iteration"]
+
+    facts = machine(arguments)
+    print(f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['threads']} threads; "
+          f"commit {facts['commit']}; torch {facts['packages']['torch']}, "
+          f"transformers {facts['packages']['transformers']}, textworld {facts['packages']['textworld']}")
+    if facts["load_before"] > 0.5:
+        print(f"warning: the machine is busy (load {facts['load_before']:.1f}); ratios will be noisy")
+
+    with tempfile.TemporaryDirectory(prefix="turnwise-peer-") as scratch:
+        comparison = Comparison(arguments, Path(scratch))
+        comparison.build()
+        lines = []
+        if "training" in chosen:
+            lines += [comparison.training(shape) for shape in SHAPES.values()]
+        if "sampling" in chosen:
+            lines += [comparison.sampling(shape) for shape in SHAPES.values()]
+        if "iteration" in chosen and arguments.data:
+            lines.append(comparison.iteration())
+        elif "iteration" in chosen:
+            print("RL iteration skipped: TURNWISE_DATA not set")
+        rows = [measure(line, arguments.repeats) for line in lines]
+
+    print(file=sys.stderr)
+    print("\n".join(table(rows)))
+    shapes = {shape.name: shape.describe() for shape in SHAPES.values()}
+    shapes["sampling"] = f"{PROMPTS} prompts of {PROMPT_LENGTH} tokens, {NEW_TOKENS} new"
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps({"machine": facts, "shapes": shapes, "rows": rows}, indent=2) + "\n")
+    print(f"all measurements: {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()
