@@ -105,13 +105,9 @@ class Comparison:
 
     def sampling(self, shape):
         steps = 1 if self.arguments.quick else 3
-        return Line(
-            f"sampling, {shape.name} model",
-            "tokens_per_s",
-            "tokens/s",
-            True,
-            lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
-            lambda: self.example(
+
+        def ours():
+            result = self.example(
                 "sample_speed",
                 *model_options(shape),
                 f"prompts={PROMPTS}",
@@ -119,7 +115,16 @@ class Comparison:
                 f"new={NEW_TOKENS}",
                 f"rounds={steps}",
                 f"lanes={self.threads}",
-            ),
+            )
+            return result | {"tokens_per_s": result["decode_tokens_per_s"]}
+
+        return Line(
+            f"sampling, {shape.name} model",
+            "tokens_per_s",
+            "tokens/s",
+            True,
+            lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
+            ours,
         )
 
     def iteration(self):
