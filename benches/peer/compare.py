@@ -67,9 +67,14 @@ class Comparison:
         metadata = subprocess.check_output(["cargo", "metadata", "--format-version=1", "--no-deps"], cwd=ROOT)
         self.release = Path(json.loads(metadata)["target_directory"]) / "release"
 
-    def build(self):
-        for what in (["-p", "turnwise-model", "--examples"], ["--bin", "turnwise"]):
-            subprocess.run(["cargo", "build", "--release", "--locked", *what], cwd=ROOT, check=True)
+    def build(self, chosen):
+        for line, what in (
+            ("training", ["-p", "turnwise-model", "--example", "train_speed"]),
+            ("sampling", ["-p", "turnwise-model", "--example", "sample_speed"]),
+            ("iteration", ["--bin", "turnwise"]),
+        ):
+            if line in chosen:
+                subprocess.run(["cargo", "build", "--release", "--locked", *what], cwd=ROOT, check=True)
 
     def python(self, script, *options):
         return run(
@@ -301,6 +306,9 @@ def main():
     if arguments.quick:
         arguments.repeats = 1
     chosen = arguments.only or ["training", "sampling", "iteration"]
+    if "iteration" in chosen and not arguments.data:
+        print("RL iteration skipped: TURNWISE_DATA not set")
+        chosen.remove("iteration")
 
     facts = machine(arguments)
     print(f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['threads']} threads; "
@@ -311,16 +319,14 @@ def main():
 
     with tempfile.TemporaryDirectory(prefix="turnwise-peer-") as scratch:
         comparison = Comparison(arguments, Path(scratch))
-        comparison.build()
+        comparison.build(chosen)
         lines = []
         if "training" in chosen:
             lines += [comparison.training(shape) for shape in SHAPES.values()]
         if "sampling" in chosen:
             lines += [comparison.sampling(shape) for shape in SHAPES.values()]
-        if "iteration" in chosen and arguments.data:
+        if "iteration" in chosen:
             lines.append(comparison.iteration())
-        elif "iteration" in chosen:
-            print("RL iteration skipped: TURNWISE_DATA not set")
         rows = [measure(line, arguments.repeats) for line in lines]
 
     print(file=sys.stderr)
