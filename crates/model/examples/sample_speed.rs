@@ -1,8 +1,9 @@
 //! Sampling speed of the native engine.
 //!
 //! `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the keys and
-//! defaults of [`Setting`]; `warm` rounds come first and are not measured. Prints one line of JSON:
-//! `decode_tokens_per_s` is new tokens over the time of the whole round, prompts included.
+//! defaults of [`Setting`]; `warm` rounds come first and are not measured. Prints one line of JSON with
+//! medians: `new_tokens_per_s` is new tokens over the time of a whole round, prompts included;
+//! `decode_tokens_per_s` leaves the time out that a round with one new token takes.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::sync::Arc;
@@ -80,38 +81,41 @@ fn main() {
         }
     };
     eprintln!("{} parameters, packed in {:?}", parameters.data.len(), started.elapsed());
-    let mut seconds: Vec<f64> = (0..setting.warm + setting.rounds)
-        .map(|_| {
-            let started = Instant::now();
-            std::thread::scope(|scope| {
-                for lane in 0..setting.lanes {
-                    let (setting, weights) = (&setting, Arc::clone(&weights));
-                    scope.spawn(move || run(setting, weights, lane));
-                }
-            });
-            started.elapsed().as_secs_f64()
-        })
-        .skip(setting.warm)
-        .collect();
-    seconds.sort_by(f64::total_cmp);
-    let Some(&median) = seconds.get(seconds.len() / 2) else { return };
+    let prompts_only = median_seconds(&Setting { new: 1, ..setting.clone() }, &weights);
+    let whole = median_seconds(&setting, &weights);
     let tokens = (setting.prompts * setting.new) as f64;
     let total = (setting.prompts * (setting.prompt_len + setting.new)) as f64;
+    let later = (setting.prompts * setting.new.saturating_sub(1)) as f64;
     println!(
-        "{{\"parameters\": {}, \"prompts\": {}, \"prompt_len\": {}, \"new\": {}, \"lanes\": {}, \"seconds\": {:.4}, \
-         \"seconds_best\": {:.4}, \"seconds_worst\": {:.4}, \"decode_tokens_per_s\": {:.0}, \
-         \"total_tokens_per_s\": {:.0}}}",
+        "{{\"parameters\": {}, \"prompts\": {}, \"prompt_len\": {}, \"new\": {}, \"lanes\": {}, \"seconds\": {whole:.4}, \
+         \"prompt_seconds\": {prompts_only:.4}, \"new_tokens_per_s\": {:.0}, \"total_tokens_per_s\": {:.0}, \
+         \"decode_tokens_per_s\": {:.0}}}",
         parameters.data.len(),
         setting.prompts,
         setting.prompt_len,
         setting.new,
         setting.lanes,
-        median,
-        seconds[0],
-        seconds[seconds.len() - 1],
-        tokens / median,
-        total / median
+        tokens / whole,
+        total / whole,
+        later / (whole - prompts_only),
     );
+}
+
+/// Median time of the measured rounds.
+fn median_seconds(setting: &Setting, weights: &Arc<EngineWeights>) -> f64 {
+    let rounds = (0..setting.warm + setting.rounds.max(1)).map(|_| {
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for lane in 0..setting.lanes {
+                let weights = Arc::clone(weights);
+                scope.spawn(move || run(setting, weights, lane));
+            }
+        });
+        started.elapsed().as_secs_f64()
+    });
+    let mut seconds: Vec<f64> = rounds.skip(setting.warm).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
 }
 
 /// One lane: its share of the prompts, all different, in one engine.

@@ -14,19 +14,18 @@ use pulp::{Simd, WithSimd};
 /// (coefficients: Cephes `expf`).
 #[inline(always)]
 pub(super) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let c = |value: f32| simd.splat_f32s(value);
-    let x = simd.min_f32s(simd.max_f32s(x, c(-87.3)), c(88.0));
+    let x = simd.min_f32s(simd.max_f32s(x, simd.splat_f32s(-87.3)), simd.splat_f32s(88.0));
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-    let magic = c(12_582_912.0);
-    let shifted = simd.mul_add_f32s(x, c(std::f32::consts::LOG2_E), magic);
+    let magic = simd.splat_f32s(12_582_912.0);
+    let shifted = simd.mul_add_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), magic);
     let n = simd.sub_f32s(shifted, magic);
-    let r = simd.mul_add_f32s(n, c(-0.693_359_4), x);
-    let r = simd.mul_add_f32s(n, c(2.121_944_4e-4), r);
-    let mut p = c(1.987_569_2e-4);
+    let r = simd.mul_add_f32s(n, simd.splat_f32s(-0.693_359_4), x);
+    let r = simd.mul_add_f32s(n, simd.splat_f32s(2.121_944_4e-4), r);
+    let mut p = simd.splat_f32s(1.987_569_2e-4);
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = simd.mul_add_f32s(p, r, c(coefficient));
+        p = simd.mul_add_f32s(p, r, simd.splat_f32s(coefficient));
     }
-    let y = simd.mul_add_f32s(simd.mul_f32s(r, r), p, simd.add_f32s(r, c(1.0)));
+    let y = simd.mul_add_f32s(simd.mul_f32s(r, r), p, simd.add_f32s(r, simd.splat_f32s(1.0)));
     let exponent = simd.wrapping_dyn_shl_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(23));
     simd.transmute_f32s_u32s(simd.add_u32s(simd.transmute_u32s_f32s(y), exponent))
 }
@@ -78,22 +77,24 @@ impl WithSimd for GatedSilu<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let one = simd.splat_f32s(1.0);
-        let silu_times = |gate: S::f32s, up: S::f32s| {
-            let denominator = simd.add_f32s(one, exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate)));
-            simd.mul_f32s(simd.div_f32s(gate, denominator), up)
-        };
         for row in self.gate_up.chunks_exact_mut(self.stride) {
             let (gate, up) = row.split_at_mut(self.width);
             let (gate, gate_tail) = S::as_mut_simd_f32s(gate);
             let (up, up_tail) = S::as_simd_f32s(&up[..self.width]);
             for (gate, &up) in gate.iter_mut().zip(up) {
-                *gate = silu_times(*gate, up);
+                *gate = silu_times(simd, *gate, up);
             }
-            let value = silu_times(simd.partial_load_f32s(gate_tail), simd.partial_load_f32s(up_tail));
+            let value = silu_times(simd, simd.partial_load_f32s(gate_tail), simd.partial_load_f32s(up_tail));
             simd.partial_store_f32s(gate_tail, value);
         }
     }
+}
+
+/// `gate / (1 + e^-gate) * up`. Not a closure: one would be compiled without the vectors.
+#[inline(always)]
+fn silu_times<S: Simd>(simd: S, gate: S::f32s, up: S::f32s) -> S::f32s {
+    let power = exp(simd, simd.sub_f32s(simd.splat_f32s(0.0), gate));
+    simd.mul_f32s(simd.div_f32s(gate, simd.add_f32s(simd.splat_f32s(1.0), power)), up)
 }
 
 /// Sums of a softmax over one row of logits.
