@@ -1,4 +1,5 @@
 //! The file of a trained tokenizer means the same to Python's readers as to ours.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::PathBuf;
 
