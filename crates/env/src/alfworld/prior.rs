@@ -35,7 +35,7 @@ const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {
     let mut prior = Prior::default();
-    for (size, train) in [(Size::Tiny, 600), (Size::Small, 300), (Size::Full, 300)] {
+    for (size, train) in [(Size::Tiny, 600), (Size::Full, 200)] {
         let config = GeneratorConfig { size, train, valid_seen: 0, valid_unseen: 0, ..Default::default() };
         let games = generate(&config).map_err(|error| error.to_string())?;
         prior.merge(&Prior::from_games(games.iter()));

@@ -63,9 +63,7 @@ fn generated_games_of_every_size_and_type_are_solved() {
         for order in [SearchOrder::Likely, SearchOrder::Listed] {
             let score = score(games, prior, order, 50);
             report(&format!("{size:?} {order:?}"), &score);
-            if order == SearchOrder::Likely || size == Size::Tiny {
-                assert!(lowest(&score) >= 0.95, "{size:?} {order:?}: {score:?}");
-            }
+            assert!(lowest(&score) >= 0.95, "{size:?} {order:?}: {score:?}");
         }
         // The habits of households help: with none, everything is as likely as everything.
         if size == Size::Full {
@@ -106,6 +104,52 @@ fn official_validation_games_are_solved() {
         let score = score(games, &prior, SearchOrder::Likely, 50);
         report(split, &score);
         let won: usize = score.values().map(|&(won, _, _)| won).sum();
-        assert!(won as f64 >= 0.85 * games.len() as f64, "{split}: {score:?}");
+        assert!(won as f64 >= 0.95 * games.len() as f64, "{split}: {score:?}");
+    }
+}
+
+#[test]
+fn sentences_of_other_kinds_are_refused() {
+    let wish = |sentence: &str| Wish::parse(sentence).map(|wish| (wish.task_type, wish.object, wish.target));
+    let expected = |kind, object: &str, target: &str| Some((kind, object.to_owned(), target.to_owned()));
+    assert_eq!(wish("put some cd on safe."), expected(TaskType::PickAndPlace, "cd", "safe"));
+    assert_eq!(wish("put a hot mug in shelf."), expected(TaskType::PickHeatThenPlace, "mug", "shelf"));
+    assert_eq!(wish("look at bowl under the desklamp."), expected(TaskType::LookInLight, "bowl", "desklamp"));
+    assert_eq!(wish("find two pen and put them in drawer."), expected(TaskType::PickTwo, "pen", "drawer"));
+    assert_eq!(wish("wash the dishes."), None);
+    assert_eq!(wish(""), None);
+    // Without a task it explores, and always with an admissible command.
+    let prior = Prior::default();
+    let mut expert = Expert::new(&prior);
+    assert!(!expert.reset("no introduction", "wash the dishes."));
+    let observation = Observation { text: "hm".into(), admissible: vec!["help".into(), "look".into()] };
+    assert_eq!(expert.act(&observation), "look");
+    assert_eq!(expert.act(&Observation::default()), "look");
+}
+
+#[test]
+fn a_closed_door_a_wrong_object_and_a_failed_command_do_not_confuse_it() {
+    let config = GeneratorConfig { seed: 2, train: 60, valid_seen: 0, valid_unseen: 0, ..Default::default() };
+    let set = generate(&config).unwrap();
+    let prior = Prior::embedded().unwrap();
+    for game in set.iter() {
+        let mut episode = Episode::new(Arc::clone(game));
+        let mut expert = Expert::new(prior);
+        expert.reset(episode.observation(), game.sentence());
+        // Every third command is somebody else's: it takes what it can, closes doors, or means nothing.
+        while !episode.won() && episode.steps() < 120 {
+            let observation =
+                Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
+            let foreign = ["close ", "take ", "dance "][episode.steps() / 3 % 3];
+            let other = observation.admissible.iter().find(|action| action.starts_with(foreign));
+            let action = if episode.steps() % 3 == 2 && episode.steps() < 40 {
+                expert.observe(&observation.text);
+                other.cloned().unwrap_or_else(|| "dance".into())
+            } else {
+                expert.act(&observation)
+            };
+            episode.step(&action);
+        }
+        assert!(episode.won(), "{}", game.id());
     }
 }
