@@ -16,6 +16,9 @@ use tokenizers::{DecoderWrapper, Model as _, ModelWrapper, PreTokenizerWrapper, 
 
 use crate::ModelError;
 
+/// Ids from here on are a broken file: a table of them would fill the memory.
+const MOST_IDS: usize = 1 << 24;
+
 /// What [`Tokenizer::train`] shall make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
@@ -207,6 +210,11 @@ impl Tokenizer {
         let mut bytes: Vec<Box<[u8]>> = Vec::new();
         for (token, id) in library.get_vocab(true) {
             let id = id as usize;
+            if id >= MOST_IDS {
+                return Err(ModelError::Tokenizer(format!(
+                    "token `{token}` has id {id}; below {MOST_IDS} expected"
+                )));
+            }
             if bytes.len() <= id {
                 bytes.resize_with(id + 1, Box::default);
             }

@@ -81,6 +81,8 @@ fn errors_name_the_cause() {
     assert!(Tokenizer::train([].into_iter(), &small).unwrap_err().to_string().contains("`<act>`"));
     let missing = Tokenizer::load(Path::new("no-such-folder/tokenizer.json")).unwrap_err();
     assert!(missing.to_string().contains("no-such-folder"));
+    let far = trained().to_json().unwrap().replace("\"<act>\": 256", "\"<act>\": 4000000000");
+    assert!(Tokenizer::from_json(far.as_bytes()).unwrap_err().to_string().contains("4000000000"));
     assert!(matches!(Tokenizer::from_json(b"{}"), Err(ModelError::Tokenizer(_))));
 }
 
