@@ -21,9 +21,11 @@ pub mod grpo;
 pub mod has;
 pub mod hgpo;
 pub mod outlier;
+pub mod overlong;
 pub mod rloo;
 pub mod salt;
 pub mod scores;
+pub mod selection;
 pub mod similarity;
 pub mod statistics;
 

@@ -57,3 +57,43 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .map(|(&old, &reference)| kl_estimate(estimator, f64::from(old), f64::from(reference)).0)
         .sum::<f64>()
 }
+
+/// A KL coefficient that follows a target (HAS, appendix; Ziegler et al. 2019 in spirit): after every
+/// update it is multiplied by `raise` where the measured KL is above `raise` times the target, and by
+/// `lower` where it is below `lower` times the target, inside its bounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdaptiveKl {
+    /// The coefficient now; part of what a checkpoint keeps.
+    pub coef: f64,
+    /// The KL that is aimed at, in nats per token.
+    pub target: f64,
+    /// Factor and threshold on the upper side.
+    pub raise: f64,
+    /// Factor and threshold on the lower side.
+    pub lower: f64,
+    /// The least coefficient.
+    pub min: f64,
+    /// The largest coefficient.
+    pub max: f64,
+}
+
+impl Default for AdaptiveKl {
+    fn default() -> Self {
+        Self { coef: 0.01, target: 0.04, raise: 1.5, lower: 0.5, min: 1e-4, max: 1.0 }
+    }
+}
+
+impl AdaptiveKl {
+    /// Takes a measured KL into account and returns the new coefficient. A KL that is not a number
+    /// changes nothing.
+    pub fn update(&mut self, kl: f64) -> f64 {
+        if kl > self.raise * self.target {
+            self.coef *= self.raise;
+        } else if kl < self.lower * self.target {
+            self.coef *= self.lower;
+        }
+        self.coef = self.coef.max(self.min).min(self.max);
+        self.coef
+    }
+}

@@ -11,14 +11,25 @@ mod config;
 mod entropy;
 mod gradient;
 mod kl;
+mod normalization;
 mod ppo;
+mod selective;
 mod supervised;
+mod value;
 
 pub use aggregation::{Aggregation, token_weights};
 pub use batch::{Advantages, ObjectiveBatch, ObjectiveSequence};
 pub use config::{Clip, KlConfig, ObjectiveConfig, RatioKind};
 pub use entropy::entropy_bonus;
 pub use gradient::Gradient;
-pub use kl::{KlEstimator, KlPlace, kl_estimate, reward_kl};
+pub use kl::{AdaptiveKl, KlEstimator, KlPlace, kl_estimate, reward_kl};
+pub use normalization::{
+    BiasNorm, BiasObjective, BiasSum, ClippingBias, NormalizationConfig, ScaledObjective,
+};
 pub use ppo::{PolicyObjective, Surrogate, surrogate};
+pub use selective::{
+    BlindLogprobs, BlindMask, FullKls, Penalty, SelectiveConfig, SelectiveEstimator, SelectiveGradient,
+    SelectiveObjective,
+};
 pub use supervised::{SupervisedObjective, SupervisedSequence};
+pub use value::{ValueConfig, ValueGradient, ValueObjective, ValueSequence};

@@ -14,8 +14,8 @@
 use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
 use crate::{
-    Clip, Gradient, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, RatioKind, entropy_bonus,
-    kl_estimate, token_weights,
+    Aggregation, Clip, ClippingBias, Gradient, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, RatioKind,
+    entropy_bonus, kl_estimate, token_weights,
 };
 
 /// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
@@ -55,6 +55,8 @@ pub struct PolicyObjective {
     config: ObjectiveConfig,
     batch: ObjectiveBatch,
     weights: Vec<Vec<f64>>,
+    /// `1 / (B |y|)`, the weights of the clipping bias.
+    sequence_weights: Vec<Vec<f64>>,
 }
 
 impl PolicyObjective {
@@ -66,7 +68,8 @@ impl PolicyObjective {
         config.check()?;
         batch.check(config)?;
         let weights = token_weights(config.aggregation, &batch);
-        Ok(Self { config: config.clone(), batch, weights })
+        let sequence_weights = token_weights(Aggregation::SeqMeanTokenMean, &batch);
+        Ok(Self { config: config.clone(), batch, weights, sequence_weights })
     }
 
     /// Loss share and derivatives of one sequence in f64; `entropies` may be empty unless the
@@ -104,6 +107,37 @@ impl PolicyObjective {
         Ok(gradient)
     }
 
+    /// SORL's clipping bias of one sequence: `1 / (B |y|) 1[clipped] w_t A_t` at every token, whatever
+    /// the aggregation of the loss, and its derivative through the ratio.
+    ///
+    /// # Errors
+    /// As [`PolicyObjective::gradient`].
+    pub fn clipping_bias(&self, sequence: usize, logprobs: &[f64]) -> Result<ClippingBias, ObjectiveError> {
+        let data = self.check_logprobs(sequence, logprobs)?;
+        let weights = &self.sequence_weights[sequence];
+        let advantages = data.token_advantages();
+        let zeros = vec![0.0; logprobs.len()];
+        let mut bias = ClippingBias { entries: zeros.clone(), d_logprobs: zeros, clipped: 0 };
+        for unit in units(self.config.ratio, data) {
+            let (mean, ratio) = unit_ratio(data, logprobs, &unit);
+            let mut sum = 0.0;
+            for &token in &unit {
+                let branch = surrogate(ratio, advantages[token], self.config.clip, self.config.dual_clip).1;
+                if branch != Surrogate::Unclipped {
+                    bias.entries[token] = weights[token] * ratio * advantages[token];
+                    bias.clipped += 1;
+                    sum += bias.entries[token];
+                }
+            }
+            if mean.abs() <= LOG_RATIO_LIMIT {
+                for &token in &unit {
+                    bias.d_logprobs[token] = sum / unit.len() as f64;
+                }
+            }
+        }
+        Ok(bias)
+    }
+
     /// Adds the surrogate of the tokens that share one ratio.
     fn unit(
         &self,
@@ -115,11 +149,8 @@ impl PolicyObjective {
         gradient: &mut Gradient,
     ) {
         let size = unit.len() as f64;
-        let mean =
-            unit.iter().map(|&token| logprobs[token] - f64::from(data.old_logprobs[token])).sum::<f64>()
-                / size;
+        let (mean, ratio) = unit_ratio(data, logprobs, unit);
         let log_ratio = mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
-        let ratio = log_ratio.exp();
         // Sum over the unclipped tokens of weight * A: what d ratio is multiplied by.
         let mut unclipped = 0.0;
         let metrics = &mut gradient.metrics;
@@ -165,29 +196,52 @@ impl PolicyObjective {
         logprobs: &[f64],
         entropies: &[f64],
     ) -> Result<&ObjectiveSequence, ObjectiveError> {
+        let data = self.check_logprobs(sequence, logprobs)?;
+        if !entropies.is_empty() || self.needs_entropies() {
+            check_numbers(sequence, data, "entropies", entropies)?;
+        }
+        Ok(data)
+    }
+
+    fn check_logprobs(
+        &self,
+        sequence: usize,
+        logprobs: &[f64],
+    ) -> Result<&ObjectiveSequence, ObjectiveError> {
         let Some(data) = self.batch.sequences.get(sequence) else {
             return Err(ObjectiveError::Setting(format!(
                 "sequence {sequence} was asked for, the batch has {}",
                 self.batch.sequences.len()
             )));
         };
-        let expected = data.response_tokens();
-        let optional = entropies.is_empty() && !self.needs_entropies();
-        for (what, values, optional) in [("logprobs", logprobs, false), ("entropies", entropies, optional)] {
-            if optional {
-                continue;
-            }
-            if values.len() != expected {
-                return Err(ObjectiveError::Length { sequence, what, found: values.len(), expected });
-            }
-            for (token, &value) in values.iter().enumerate() {
-                if data.counts(token) && !value.is_finite() {
-                    return Err(ObjectiveError::NotFinite { sequence, token, what, value });
-                }
-            }
-        }
+        check_numbers(sequence, data, "logprobs", logprobs)?;
         Ok(data)
     }
+}
+
+/// Refuses a wrong number of entries and, at tokens that count, entries that are not finite.
+fn check_numbers(
+    sequence: usize,
+    data: &ObjectiveSequence,
+    what: &'static str,
+    values: &[f64],
+) -> Result<(), ObjectiveError> {
+    let expected = data.response_tokens();
+    if values.len() != expected {
+        return Err(ObjectiveError::Length { sequence, what, found: values.len(), expected });
+    }
+    let bad = values.iter().enumerate().find(|(token, value)| data.counts(*token) && !value.is_finite());
+    match bad {
+        Some((token, &value)) => Err(ObjectiveError::NotFinite { sequence, token, what, value }),
+        None => Ok(()),
+    }
+}
+
+/// The mean log-ratio of the tokens that share one ratio, and the ratio.
+fn unit_ratio(data: &ObjectiveSequence, logprobs: &[f64], unit: &[usize]) -> (f64, f64) {
+    let sum: f64 = unit.iter().map(|&token| logprobs[token] - f64::from(data.old_logprobs[token])).sum();
+    let mean = sum / unit.len() as f64;
+    (mean, mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp())
 }
 
 /// The sets of counting tokens that share one ratio, none of them empty.

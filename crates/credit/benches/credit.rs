@@ -1,0 +1,115 @@
+//! How fast credit is. Run: `cargo bench -p turnwise-credit`.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use turnwise_core::{Batch, Group, Purpose, Rng, SCHEMA_VERSION, Seed, StopReason, Task, Trajectory, Turn};
+use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
+use turnwise_credit::{CreditConfig, Inputs, Pipeline};
+
+/// `groups` groups of `size` trajectories of `length` turns. States are texts of about `characters`
+/// characters, of which a group has `states`.
+fn batch(groups: usize, size: usize, length: usize, states: usize, characters: usize) -> Batch {
+    let mut rng = Seed::derive(1, Purpose::Credit, &[]).rng();
+    let group = |number: usize, rng: &mut Rng| {
+        let texts: Vec<String> = (0..states).map(|_| page(rng, characters)).collect();
+        let trajectory = |sample: usize, rng: &mut Rng| Trajectory {
+            schema_version: SCHEMA_VERSION,
+            task: Task { id: number.to_string(), kind: "bench".into(), goal: "goal".into() },
+            group: number,
+            sample,
+            step: 0,
+            turns: (0..length)
+                .map(|turn| Turn {
+                    observation: texts[rng.below(states)].clone(),
+                    action: format!("action {}", rng.below(8)),
+                    valid: rng.chance(0.9),
+                    reward: if turn + 1 == length && rng.chance(0.5) { 10.0 } else { 0.0 },
+                    entropies: (0..32).map(|_| rng.uniform() as f32).collect(),
+                    response_ids: vec![0; 32],
+                    ..Turn::default()
+                })
+                .collect(),
+            final_observation: String::new(),
+            stop: StopReason::Terminated,
+            success: false,
+            sequences: Vec::new(),
+            advantages: None,
+        };
+        Group { trajectories: (0..size).map(|sample| trajectory(sample, rng)).collect() }
+    };
+    Batch { groups: (0..groups).map(|number| group(number, &mut rng)).collect() }
+}
+
+/// A page of text as a search or a shop shows it: sentences from a vocabulary of 400 words.
+fn page(rng: &mut Rng, characters: usize) -> String {
+    let mut text = String::new();
+    while text.len() < characters {
+        let word = rng.below(400);
+        let syllables = ["ka", "ri", "to", "men", "sal", "ve", "dor", "in", "plo", "es", "ta", "un"];
+        text.push_str(syllables[word % 12]);
+        text.push_str(syllables[word / 12 % 12]);
+        if word % 3 == 0 {
+            text.push_str(syllables[word / 34 % 12]);
+        }
+        text.push(if rng.chance(0.1) { '.' } else { ' ' });
+    }
+    text
+}
+
+fn pipelines(c: &mut Criterion) {
+    let config: CreditConfig = serde_json::from_str(
+        r#"{"estimator":{"kind":"gigpo"},"refinements":[{"kind":"salt"},{"kind":"aem"}]}"#,
+    )
+    .expect("a valid config");
+    let pipeline = Pipeline::from_config(&config).expect("a valid config");
+    let mut group = c.benchmark_group("gigpo+salt+aem");
+    for (name, batch) in [
+        ("128x50", batch(16, 8, 50, 40, 200)),
+        ("1280x4", batch(256, 5, 4, 12, 200)),
+        ("128x100", batch(16, 8, 100, 40, 200)),
+    ] {
+        group.throughput(Throughput::Elements(batch.trajectories().map(|t| t.turns.len() as u64).sum()));
+        group.bench_with_input(BenchmarkId::new("run", name), &batch, |bencher, batch| {
+            bencher.iter(|| pipeline.run(black_box(batch)));
+        });
+        group.bench_with_input(BenchmarkId::new("explain", name), &batch, |bencher, batch| {
+            bencher.iter(|| pipeline.report(&Inputs::new(black_box(batch)), true));
+        });
+    }
+    group.finish();
+}
+
+fn similarity(c: &mut Criterion) {
+    let mut group = c.benchmark_group("similarity anchors, 256 groups of 20 turns, 1500 characters");
+    group.sample_size(10);
+    for (name, states) in [("all different", 20), ("half repeated", 10)] {
+        let mut batch = batch(256, 5, 4, states, 1500);
+        if states == 20 {
+            // Every turn its own page.
+            let mut rng = Seed::derive(2, Purpose::Credit, &[]).rng();
+            for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
+                for turn in &mut trajectory.turns {
+                    turn.observation = page(&mut rng, 1500);
+                }
+            }
+        }
+        for autojunk in [false, true] {
+            let config = AnchorConfig {
+                matching: Matching::Similarity,
+                threshold: 0.9,
+                assignment: Assignment::GreedyMax,
+                autojunk,
+            };
+            group.bench_function(BenchmarkId::new(name, format!("autojunk={autojunk}")), |bencher| {
+                bencher.iter(|| {
+                    batch.groups.iter().map(|group| Anchors::find(group, &config).count).sum::<usize>()
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, pipelines, similarity);
+criterion_main!(benches);

@@ -1,0 +1,66 @@
+//! DAPO's overlong shaping: a soft penalty on responses that come near the length limit
+//! (Yu et al. 2025, "DAPO", equation 13).
+//!
+//! With `|y|` the tokens of a response, `limit` the longest possible and `buffer` before it:
+//! 0 up to `limit - buffer`, then falling linearly to `-penalty` at `limit`, and `-penalty` beyond.
+//!
+//! Differs from the paper: every turn is a response of its own, and the shaping is added to its
+//! turn's reward before credit is assigned.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::Batch;
+
+use crate::CreditError;
+
+/// The switches of the shaping.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlongConfig {
+    /// The longest response, in tokens.
+    pub limit: usize,
+    /// How many tokens before the limit the penalty begins.
+    pub buffer: usize,
+    /// What a response of the full length costs.
+    #[serde(default = "one")]
+    pub penalty: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl OverlongConfig {
+    /// What is added to the reward of a response of `tokens` tokens, 0 or less.
+    pub fn shaping(&self, tokens: usize) -> f64 {
+        let begin = self.limit.saturating_sub(self.buffer);
+        if tokens <= begin {
+            0.0
+        } else if tokens >= self.limit {
+            -self.penalty
+        } else {
+            -self.penalty * (tokens - begin) as f64 / (self.limit - begin) as f64
+        }
+    }
+
+    /// Adds the shaping to every turn's reward and returns how many turns it touched.
+    ///
+    /// # Errors
+    /// A buffer longer than the limit, or a penalty that is negative or not finite.
+    pub fn apply(&self, batch: &mut Batch) -> Result<usize, CreditError> {
+        let Self { limit, buffer, penalty } = *self;
+        if buffer > limit || !(penalty >= 0.0 && penalty.is_finite()) {
+            let reason = format!(
+                "buffer is {buffer} of limit {limit} (it must fit), penalty is {penalty} (0 or more)"
+            );
+            return Err(CreditError::Setting { method: "overlong", reason });
+        }
+        let mut touched = 0;
+        let members = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
+        for turn in members.flat_map(|trajectory| &mut trajectory.turns) {
+            let shaping = self.shaping(turn.response_ids.len());
+            touched += usize::from(shaping != 0.0);
+            turn.reward += shaping;
+        }
+        Ok(touched)
+    }
+}

@@ -1,0 +1,148 @@
+//! Which sampled groups are trained on: DAPO's dynamic sampling and DeepSWE's rejection.
+//!
+//! Dynamic sampling (Yu et al. 2025, "DAPO", section 3.2): groups whose returns are all equal teach
+//! nothing and are dropped; new groups are sampled until the batch is full or `max_rounds` is reached;
+//! what is too many is cut. Rejection (DeepSWE): sample `oversample` times as many groups in one round
+//! and drop those that solved everything or nothing.
+//!
+//! Differs from the papers: when the rounds run out the batch is trained on as it is, smaller, never
+//! padded with duplicates; the diagnostics say how many groups were dropped.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Batch, Group};
+
+use crate::CreditError;
+
+/// How groups are selected: `{ kind = "dynamic", max_rounds = 10 }`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum SelectionConfig {
+    /// Every group is trained on.
+    #[default]
+    All,
+    /// Until the batch is full of groups whose returns differ.
+    Dynamic(DynamicConfig),
+    /// One larger round, of which groups with successes and failures stay.
+    Rejection(RejectionConfig),
+}
+
+/// The switches of dynamic sampling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DynamicConfig {
+    /// Rounds of sampling after which the batch is taken as it is.
+    pub max_rounds: usize,
+}
+
+impl Default for DynamicConfig {
+    fn default() -> Self {
+        Self { max_rounds: 10 }
+    }
+}
+
+/// The switches of rejection sampling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RejectionConfig {
+    /// How many times the wanted groups are sampled.
+    pub oversample: usize,
+}
+
+impl Default for RejectionConfig {
+    fn default() -> Self {
+        Self { oversample: 2 }
+    }
+}
+
+/// Fills one training batch from rounds of sampled groups.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    config: SelectionConfig,
+    wanted: usize,
+    rounds: usize,
+    dropped: usize,
+    cut: usize,
+    kept: Vec<Group>,
+}
+
+impl Selection {
+    /// A batch of `wanted` groups.
+    ///
+    /// # Errors
+    /// A setting that would sample nothing.
+    pub fn new(config: &SelectionConfig, wanted: usize) -> Result<Self, CreditError> {
+        let rounds = match config {
+            SelectionConfig::All => 1,
+            SelectionConfig::Dynamic(config) => config.max_rounds,
+            SelectionConfig::Rejection(config) => config.oversample,
+        };
+        if rounds == 0 || wanted == 0 {
+            return Err(CreditError::Setting {
+                method: "selection",
+                reason: "max_rounds, oversample and the number of groups must be 1 or more".into(),
+            });
+        }
+        Ok(Self { config: config.clone(), wanted, rounds: 0, dropped: 0, cut: 0, kept: Vec::new() })
+    }
+
+    /// How many groups to sample now; 0 when the batch is complete.
+    pub fn missing(&self) -> usize {
+        let (most, size) = match &self.config {
+            SelectionConfig::All => (1, self.wanted),
+            SelectionConfig::Dynamic(config) => (config.max_rounds, self.wanted),
+            SelectionConfig::Rejection(config) => (1, self.wanted.saturating_mul(config.oversample)),
+        };
+        if self.rounds >= most || (self.rounds > 0 && self.kept.len() >= self.wanted) { 0 } else { size }
+    }
+
+    /// Takes one sampled round in.
+    pub fn add(&mut self, round: Vec<Group>) {
+        self.rounds += 1;
+        for group in round {
+            if !self.keeps(&group) {
+                self.dropped += 1;
+            } else if self.kept.len() < self.wanted {
+                self.kept.push(group);
+            } else {
+                self.cut += 1;
+            }
+        }
+    }
+
+    /// Whether a group can teach something under this selection.
+    pub fn keeps(&self, group: &Group) -> bool {
+        let members = &group.trajectories;
+        match self.config {
+            SelectionConfig::All => true,
+            SelectionConfig::Dynamic(_) => {
+                members.windows(2).any(|pair| pair[0].outcome_return() != pair[1].outcome_return())
+            }
+            SelectionConfig::Rejection(_) => {
+                members.windows(2).any(|pair| pair[0].success != pair[1].success)
+            }
+        }
+    }
+
+    /// Groups that were dropped because they teach nothing.
+    pub fn dropped(&self) -> usize {
+        self.dropped
+    }
+
+    /// Good groups that were too many.
+    pub fn surplus(&self) -> usize {
+        self.cut
+    }
+
+    /// Rounds sampled so far.
+    pub fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// The batch, its groups numbered anew.
+    pub fn finish(mut self) -> Batch {
+        for (number, group) in self.kept.iter_mut().enumerate() {
+            group.trajectories.iter_mut().for_each(|trajectory| trajectory.group = number);
+        }
+        Batch { groups: self.kept }
+    }
+}

@@ -1,0 +1,75 @@
+//! Which groups are trained on, and the shaping of long responses.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{group, peer_batch, turn};
+use turnwise_core::Group;
+use turnwise_credit::overlong::OverlongConfig;
+use turnwise_credit::selection::{Selection, SelectionConfig};
+
+/// A group of two one-turn trajectories with these rewards; a reward is a success.
+fn pair(first: f64, second: f64) -> Group {
+    let mut group = group(vec![vec![turn("s", first)], vec![turn("s", second)]]);
+    for trajectory in &mut group.trajectories {
+        trajectory.success = trajectory.outcome_return() > 0.5;
+    }
+    group
+}
+
+fn config(text: &str) -> SelectionConfig {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn dynamic_sampling_fills_the_batch_and_cuts_the_surplus() {
+    let mut selection = Selection::new(&config(r#"{"kind":"dynamic","max_rounds":3}"#), 3).unwrap();
+    assert_eq!(selection.missing(), 3);
+    selection.add(vec![pair(1.0, 1.0), pair(1.0, 0.0), pair(0.0, 0.0)]);
+    assert_eq!(selection.missing(), 3);
+    selection.add(vec![pair(0.0, 1.0), pair(0.25, 0.0), pair(0.0, 1.0)]);
+    assert_eq!((selection.missing(), selection.dropped(), selection.surplus()), (0, 2, 1));
+    let batch = selection.finish();
+    let numbers: Vec<usize> = batch.trajectories().map(|trajectory| trajectory.group).collect();
+    assert_eq!(numbers, [0, 0, 1, 1, 2, 2]);
+}
+
+#[test]
+fn dynamic_sampling_gives_up_after_its_rounds() {
+    let mut selection = Selection::new(&config(r#"{"kind":"dynamic","max_rounds":2}"#), 2).unwrap();
+    selection.add(vec![pair(1.0, 1.0); 2]);
+    assert_eq!(selection.missing(), 2);
+    selection.add(vec![pair(0.0, 1.0), pair(0.0, 0.0)]);
+    assert_eq!((selection.missing(), selection.rounds()), (0, 2));
+    assert_eq!(selection.finish().groups.len(), 1);
+}
+
+#[test]
+fn rejection_looks_at_success_in_one_larger_round() {
+    let mut selection = Selection::new(&config(r#"{"kind":"rejection"}"#), 2).unwrap();
+    assert_eq!(selection.missing(), 4);
+    // The second group's returns differ, but both failed.
+    selection.add(vec![pair(1.0, 1.0), pair(0.25, 0.0), pair(0.0, 1.0), pair(1.0, 0.0)]);
+    assert_eq!((selection.missing(), selection.dropped(), selection.finish().groups.len()), (0, 2, 2));
+}
+
+#[test]
+fn everything_is_taken_by_default_and_nonsense_is_refused() {
+    let mut selection = Selection::new(&SelectionConfig::default(), 1).unwrap();
+    selection.add(vec![pair(0.0, 0.0)]);
+    assert_eq!(selection.finish().groups.len(), 1);
+    assert!(Selection::new(&config(r#"{"kind":"dynamic","max_rounds":0}"#), 1).is_err());
+    assert!(serde_json::from_str::<SelectionConfig>(r#"{"kind":"dynamic","rounds":1}"#).is_err());
+}
+
+#[test]
+fn overlong_shaping_by_hand() {
+    let config: OverlongConfig = serde_json::from_str(r#"{"limit":100,"buffer":20}"#).unwrap();
+    let shaping: Vec<f64> = [0, 80, 85, 99, 100, 130].map(|tokens| config.shaping(tokens)).to_vec();
+    assert_eq!(shaping, [0.0, 0.0, -0.25, -0.95, -1.0, -1.0]);
+    let mut batch = peer_batch();
+    batch.groups[0].trajectories[0].turns[2].response_ids = vec![0; 90];
+    assert_eq!(config.apply(&mut batch).unwrap(), 1);
+    assert_eq!(batch.groups[0].trajectories[0].turns[2].reward, 9.5);
+    assert!(OverlongConfig { buffer: 200, ..config }.apply(&mut batch).is_err());
+}

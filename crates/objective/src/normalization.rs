@@ -1,0 +1,154 @@
+//! SORL's clipping-triggered normalization: the gradient divided by `max(||C||_2, delta)` (SORL,
+//! equations 8, 9 and 12).
+//!
+//! C comes from the clipped tokens of the same mini-batch. Its entries are
+//! `1 / (B |y|) 1[clipped] w_t A_t`; which norm is meant is a switch:
+//! * `parameter`: C is the gradient of the clipped tokens' unclipped surrogate with respect to the
+//!   weights (the paper's proof A.3 and its figure 4). [`ClippingBias::d_logprobs`] is what the learner
+//!   runs backward from, in one extra pass over the sequences with clipped tokens;
+//! * `token`: the L2 norm over the entries;
+//! * `scalar`: the absolute value of their sum.
+//!
+//! Differs from the paper: its equation 8 has no gradient in it and is a number, its proof and figure
+//! use the gradient; hence the switch. With turn or sequence ratios the gradient runs through the
+//! ratio, as it does in the objective.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
+
+use crate::PolicyObjective;
+
+/// Which norm of the clipping bias divides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BiasNorm {
+    /// Of its gradient with respect to the weights.
+    #[default]
+    Parameter,
+    /// Of its per-token entries.
+    Token,
+    /// The absolute value of its sum.
+    Scalar,
+}
+
+/// The switches of the normalization.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NormalizationConfig {
+    /// Which norm divides.
+    pub norm: BiasNorm,
+    /// The least that is divided by.
+    pub delta: f64,
+}
+
+impl Default for NormalizationConfig {
+    fn default() -> Self {
+        Self { norm: BiasNorm::Parameter, delta: 1.0 }
+    }
+}
+
+impl NormalizationConfig {
+    /// What the gradient is multiplied with: `1 / max(norm, delta)`.
+    ///
+    /// # Errors
+    /// A delta that is not positive, or a norm that is not a number.
+    pub fn factor(&self, norm: f64) -> Result<f64, ObjectiveError> {
+        if !(self.delta > 0.0 && self.delta.is_finite()) {
+            let text = format!("normalization.delta is {}; it must be above 0", self.delta);
+            return Err(ObjectiveError::Setting(text));
+        }
+        if norm.is_nan() {
+            return Err(ObjectiveError::Setting("the norm of the clipping bias is not a number".into()));
+        }
+        Ok(1.0 / norm.max(self.delta))
+    }
+}
+
+/// The clipping bias of one sequence.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClippingBias {
+    /// Its entry at every response token, 0 where the token is not clipped.
+    pub entries: Vec<f64>,
+    /// The derivative of the sum of entries with respect to every log-probability, which tokens are
+    /// clipped held fixed.
+    pub d_logprobs: Vec<f64>,
+    /// Clipped tokens.
+    pub clipped: usize,
+}
+
+/// Sums clipping biases up to the norms that need no pass through the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BiasSum {
+    squares: f64,
+    sum: f64,
+    /// Clipped tokens so far.
+    pub clipped: usize,
+}
+
+impl BiasSum {
+    /// Adds a sequence.
+    pub fn add(&mut self, bias: &ClippingBias) {
+        self.squares += bias.entries.iter().map(|entry| entry * entry).sum::<f64>();
+        self.sum += bias.entries.iter().sum::<f64>();
+        self.clipped += bias.clipped;
+    }
+
+    /// L2 norm over the entries.
+    pub fn token_norm(&self) -> f64 {
+        self.squares.sqrt()
+    }
+
+    /// Absolute value of the sum.
+    pub fn scalar_norm(&self) -> f64 {
+        self.sum.abs()
+    }
+}
+
+/// What a learner runs backward from to get the gradient of the clipping bias: the norm of what it
+/// accumulates is the parameter norm.
+#[derive(Clone, Copy, Debug)]
+pub struct BiasObjective<'a>(pub &'a PolicyObjective);
+
+impl Objective for BiasObjective<'_> {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+        let bias = self.0.clipping_bias(sequence, &logprobs)?;
+        Ok(TokenGradients {
+            loss: bias.entries.iter().sum(),
+            d_logprobs: bias.d_logprobs.iter().map(|&slope| slope as f32).collect(),
+            ..TokenGradients::default()
+        })
+    }
+}
+
+/// An objective whose loss and derivatives are multiplied by a factor; its metrics are not.
+#[derive(Clone, Copy, Debug)]
+pub struct ScaledObjective<'a, O: ?Sized> {
+    /// What is scaled.
+    pub inner: &'a O,
+    /// By how much.
+    pub factor: f64,
+}
+
+impl<O: Objective + ?Sized> Objective for ScaledObjective<'_, O> {
+    fn needs_entropies(&self) -> bool {
+        self.inner.needs_entropies()
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let mut gradients = self.inner.evaluate(sequence, tokens)?;
+        gradients.loss *= self.factor;
+        for slope in gradients.d_logprobs.iter_mut().chain(&mut gradients.d_entropies) {
+            *slope = (f64::from(*slope) * self.factor) as f32;
+        }
+        Ok(gradients)
+    }
+}

@@ -1,0 +1,263 @@
+//! STAPO's selective term, added on outlier turns only (STAPO, section 4.2, equations 4, 5, 8 and 10).
+//!
+//! `J_sel = 1 / turns * sum over outlier turns of (alpha R_TA - gamma P_TI)`, where
+//! `R_TA = KL[pi(.|c) || pi(.|c blind)]` and `P_TI = KL[pi(.|c blind) || pi_ref(.|c blind)]`, each a mean
+//! over the response's tokens, teacher-forced on the same response. `turns` counts every turn of the
+//! optimiser batch. The loss is `-J_sel`.
+//!
+//! The KLs come in as numbers: either full-vocabulary KLs per token, whose derivative the learner
+//! carries on through its distributions, or log-probabilities of the sampled tokens, from which they
+//! are estimated by k3.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{ObjectiveError, TurnSpan};
+
+use crate::{KlEstimator, kl_estimate};
+
+/// How the two KLs are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SelectiveEstimator {
+    /// Over the full vocabulary, by the learner.
+    #[default]
+    Full,
+    /// From the sampled tokens' log-probabilities.
+    K3,
+}
+
+/// What the blind prompt lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlindMask {
+    /// The goal and the history.
+    #[default]
+    #[serde(rename = "goal+history")]
+    GoalAndHistory,
+    /// The goal.
+    #[serde(rename = "goal")]
+    Goal,
+    /// The history.
+    #[serde(rename = "history")]
+    History,
+}
+
+/// How the reward is kept from being hacked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Penalty {
+    /// `P_TI` on outlier turns.
+    #[default]
+    Ti,
+    /// The global KL penalty alone.
+    Single,
+    /// The global KL penalty alone, its coefficient raised by gamma.
+    Increased,
+}
+
+/// The switches of the selective term.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SelectiveConfig {
+    /// Weight of the trajectory-aware reward (0.01; search 0.001).
+    pub alpha: f64,
+    /// Weight of the trajectory-independent penalty (0.01; search 0.001).
+    pub gamma: f64,
+    /// How the two KLs are computed.
+    pub estimator: SelectiveEstimator,
+    /// Whether the blind distribution is a constant in `R_TA`.
+    pub detach_blind: bool,
+    /// What the blind prompt lacks.
+    pub mask: BlindMask,
+    /// How the reward is kept from being hacked.
+    pub penalty: Penalty,
+}
+
+impl Default for SelectiveConfig {
+    fn default() -> Self {
+        Self {
+            alpha: 0.01,
+            gamma: 0.01,
+            estimator: SelectiveEstimator::Full,
+            detach_blind: false,
+            mask: BlindMask::GoalAndHistory,
+            penalty: Penalty::Ti,
+        }
+    }
+}
+
+impl SelectiveConfig {
+    /// The coefficient of the global KL penalty that belongs to [`SelectiveConfig::penalty`].
+    pub fn kl_coef(&self, base: f64) -> f64 {
+        if self.penalty == Penalty::Increased { base + self.gamma } else { base }
+    }
+
+    /// The weight of `P_TI` that belongs to [`SelectiveConfig::penalty`].
+    pub fn penalty_coef(&self) -> f64 {
+        if self.penalty == Penalty::Ti { self.gamma } else { 0.0 }
+    }
+}
+
+/// Full-vocabulary KLs at the response tokens of one sequence, in nats.
+#[derive(Clone, Copy, Debug)]
+pub struct FullKls<'a> {
+    /// `KL[pi(.|c) || pi(.|c blind)]`.
+    pub aware: &'a [f64],
+    /// `KL[pi(.|c blind) || pi_ref(.|c blind)]`.
+    pub independent: &'a [f64],
+}
+
+/// Log-probabilities of the sampled tokens of one sequence, in nats.
+#[derive(Clone, Copy, Debug)]
+pub struct BlindLogprobs<'a> {
+    /// Under the policy with the whole prompt.
+    pub full: &'a [f64],
+    /// Under the policy with the blind prompt.
+    pub blind: &'a [f64],
+    /// Under the reference policy with the blind prompt.
+    pub reference: &'a [f64],
+}
+
+/// Loss share of one sequence and its derivatives with respect to the two inputs that carry a gradient.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SelectiveGradient {
+    /// The sequence's share of `-J_sel`.
+    pub loss: f64,
+    /// With respect to `aware` (full KLs) or `full` (log-probabilities).
+    pub d_first: Vec<f64>,
+    /// With respect to `independent` (full KLs) or `blind` (log-probabilities).
+    pub d_second: Vec<f64>,
+    /// Sum over outlier turns of the mean `R_TA`.
+    pub aware: f64,
+    /// Sum over outlier turns of the mean `P_TI`.
+    pub independent: f64,
+    /// Outlier turns.
+    pub outliers: usize,
+}
+
+/// The selective term of one optimiser batch.
+#[derive(Clone, Debug)]
+pub struct SelectiveObjective {
+    config: SelectiveConfig,
+    /// Spans of every sequence, and whether each is an outlier.
+    sequences: Vec<Vec<(TurnSpan, bool)>>,
+    turns: f64,
+}
+
+impl SelectiveObjective {
+    /// The term over a batch: the spans of every sequence and whether each is an outlier turn.
+    ///
+    /// # Errors
+    /// A coefficient that is negative or not finite.
+    pub fn new(
+        config: &SelectiveConfig,
+        sequences: Vec<Vec<(TurnSpan, bool)>>,
+    ) -> Result<Self, ObjectiveError> {
+        for (key, value) in [("alpha", config.alpha), ("gamma", config.gamma)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                let text = format!("selective.{key} is {value}; it must be 0 or more");
+                return Err(ObjectiveError::Setting(text));
+            }
+        }
+        let turns = sequences.iter().flatten().filter(|(span, _)| !span.is_empty()).count() as f64;
+        Ok(Self { config: config.clone(), sequences, turns })
+    }
+
+    /// Whether a sequence has an outlier turn: only those need the extra forward passes.
+    pub fn needs(&self, sequence: usize) -> bool {
+        self.sequences
+            .get(sequence)
+            .is_some_and(|spans| spans.iter().any(|(span, outlier)| *outlier && !span.is_empty()))
+    }
+
+    /// From full-vocabulary KLs. Entries outside of outlier turns are not looked at.
+    ///
+    /// # Errors
+    /// A wrong number of entries, or one that is not finite in an outlier turn.
+    pub fn from_kls(&self, sequence: usize, kls: FullKls<'_>) -> Result<SelectiveGradient, ObjectiveError> {
+        let FullKls { aware, independent } = kls;
+        self.evaluate(sequence, &[("aware", aware), ("independent", independent)], |token| Term {
+            aware: (aware[token], 1.0, 0.0),
+            independent: (independent[token], 1.0),
+        })
+    }
+
+    /// From log-probabilities, by k3. Entries outside of outlier turns are not looked at.
+    ///
+    /// # Errors
+    /// A wrong number of entries, or one that is not finite in an outlier turn.
+    pub fn from_logprobs(
+        &self,
+        sequence: usize,
+        logprobs: BlindLogprobs<'_>,
+    ) -> Result<SelectiveGradient, ObjectiveError> {
+        let BlindLogprobs { full, blind, reference } = logprobs;
+        let arrays = [("full", full), ("blind", blind), ("reference", reference)];
+        self.evaluate(sequence, &arrays, |token| {
+            // The estimate depends on the difference alone, so the slopes are opposite.
+            let (aware, slope) = kl_estimate(KlEstimator::K3, full[token], blind[token]);
+            let back = if self.config.detach_blind { 0.0 } else { -slope };
+            Term {
+                aware: (aware, slope, back),
+                independent: kl_estimate(KlEstimator::K3, blind[token], reference[token]),
+            }
+        })
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        arrays: &[(&'static str, &[f64])],
+        term: impl Fn(usize) -> Term,
+    ) -> Result<SelectiveGradient, ObjectiveError> {
+        let Some(spans) = self.sequences.get(sequence) else {
+            let count = self.sequences.len();
+            let text = format!("sequence {sequence} was asked for, the batch has {count}");
+            return Err(ObjectiveError::Setting(text));
+        };
+        let expected = spans.iter().map(|(span, _)| span.len()).sum();
+        for &(what, values) in arrays {
+            if values.len() != expected {
+                return Err(ObjectiveError::Length { sequence, what, found: values.len(), expected });
+            }
+        }
+        let (alpha, gamma) = (self.config.alpha, self.config.penalty_coef());
+        let mut gradient = SelectiveGradient {
+            d_first: vec![0.0; expected],
+            d_second: vec![0.0; expected],
+            ..SelectiveGradient::default()
+        };
+        let mut start = 0;
+        for &(span, outlier) in spans {
+            let range = start..start + span.len();
+            start = range.end;
+            if !outlier || range.is_empty() {
+                continue;
+            }
+            gradient.outliers += 1;
+            let share = 1.0 / range.len() as f64;
+            let weight = share / self.turns;
+            for token in range {
+                for &(what, values) in arrays {
+                    let value = values[token];
+                    if !value.is_finite() {
+                        return Err(ObjectiveError::NotFinite { sequence, token, what, value });
+                    }
+                }
+                let Term { aware: (aware, slope, back), independent: (independent, pull) } = term(token);
+                gradient.loss -= weight * (alpha * aware - gamma * independent);
+                gradient.d_first[token] = -weight * alpha * slope;
+                gradient.d_second[token] = weight * (gamma * pull - alpha * back);
+                gradient.aware += share * aware;
+                gradient.independent += share * independent;
+            }
+        }
+        Ok(gradient)
+    }
+}
+
+/// The two KLs at one token with their slopes.
+struct Term {
+    /// `R_TA`, its slope in the first input and in the second.
+    aware: (f64, f64, f64),
+    /// `P_TI` and its slope in the second input.
+    independent: (f64, f64),
+}

@@ -1,0 +1,234 @@
+//! Value loss, selective term, clipping-triggered normalization and the adaptive KL coefficient.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use turnwise_core::{Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan};
+use turnwise_objective::{
+    AdaptiveKl, Advantages, BiasNorm, BiasObjective, BiasSum, BlindLogprobs, FullKls, NormalizationConfig,
+    ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Penalty, PolicyObjective, RatioKind, ScaledObjective,
+    SelectiveConfig, SelectiveObjective, ValueConfig, ValueObjective, ValueSequence,
+};
+
+fn rng(seed: u64) -> Rng {
+    Seed::derive(seed, Purpose::Credit, &[99]).rng()
+}
+
+fn normals(rng: &mut Rng, count: usize) -> Vec<f64> {
+    (0..count).map(|_| rng.normal()).collect()
+}
+
+fn span(turn: usize, start: usize, end: usize) -> TurnSpan {
+    TurnSpan { turn, start, end }
+}
+
+/// Largest relative difference between a derivative and the fourth-order central difference.
+fn worst(x: &[f64], derivative: &[f64], loss: impl Fn(&[f64]) -> f64) -> f64 {
+    let step = 1e-5;
+    (0..x.len())
+        .map(|index| {
+            let at = |delta: f64| {
+                let mut x = x.to_vec();
+                x[index] += delta;
+                loss(&x)
+            };
+            let difference =
+                (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
+            (derivative[index] - difference).abs() / difference.abs().max(1e-4)
+        })
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn the_value_loss_and_its_derivative() {
+    let mut rng = rng(1);
+    let old: Vec<Vec<f64>> = (0..3).map(|_| normals(&mut rng, 8)).collect();
+    let sequences: Vec<ValueSequence> = old
+        .iter()
+        .map(|old| ValueSequence {
+            old_values: old.clone(),
+            returns: normals(&mut rng, 8),
+            mask: Some((0..8).map(|token| token != 3).collect()),
+        })
+        .collect();
+    let objective = ValueObjective::new(&ValueConfig { clip: 0.2 }, sequences.clone()).unwrap();
+    let mut clipped = 0.0;
+    for index in 0..3 {
+        let values: Vec<f64> = old[index].iter().map(|old| old + 0.5 * rng.normal()).collect();
+        let gradient = objective.gradient(index, &values).unwrap();
+        clipped += gradient.clipped;
+        let loss = |values: &[f64]| objective.gradient(index, values).unwrap().loss;
+        assert!(worst(&values, &gradient.d_values, loss) < 1e-6);
+        let wrong: Vec<f64> = gradient.d_values.iter().map(|slope| slope * 1.01).collect();
+        assert!(worst(&values, &wrong, loss) > 1e-3);
+        // The masked token never matters.
+        let mut other = values;
+        other[3] = f64::NAN;
+        assert_eq!(objective.gradient(index, &other).unwrap(), gradient);
+    }
+    assert!(clipped >= 2.0, "{clipped}");
+    // By hand: old 0, target 1, value 0.5, clip 0.2: max(0.25, 0.64) / 2.
+    let one = ValueSequence { old_values: vec![0.0], returns: vec![1.0], mask: None };
+    let objective = ValueObjective::new(&ValueConfig { clip: 0.2 }, vec![one]).unwrap();
+    let gradient = objective.gradient(0, &[0.5]).unwrap();
+    assert!((gradient.loss - 0.32).abs() < 1e-15 && gradient.d_values == [0.0]);
+}
+
+#[test]
+fn the_selective_term_by_hand() {
+    // Turns of 2, 1 and 1 tokens in two sequences; the first and the last are outliers.
+    let sequences = vec![vec![(span(0, 1, 3), true), (span(1, 5, 6), false)], vec![(span(0, 1, 2), true)]];
+    let config = SelectiveConfig { alpha: 0.5, gamma: 0.25, ..SelectiveConfig::default() };
+    let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
+    let kls = FullKls { aware: &[1.0, 3.0, f64::NAN], independent: &[0.4, 0.8, f64::NAN] };
+    let gradient = objective.from_kls(0, kls).unwrap();
+    assert!((gradient.loss + (0.5 * 2.0 - 0.25 * 0.6) / 3.0).abs() < 1e-15);
+    assert_eq!(gradient.d_first, [-0.5 / 6.0, -0.5 / 6.0, 0.0]);
+    assert!((gradient.d_second[0] - 0.25 / 6.0).abs() < 1e-15 && gradient.d_second[2] == 0.0);
+    assert_eq!((gradient.outliers, gradient.aware), (1, 2.0));
+    assert!(objective.needs(0) && !objective.needs(2));
+    for (penalty, base) in [(Penalty::Single, 0.01), (Penalty::Increased, 0.26)] {
+        let config = SelectiveConfig { penalty, ..config.clone() };
+        assert!((config.kl_coef(0.01) - base).abs() < 1e-15 && config.penalty_coef() == 0.0);
+        let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
+        assert_eq!(objective.from_kls(0, kls).unwrap().d_second, [0.0; 3]);
+    }
+    let read: SelectiveConfig = serde_json::from_str(r#"{"mask":"goal+history","estimator":"k3"}"#).unwrap();
+    assert_eq!(read, serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap());
+    assert!(serde_json::from_str::<SelectiveConfig>(r#"{"beta":1}"#).is_err());
+}
+
+#[test]
+fn the_selective_gradient_flows_through_both_prompts() {
+    let sequences = vec![vec![(span(0, 1, 5), true), (span(1, 7, 9), false), (span(2, 10, 13), true)]];
+    let mut rng = rng(2);
+    let draw = |rng: &mut Rng| normals(rng, 9).iter().map(|x| 0.5 * x - 1.0).collect::<Vec<_>>();
+    let (full, blind, reference) = (draw(&mut rng), draw(&mut rng), draw(&mut rng));
+    let config = SelectiveConfig { alpha: 0.3, gamma: 0.2, ..SelectiveConfig::default() };
+    let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
+    let at = |full: &[f64], blind: &[f64]| {
+        objective.from_logprobs(0, BlindLogprobs { full, blind, reference: &reference }).unwrap()
+    };
+    let gradient = at(&full, &blind);
+    assert!(worst(&full, &gradient.d_first, |x| at(x, &blind).loss) < 1e-6);
+    assert!(worst(&blind, &gradient.d_second, |x| at(&full, x).loss) < 1e-6);
+    let wrong: Vec<f64> = gradient.d_second.iter().map(|slope| slope * 1.01).collect();
+    assert!(worst(&blind, &wrong, |x| at(&full, x).loss) > 1e-3);
+    // Detached, the blind side keeps only the penalty's pull: alpha has no part in it.
+    let detach = |alpha: f64| {
+        let config = SelectiveConfig { alpha, detach_blind: true, ..config.clone() };
+        let objective = SelectiveObjective::new(&config, sequences.clone()).unwrap();
+        let logprobs = BlindLogprobs { full: &full, blind: &blind, reference: &reference };
+        objective.from_logprobs(0, logprobs).unwrap().d_second
+    };
+    assert_eq!(detach(0.3), detach(0.0));
+    assert_ne!(detach(0.3), gradient.d_second);
+}
+
+/// Two sequences with ratios far outside the clip range on both sides.
+fn policy(ratio: RatioKind) -> (PolicyObjective, Vec<Vec<f64>>) {
+    let mut rng = rng(3);
+    let spans = [vec![span(0, 1, 4), span(1, 6, 8)], vec![span(0, 2, 6)]];
+    let mut logprobs = Vec::new();
+    let sequences = spans
+        .iter()
+        .map(|spans| {
+            let tokens = spans.iter().map(TurnSpan::len).sum();
+            let old: Vec<f32> = (0..tokens).map(|_| -1.0 - rng.uniform() as f32).collect();
+            let shared = 0.6 * rng.normal();
+            logprobs.push(old.iter().map(|&old| f64::from(old) + shared + 0.4 * rng.normal()).collect());
+            ObjectiveSequence {
+                advantages: Advantages::PerToken(normals(&mut rng, tokens)),
+                ..ObjectiveSequence::new(spans.clone(), old, vec![0.0; spans.len()])
+            }
+        })
+        .collect();
+    let config = ObjectiveConfig { ratio, ..ObjectiveConfig::default() };
+    (PolicyObjective::new(&config, ObjectiveBatch { sequences }).unwrap(), logprobs)
+}
+
+#[test]
+fn the_clipping_bias_and_its_gradient() {
+    for ratio in [RatioKind::Token, RatioKind::Turn, RatioKind::Sequence] {
+        let (objective, logprobs) = policy(ratio);
+        let mut sum = BiasSum::default();
+        let mut entries = Vec::new();
+        for (index, logprobs) in logprobs.iter().enumerate() {
+            let bias = objective.clipping_bias(index, logprobs).unwrap();
+            // Differences are taken inside the branch: nothing crosses a bound within the step.
+            let loss = |x: &[f64]| objective.clipping_bias(index, x).unwrap().entries.iter().sum::<f64>();
+            assert!(worst(logprobs, &bias.d_logprobs, loss) < 1e-6, "{ratio:?}");
+            let metrics = objective.gradient(index, logprobs, &[]).unwrap().metrics;
+            assert_eq!(metrics.clipped_low + metrics.clipped_high, bias.clipped as f64);
+            sum.add(&bias);
+            entries.extend(bias.entries);
+        }
+        assert!(sum.clipped > 0, "{ratio:?}: nothing was clipped");
+        let l2 = entries.iter().map(|x| x * x).sum::<f64>().sqrt();
+        assert!((sum.token_norm() - l2).abs() < 1e-15);
+        assert!((sum.scalar_norm() - entries.iter().sum::<f64>().abs()).abs() < 1e-15);
+    }
+}
+
+#[test]
+fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
+    // A linear "model": logprob = X theta. The norm of what a learner accumulates from the bias
+    // objective must be the norm of the derivative of the bias with respect to theta.
+    let (objective, logprobs) = policy(RatioKind::Turn);
+    let mut rng = rng(4);
+    let features: Vec<Vec<Vec<f64>>> =
+        logprobs.iter().map(|row| row.iter().map(|_| normals(&mut rng, 3)).collect()).collect();
+    let bias_at = |theta: &[f64]| -> f64 {
+        let shifted = |index: usize| -> Vec<f64> {
+            let dot = |x: &Vec<f64>| x.iter().zip(theta).map(|(a, b)| a * b).sum::<f64>();
+            logprobs[index].iter().zip(&features[index]).map(|(lp, x)| lp + dot(x)).collect()
+        };
+        (0..logprobs.len())
+            .map(|index| objective.clipping_bias(index, &shifted(index)).unwrap().entries.iter().sum::<f64>())
+            .sum()
+    };
+    let mut gradient = vec![0.0; 3];
+    for (index, features) in features.iter().enumerate() {
+        let narrow: Vec<f32> = logprobs[index].iter().map(|&x| x as f32).collect();
+        let statistics = TokenStatistics { logprobs: &narrow, entropies: &[] };
+        let door = BiasObjective(&objective).evaluate(index, statistics).unwrap();
+        let exact = objective.clipping_bias(index, &logprobs[index]).unwrap().d_logprobs;
+        for ((slope, through), x) in exact.iter().zip(door.d_logprobs).zip(features) {
+            assert!((slope - f64::from(through)).abs() < 1e-6);
+            gradient.iter_mut().zip(x).for_each(|(sum, x)| *sum += slope * x);
+        }
+    }
+    assert!(worst(&[0.0; 3], &gradient, bias_at) < 1e-6);
+    let norm = gradient.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let config = NormalizationConfig { norm: BiasNorm::Parameter, delta: norm / 2.0 };
+    assert!((config.factor(norm).unwrap() - 1.0 / norm).abs() < 1e-12);
+    assert_eq!(NormalizationConfig::default().factor(0.3).unwrap(), 1.0);
+    assert!(NormalizationConfig { delta: 0.0, ..config }.factor(1.0).is_err());
+}
+
+#[test]
+fn a_scaled_objective_scales_the_gradient_alone() {
+    let (objective, logprobs) = policy(RatioKind::Token);
+    let narrow: Vec<f32> = logprobs[0].iter().map(|&x| x as f32).collect();
+    let statistics = TokenStatistics { logprobs: &narrow, entropies: &[] };
+    let plain = objective.evaluate(0, statistics).unwrap();
+    let half = ScaledObjective { inner: &objective, factor: 0.5 }.evaluate(0, statistics).unwrap();
+    assert_eq!(half.loss, 0.5 * plain.loss);
+    assert!(half.d_logprobs.iter().zip(&plain.d_logprobs).all(|(half, plain)| *half == 0.5 * plain));
+    assert_eq!(half.metrics, plain.metrics);
+}
+
+#[test]
+fn the_adaptive_coefficient_follows_its_target() {
+    let mut kl = AdaptiveKl { coef: 0.1, ..AdaptiveKl::default() };
+    assert_eq!(kl.update(0.05), 0.1);
+    assert!((kl.update(0.0601) - 0.15).abs() < 1e-15);
+    assert!((kl.update(0.0199) - 0.075).abs() < 1e-15);
+    assert!((kl.update(f64::NAN) - 0.075).abs() < 1e-15);
+    for _ in 0..50 {
+        kl.update(1.0);
+    }
+    assert_eq!(kl.coef, 1.0);
+    for _ in 0..50 {
+        kl.update(0.0);
+    }
+    assert_eq!(kl.coef, 1e-4);
+}
