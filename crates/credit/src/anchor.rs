@@ -2,12 +2,11 @@
 //!
 //! Every turn of the group, of any trajectory and any time, is in exactly one anchor group.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
-use turnwise_core::Group;
+use turnwise_core::{Batch, Group};
 
 use crate::CreditError;
+use crate::hashing::FastMap;
 use crate::similarity::{Similarity, TextId};
 
 /// When two observations are the same state.
@@ -77,7 +76,7 @@ impl Anchors {
     pub fn find(group: &Group, config: &AnchorConfig) -> Self {
         match config.matching {
             Matching::Exact => {
-                let mut ids: HashMap<&str, usize> = HashMap::new();
+                let mut ids: FastMap<&str, usize> = FastMap::default();
                 Self::assign(group, |text| {
                     let next = ids.len();
                     *ids.entry(text).or_insert(next)
@@ -88,6 +87,33 @@ impl Anchors {
                 Self::assign(group, |text| grouper.place(text))
             }
         }
+    }
+
+    /// The anchor groups of every group of a batch. Groups know nothing of each other, so similarity
+    /// is computed on as many threads as the machine has; the result does not depend on how many.
+    pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
+        let find =
+            |groups: &[Group]| groups.iter().map(|group| Self::find(group, config)).collect::<Vec<_>>();
+        let threads = match config.matching {
+            Matching::Exact => 1,
+            Matching::Similarity => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let chunk = batch.groups.len().div_ceil(threads).max(1);
+        if threads == 1 || batch.groups.len() < 2 {
+            return find(&batch.groups);
+        }
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = batch
+                .groups
+                .chunks(chunk)
+                .map(|groups| (groups, scope.spawn(move || find(groups))))
+                .collect();
+            // A worker that died is done again here, where its panic can be seen.
+            workers
+                .into_iter()
+                .flat_map(|(groups, worker)| worker.join().unwrap_or_else(|_| find(groups)))
+                .collect()
+        })
     }
 
     fn assign<'a>(group: &'a Group, mut place: impl FnMut(&'a str) -> usize) -> Self {

@@ -112,7 +112,8 @@ impl Estimator for Gigpo {
         let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
         let (mut turns_seen, mut states_seen, mut alone) = (0, 0, 0);
         let mut advantages = TurnAdvantages::default();
-        for (index, group) in inputs.batch.groups.iter().enumerate() {
+        let anchored = Anchors::find_all(inputs.batch, &config.anchor);
+        for ((index, group), anchors) in inputs.batch.groups.iter().enumerate().zip(anchored) {
             let scores = GroupScores::new(NAME, index, group, penalty)?;
             let moments = Moments::of(&scores.population(config.population), config.ddof);
             let returns: Vec<Vec<f64>> = group
@@ -120,7 +121,6 @@ impl Estimator for Gigpo {
                 .iter()
                 .map(|trajectory| penalty.step_returns(trajectory, config.gamma))
                 .collect();
-            let anchors = Anchors::find(group, &config.anchor);
             let steps: Vec<Moments> =
                 anchors.gather(&returns).iter().map(|values| Moments::of(values, config.ddof)).collect();
 

@@ -12,13 +12,12 @@
 //! a turn is not scaled down for having few companions; an invalid turn's step return is lowered by
 //! the penalty; zero variance gives exactly 0.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use turnwise_core::Group;
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
+use crate::hashing::FastMap;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
@@ -94,7 +93,7 @@ impl Hgpo {
     /// A history of k observations is the history of k - 1 before the turn, and the turn's own, so
     /// every level costs one look-up per turn.
     fn clusters(&self, group: &Group) -> Vec<(Vec<Vec<usize>>, usize)> {
-        let mut texts: HashMap<&str, usize> = HashMap::new();
+        let mut texts: FastMap<&str, usize> = FastMap::default();
         let observations: Vec<Vec<usize>> = group
             .trajectories
             .iter()
@@ -108,7 +107,7 @@ impl Hgpo {
             .collect();
         let mut levels = vec![(observations.clone(), texts.len())];
         while levels.len() < self.config.levels {
-            let mut ids: HashMap<(Option<usize>, usize), usize> = HashMap::new();
+            let mut ids: FastMap<(Option<usize>, usize), usize> = FastMap::default();
             let (shorter, _) = &levels[levels.len() - 1];
             let of = observations
                 .iter()

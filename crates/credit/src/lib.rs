@@ -31,6 +31,7 @@ pub mod statistics;
 
 mod config;
 mod error;
+mod hashing;
 mod pipeline;
 mod story;
 

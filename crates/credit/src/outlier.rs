@@ -151,12 +151,16 @@ fn shape<T: Clone>(batch: &Batch, value: T) -> Vec<Vec<Vec<T>>> {
 fn scores(batch: &Batch, config: &OutlierConfig) -> Result<Vec<Vec<Vec<Option<f64>>>>, CreditError> {
     let entropies = mean_entropies(NAME, batch)?;
     let mut scores = Vec::with_capacity(entropies.len());
-    for (group, entropies) in batch.groups.iter().zip(&entropies) {
+    let anchored = match config.locate {
+        Locate::Normalized => Anchors::find_all(batch, &config.anchor),
+        Locate::Shannon | Locate::All => Vec::new(),
+    };
+    for (index, entropies) in entropies.iter().enumerate() {
         if config.locate == Locate::Shannon {
             scores.push(entropies.iter().map(|row| row.iter().copied().map(Some).collect()).collect());
             continue;
         }
-        let anchors = Anchors::find(group, &config.anchor);
+        let anchors = &anchored[index];
         let states: Vec<Moments> =
             anchors.gather(entropies).iter().map(|values| Moments::of(values, config.ddof)).collect();
         let score = |entropy: f64, state: &Moments| match (state.count, config.singleton) {

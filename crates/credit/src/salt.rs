@@ -11,11 +11,10 @@
 //! `count = "trajectories"`; free-text states are matched by clustering the embeddings of single
 //! observations, actions always by their text.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory};
 
+use crate::hashing::FastMap;
 use crate::statistics::Moments;
 use crate::{CreditError, Embedder, Inputs, Refinement, Story, TurnAdvantages};
 
@@ -94,11 +93,11 @@ impl Salt {
     /// `matching = "embedding"` without an embedder.
     pub fn edges(&self, inputs: &Inputs<'_>, group: &Group) -> Result<Vec<Edge>, CreditError> {
         let mut observations = match (self.config.matching, inputs.embedder) {
-            (SaltMatching::Exact, _) => Observations::Exact(HashMap::new()),
+            (SaltMatching::Exact, _) => Observations::Exact(FastMap::default()),
             (SaltMatching::Embedding, Some(embedder)) => Observations::Embedded {
                 embedder,
                 threshold: self.config.threshold,
-                ids: HashMap::new(),
+                ids: FastMap::default(),
                 centres: Vec::new(),
             },
             (SaltMatching::Embedding, None) => {
@@ -107,28 +106,38 @@ impl Salt {
                 return Err(CreditError::Setting { method: NAME, reason: reason.into() });
             }
         };
-        let mut actions: HashMap<&str, u32> = HashMap::new();
-        let mut states: HashMap<Vec<u32>, u32> = HashMap::new();
-        let mut numbers: HashMap<(u32, u32, u32), usize> = HashMap::new();
+        let mut actions: FastMap<&str, u32> = FastMap::default();
+        let mut states: FastMap<Vec<u32>, u32> = FastMap::default();
+        let mut numbers: FastMap<(u32, u32, u32), usize> = FastMap::default();
         let mut edges: Vec<Edge> = Vec::new();
+        let mut key: Vec<u32> = Vec::new();
         for (index, trajectory) in group.trajectories.iter().enumerate() {
             let symbols = symbols(trajectory, &mut observations, &mut actions);
-            let mut state = |end: usize, terminal: bool| {
-                let start = end.saturating_sub(self.config.history);
-                let mut key: Vec<u32> = symbols[start..end].iter().flat_map(|&(a, o)| [a, o]).collect();
-                key.push(u32::from(terminal));
-                let next = states.len() as u32;
-                *states.entry(key).or_insert(next)
-            };
             let last = trajectory.turns.len();
+            let mut state = |end: usize| {
+                let start = end.saturating_sub(self.config.history);
+                key.clear();
+                key.extend(
+                    symbols[start..end].iter().flat_map(|&(action, observation)| [action, observation]),
+                );
+                // The state after the last turn carries the terminal mark.
+                key.push(u32::from(end > last));
+                let next = states.len() as u32;
+                if let Some(&number) = states.get(key.as_slice()) {
+                    return number;
+                }
+                states.insert(key.clone(), next);
+                next
+            };
+            let mut before = if last > 0 { state(1) } else { 0 };
             for turn in 0..last {
-                let action = symbols[turn + 1].0;
-                let key = (state(turn + 1, false), action, state(turn + 2, turn + 1 == last));
-                let number = *numbers.entry(key).or_insert_with(|| {
+                let after = state(turn + 2);
+                let number = *numbers.entry((before, symbols[turn + 1].0, after)).or_insert_with(|| {
                     edges.push(Vec::new());
                     edges.len() - 1
                 });
                 edges[number].push((index, turn));
+                before = after;
             }
         }
         Ok(edges)
@@ -155,11 +164,11 @@ impl Salt {
 
 /// Numbers observations: equal ones get equal numbers.
 enum Observations<'e, 'a> {
-    Exact(HashMap<&'a str, u32>),
+    Exact(FastMap<&'a str, u32>),
     Embedded {
         embedder: &'e dyn Embedder,
         threshold: f64,
-        ids: HashMap<&'a str, u32>,
+        ids: FastMap<&'a str, u32>,
         /// Unit vector of the first observation of every cluster.
         centres: Vec<Vec<f64>>,
     },
@@ -196,7 +205,7 @@ impl<'a> Observations<'_, 'a> {
 fn symbols<'a>(
     trajectory: &'a Trajectory,
     observations: &mut Observations<'_, 'a>,
-    actions: &mut HashMap<&'a str, u32>,
+    actions: &mut FastMap<&'a str, u32>,
 ) -> Vec<(u32, u32)> {
     let mut before = 0;
     let mut symbols = Vec::with_capacity(trajectory.turns.len() + 1);

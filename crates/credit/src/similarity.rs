@@ -10,8 +10,7 @@
 //! interned, so that what belongs to one text is computed once; and a comparison with a bar stops as
 //! soon as an upper bound (lengths, bag of characters, characters still unmatched) falls below it.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use crate::hashing::FastMap;
 
 /// Runs at least this long are found through an index of their n-grams.
 const GRAM: usize = 4;
@@ -33,8 +32,8 @@ impl TextId {
 #[derive(Debug, Default)]
 pub struct Similarity {
     autojunk: bool,
-    ids: HashMap<String, TextId>,
-    grams: HashMap<u128, u32, BuildHasherDefault<FoldHasher>>,
+    ids: FastMap<String, TextId>,
+    grams: FastMap<u128, u32>,
     texts: Vec<Text>,
     indices: Vec<Option<Index>>,
     scratch: Scratch,
@@ -47,6 +46,7 @@ struct Text {
     grams: Vec<u32>,
     /// How often each symbol occurs, ascending by symbol.
     counts: Vec<(u32, u32)>,
+    sketches: Sketches,
 }
 
 /// Where the symbols and 4-grams of one text are, popular symbols left out.
@@ -84,7 +84,8 @@ impl Similarity {
         let mut sorted = symbols.clone();
         sorted.sort_unstable();
         let counts = sorted.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32)).collect();
-        self.texts.push(Text { symbols, grams, counts });
+        let sketches = Sketches::new(&symbols);
+        self.texts.push(Text { symbols, grams, counts, sketches });
         self.indices.push(None);
         self.ids.insert(text.to_owned(), id);
         id
@@ -124,6 +125,9 @@ impl Similarity {
             let middle = usize::midpoint(low, high);
             if wanted(ratio(middle)) { high = middle } else { low = middle + 1 }
         }
+        if !a.sketches.allow(&b.sketches, length, low) {
+            return None;
+        }
         let index = self.indices[other.index()].get_or_insert_with(|| Index::new(b, self.autojunk));
         let matches = self.scratch.matches(a, b, index, low)?;
         keep(ratio(matches))
@@ -148,6 +152,48 @@ fn shared(a: &Text, b: &Text) -> usize {
         j += usize::from(y <= x);
     }
     sum as usize
+}
+
+/// How many bins the n-grams of a sketch are counted in.
+const BINS: usize = 4096;
+
+/// How often each 2-, 3- and 4-gram occurs, n-grams that fall into one bin taken together.
+#[derive(Debug)]
+struct Sketches {
+    /// One sketch for each length; nothing where a bin is full.
+    counts: [Option<Box<[u8; BINS]>>; 3],
+}
+
+impl Sketches {
+    fn new(symbols: &[u32]) -> Self {
+        let sketch = |gram: usize| {
+            let mut counts = Box::new([0_u8; BINS]);
+            for window in symbols.windows(gram) {
+                let hash = window
+                    .iter()
+                    .fold(0_u32, |hash, &symbol| (hash ^ symbol).wrapping_mul(0x9E37_79B1).rotate_left(13));
+                let bin = &mut counts[(hash.wrapping_mul(0x85EB_CA6B) >> 20) as usize];
+                *bin = bin.checked_add(1)?;
+            }
+            Some(counts)
+        };
+        Self { counts: [sketch(2), sketch(3), sketch(4)] }
+    }
+
+    /// Whether `needed` characters can match, of `length` in both texts together.
+    ///
+    /// Blocks that follow each other are apart in at least one text, so there are at most as many as
+    /// unmatched characters, and one. A block of k characters has k - n + 1 n-grams in common; so many
+    /// there must be. Bins can only make them seem more.
+    fn allow(&self, other: &Self, length: usize, needed: usize) -> bool {
+        let blocks = length - 2 * needed + 1;
+        self.counts.iter().zip(&other.counts).enumerate().all(|(index, pair)| {
+            let least = needed.saturating_sub((index + 1) * blocks);
+            let (Some(a), Some(b)) = pair else { return true };
+            least == 0
+                || a.iter().zip(b.iter()).map(|(&a, &b)| u32::from(a.min(b))).sum::<u32>() as usize >= least
+        })
+    }
 }
 
 impl Index {
@@ -359,26 +405,4 @@ struct Best {
     j: usize,
     size: usize,
     end: usize,
-}
-
-/// Hashes one integer by multiplication: the keys are characters, not an adversary's.
-#[derive(Default)]
-struct FoldHasher(u64);
-
-impl Hasher for FoldHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u128(u128::from(byte));
-        }
-    }
-
-    fn write_u128(&mut self, value: u128) {
-        let folded = (value as u64) ^ ((value >> 64) as u64).rotate_left(29) ^ self.0;
-        let product = u128::from(folded) * 0x9E37_79B9_7F4A_7C15_u128;
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
 }
