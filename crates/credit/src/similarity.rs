@@ -6,15 +6,15 @@
 //! an `other` of 200 characters or more start no match and only extend one.
 //!
 //! Three things make it fast and none of them is an approximation: runs are found through the
-//! positions of equal 4-grams and only ranges without one fall back to single characters; texts are
-//! interned, so that what belongs to one text is computed once; and a comparison with a bar stops as
+//! positions of equal 8-grams, and only ranges without one fall back to 4-grams and then to single
+//! characters; texts are interned, so that what belongs to one text is computed once; and a comparison with a bar stops as
 //! soon as an upper bound (lengths, bag of characters, characters still unmatched) falls below it.
 
 use crate::hashing::FastMap;
 
-/// Runs at least this long are found through an index of their n-grams.
-const GRAM: usize = 4;
-/// Entry of a position that no 4-gram ends at.
+/// Runs at least this long are found through an index of their n-grams, the longest n first.
+const GRAMS: [usize; 3] = [8, 4, 1];
+/// Entry of a position that no n-gram ends at.
 const NO_GRAM: u32 = u32::MAX;
 
 /// Names a text inside one [`Similarity`].
@@ -34,26 +34,32 @@ pub struct Similarity {
     autojunk: bool,
     ids: FastMap<String, TextId>,
     grams: FastMap<u128, u32>,
+    long_grams: FastMap<u64, u32>,
     texts: Vec<Text>,
-    indices: Vec<Option<Index>>,
+    indices: Vec<Index>,
     scratch: Scratch,
 }
 
 #[derive(Debug)]
 struct Text {
-    symbols: Vec<u32>,
-    /// The 4-gram that ends at each position.
-    grams: Vec<u32>,
+    /// The number of the n-gram that ends at each position, for each n of [`GRAMS`]; the last are the
+    /// symbols themselves.
+    keys: [Vec<u32>; 3],
     /// How often each symbol occurs, ascending by symbol.
     counts: Vec<(u32, u32)>,
     sketches: Sketches,
 }
 
-/// Where the symbols and 4-grams of one text are, popular symbols left out.
-#[derive(Debug)]
+impl Text {
+    fn symbols(&self) -> &[u32] {
+        &self.keys[2]
+    }
+}
+
+/// Where the n-grams of one text are, those with popular symbols left out. Built when first needed.
+#[derive(Debug, Default)]
 struct Index {
-    symbols: Positions,
-    grams: Positions,
+    parts: [Option<Positions>; 3],
 }
 
 impl Similarity {
@@ -69,24 +75,32 @@ impl Similarity {
         }
         let id = TextId(self.texts.len() as u32);
         let symbols: Vec<u32> = text.chars().map(u32::from).collect();
+        let [long, short, _] = GRAMS;
         let mut window = 0_u128;
-        let mut grams = Vec::with_capacity(symbols.len());
+        let mut grams: Vec<u32> = Vec::with_capacity(symbols.len());
+        let mut long_grams = Vec::with_capacity(symbols.len());
         for (position, &symbol) in symbols.iter().enumerate() {
             // A character has 21 bits; the window holds the last four.
-            window = ((window << 21) | u128::from(symbol)) & ((1 << (21 * GRAM)) - 1);
-            grams.push(if position + 1 < GRAM {
+            window = ((window << 21) | u128::from(symbol)) & ((1 << (21 * short)) - 1);
+            let next = self.grams.len() as u32;
+            grams.push(if position + 1 < short {
                 NO_GRAM
             } else {
-                let next = self.grams.len() as u32;
                 *self.grams.entry(window).or_insert(next)
             });
+            // An 8-gram is two 4-grams.
+            long_grams.push(if position + 1 < long {
+                NO_GRAM
+            } else {
+                let key = (u64::from(grams[position + short - long]) << 32) | u64::from(grams[position]);
+                let next = self.long_grams.len() as u32;
+                *self.long_grams.entry(key).or_insert(next)
+            });
         }
-        let mut sorted = symbols.clone();
-        sorted.sort_unstable();
-        let counts = sorted.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32)).collect();
+        let counts = counts(&symbols);
         let sketches = Sketches::new(&symbols);
-        self.texts.push(Text { symbols, grams, counts, sketches });
-        self.indices.push(None);
+        self.texts.push(Text { keys: [long_grams, grams, symbols], counts, sketches });
+        self.indices.push(Index::default());
         self.ids.insert(text.to_owned(), id);
         id
     }
@@ -109,17 +123,17 @@ impl Similarity {
     /// The ratio if `wanted`, which must hold for every ratio above one that it holds for.
     fn ratio_where(&mut self, text: TextId, other: TextId, wanted: impl Fn(f64) -> bool) -> Option<f64> {
         let (a, b) = (&self.texts[text.index()], &self.texts[other.index()]);
-        let length = a.symbols.len() + b.symbols.len();
+        let length = a.symbols().len() + b.symbols().len();
         let ratio = |matches: usize| if length == 0 { 1.0 } else { 2.0 * matches as f64 / length as f64 };
         let keep = |ratio: f64| if wanted(ratio) { Some(ratio) } else { None };
         if text == other {
             return keep(1.0);
         }
-        if !wanted(ratio(a.symbols.len().min(b.symbols.len()))) || !wanted(ratio(shared(a, b))) {
+        if !wanted(ratio(a.symbols().len().min(b.symbols().len()))) || !wanted(ratio(shared(a, b))) {
             return None;
         }
         // The ratio grows with the matches, so the bar is a number of matches.
-        let most = a.symbols.len().min(b.symbols.len());
+        let most = a.symbols().len().min(b.symbols().len());
         let (mut low, mut high) = (0, most);
         while low < high {
             let middle = usize::midpoint(low, high);
@@ -128,8 +142,8 @@ impl Similarity {
         if !a.sketches.allow(&b.sketches, length, low) {
             return None;
         }
-        let index = self.indices[other.index()].get_or_insert_with(|| Index::new(b, self.autojunk));
-        let matches = self.scratch.matches(a, b, index, low)?;
+        let index = &mut self.indices[other.index()];
+        let matches = self.scratch.matches((a, b), index, self.autojunk, low)?;
         keep(ratio(matches))
     }
 }
@@ -139,6 +153,21 @@ pub fn ratio(text: &str, other: &str, autojunk: bool) -> f64 {
     let mut similarity = Similarity::new(autojunk);
     let (text, other) = (similarity.intern(text), similarity.intern(other));
     similarity.ratio(text, other)
+}
+
+/// How often each symbol occurs, ascending by symbol.
+fn counts(symbols: &[u32]) -> Vec<(u32, u32)> {
+    let mut frequent = [0_u32; 256];
+    let mut others = Vec::new();
+    for &symbol in symbols {
+        match frequent.get_mut(symbol as usize) {
+            Some(count) => *count += 1,
+            None => others.push(symbol),
+        }
+    }
+    others.sort_unstable();
+    let frequent = (0..).zip(frequent).filter(|&(_, count)| count > 0);
+    frequent.chain(others.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u32))).collect()
 }
 
 /// Characters the two texts have in common as bags: no match can have more.
@@ -197,27 +226,40 @@ impl Sketches {
 }
 
 impl Index {
-    fn new(text: &Text, autojunk: bool) -> Self {
-        let length = text.symbols.len();
-        let mut popular: Vec<u32> = Vec::new();
-        if autojunk && length >= 200 {
-            let most = (length / 100 + 1) as u32;
-            popular.extend(text.counts.iter().filter(|&&(_, count)| count > most).map(|&(symbol, _)| symbol));
-        }
-        // Popular symbols before each position: a 4-gram counts only if it has none.
-        let mut before = Vec::with_capacity(length + 1);
-        before.push(0_u32);
-        for symbol in &text.symbols {
-            let last = before[before.len() - 1];
-            before.push(last + u32::from(popular.binary_search(symbol).is_ok()));
-        }
-        let symbols =
-            (0..length).filter(|&at| before[at + 1] == before[at]).map(|at| (text.symbols[at], at as u32));
-        let grams = (GRAM - 1..length.max(GRAM - 1))
-            .filter(|&at| before[at + 1] == before[at + 1 - GRAM])
-            .map(|at| (text.grams[at], at as u32));
-        Self { symbols: Positions::new(symbols.collect()), grams: Positions::new(grams.collect()) }
+    /// The positions of the n-grams of one level.
+    fn part(&mut self, level: usize, text: &Text, autojunk: bool) -> &Positions {
+        self.parts[level].get_or_insert_with(|| {
+            let (gram, keys) = (GRAMS[level], &text.keys[level]);
+            let first = gram - 1;
+            let Some(before) = popular_before(text, autojunk) else {
+                return Positions::new(
+                    keys.iter().enumerate().skip(first).map(|(at, &key)| (key, at as u32)),
+                );
+            };
+            // An n-gram counts only if it has no popular symbol.
+            let plain = |&at: &usize| before[at + 1] == before[at + 1 - gram];
+            Positions::new((first..keys.len()).filter(plain).map(|at| (keys[at], at as u32)))
+        })
     }
+}
+
+/// How many popular symbols are before each position, where there are any.
+fn popular_before(text: &Text, autojunk: bool) -> Option<Vec<u32>> {
+    let length = text.symbols().len();
+    if !autojunk || length < 200 {
+        return None;
+    }
+    let most = (length / 100 + 1) as u32;
+    let popular: Vec<u32> =
+        text.counts.iter().filter(|&&(_, count)| count > most).map(|&(symbol, _)| symbol).collect();
+    let mut sum = 0;
+    let mut before = Vec::with_capacity(length + 1);
+    before.push(0);
+    for symbol in text.symbols() {
+        sum += u32::from(popular.binary_search(symbol).is_ok());
+        before.push(sum);
+    }
+    Some(before)
 }
 
 /// The ascending positions of each key, in one table of linear size.
@@ -230,19 +272,31 @@ struct Positions {
 }
 
 impl Positions {
-    fn new(mut entries: Vec<(u32, u32)>) -> Self {
-        entries.sort_unstable();
-        let bits = (entries.len() * 2).next_power_of_two().trailing_zeros().max(1);
-        let mut table = Self {
-            slots: vec![(0, 0, 0); 1 << bits],
-            shift: 64 - bits,
-            positions: entries.iter().map(|&(_, position)| position).collect(),
-        };
+    /// From (key, position) pairs, ascending by position.
+    fn new(entries: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let count = entries.clone().count();
+        let bits = (count * 2).next_power_of_two().trailing_zeros().max(1);
+        let mut table =
+            Self { slots: vec![(0, 0, 0); 1 << bits], shift: 64 - bits, positions: vec![0; count] };
+        // Count each key, give it its range, then fill the ranges in order.
+        for (key, _) in entries.clone() {
+            let slot = table.slot(key);
+            let entry = &mut table.slots[slot];
+            *entry = (key, 0, entry.2 + 1);
+        }
         let mut start = 0;
-        for run in entries.chunk_by(|a, b| a.0 == b.0) {
-            let slot = table.slot(run[0].0);
-            table.slots[slot] = (run[0].0, start, start + run.len() as u32);
-            start += run.len() as u32;
+        let mut filled = vec![0; table.slots.len()];
+        for ((_, first, end), filled) in
+            table.slots.iter_mut().zip(&mut filled).filter(|(slot, _)| slot.2 > 0)
+        {
+            let count = *end;
+            (*first, *end, *filled) = (start, start + count, start);
+            start += count;
+        }
+        for (key, position) in entries {
+            let place: &mut u32 = &mut filled[table.slot(key)];
+            table.positions[*place as usize] = position;
+            *place += 1;
         }
         table
     }
@@ -290,22 +344,26 @@ struct Scratch {
     length: Vec<u32>,
     row: Vec<u32>,
     current: u32,
-    /// Positions in `other` of the 4-gram that ends at each position of the text.
-    ranges: Vec<(u32, u32)>,
+    /// Ranges of positions in `other` of the n-gram that ends at each position of the text, for each
+    /// level that was needed; empty where it was not.
+    ranges: [Vec<(u32, u32)>; 3],
 }
 
 impl Scratch {
     /// Matched characters in all, or nothing once fewer than `needed` are certain.
-    fn matches(&mut self, a: &Text, b: &Text, index: &Index, needed: usize) -> Option<usize> {
-        if self.row.len() < b.symbols.len() {
-            self.row.resize(b.symbols.len(), 0);
-            self.length.resize(b.symbols.len(), 0);
+    fn matches(
+        &mut self,
+        (a, b): (&Text, &Text),
+        index: &mut Index,
+        autojunk: bool,
+        needed: usize,
+    ) -> Option<usize> {
+        if self.row.len() < b.symbols().len() {
+            self.row.resize(b.symbols().len(), 0);
+            self.length.resize(b.symbols().len(), 0);
         }
-        self.ranges.clear();
-        self.ranges.extend(
-            a.grams.iter().map(|&gram| if gram == NO_GRAM { (0, 0) } else { index.grams.range(gram) }),
-        );
-        let whole = Block { alo: 0, ahi: a.symbols.len(), blo: 0, bhi: b.symbols.len() };
+        self.ranges.iter_mut().for_each(Vec::clear);
+        let whole = Block { alo: 0, ahi: a.symbols().len(), blo: 0, bhi: b.symbols().len() };
         let mut pending = vec![whole];
         let (mut matched, mut possible) = (0, whole.most());
         while let Some(block) = pending.pop() {
@@ -313,7 +371,7 @@ impl Scratch {
                 return None;
             }
             possible -= block.most();
-            let (i, j, size) = self.longest(a, b, index, block);
+            let (i, j, size) = self.longest((a, b), index, autojunk, block);
             if size == 0 {
                 continue;
             }
@@ -332,38 +390,48 @@ impl Scratch {
     }
 
     /// difflib's `find_longest_match` without junk.
-    fn longest(&mut self, a: &Text, b: &Text, index: &Index, block: Block) -> (usize, usize, usize) {
-        let rows = (2 * a.symbols.len() + 4) as u32;
+    fn longest(
+        &mut self,
+        (a, b): (&Text, &Text),
+        index: &mut Index,
+        autojunk: bool,
+        block: Block,
+    ) -> (usize, usize, usize) {
+        let rows = (3 * a.symbols().len() + 4) as u32;
         if self.current > u32::MAX - rows {
             self.row.fill(0);
             self.current = 0;
         }
         let Block { alo, ahi, blo, bhi } = block;
         let mut best = Best { i: alo, j: blo, size: 0, end: usize::MAX };
-        if block.most() >= GRAM {
-            self.current += 1;
-            for at in alo + GRAM - 1..ahi {
-                self.current += 1;
-                let (start, end) = self.ranges[at];
-                let positions = &index.grams.positions[start as usize..end as usize];
-                self.row(at, positions, (blo + GRAM - 1, bhi), GRAM, &mut best);
+        for (level, &gram) in GRAMS.iter().enumerate() {
+            if block.most() < gram || best.size > 0 {
+                continue;
             }
-        }
-        if best.size == 0 {
-            self.current += 1;
-            for at in alo..ahi {
-                self.current += 1;
-                let (start, end) = index.symbols.range(a.symbols[at]);
-                let positions = &index.symbols.positions[start as usize..end as usize];
-                self.row(at, positions, (blo, bhi), 1, &mut best);
+            let part = index.part(level, b, autojunk);
+            let mut ranges = std::mem::take(&mut self.ranges[level]);
+            if ranges.is_empty() {
+                let range = |&key: &u32| if key == NO_GRAM { (0, 0) } else { part.range(key) };
+                ranges.extend(a.keys[level].iter().map(range));
             }
+            self.current += 1;
+            for at in alo + gram - 1..ahi {
+                self.current += 1;
+                let (start, end) = ranges[at];
+                let positions = &part.positions[start as usize..end as usize];
+                if !positions.is_empty() {
+                    self.row(at, positions, (blo + gram - 1, bhi), gram, &mut best);
+                }
+            }
+            self.ranges[level] = ranges;
         }
+        let (a, b) = (a.symbols(), b.symbols());
         // Popular symbols start no run but extend one, even an empty one at the start of the block.
         let Best { mut i, mut j, mut size, .. } = best;
-        while i > alo && j > blo && a.symbols[i - 1] == b.symbols[j - 1] {
+        while i > alo && j > blo && a[i - 1] == b[j - 1] {
             (i, j, size) = (i - 1, j - 1, size + 1);
         }
-        while i + size < ahi && j + size < bhi && a.symbols[i + size] == b.symbols[j + size] {
+        while i + size < ahi && j + size < bhi && a[i + size] == b[j + size] {
             size += 1;
         }
         (i, j, size)
