@@ -33,11 +33,13 @@ mod config;
 mod error;
 mod hashing;
 mod pipeline;
+mod presets;
 mod story;
 
 pub use config::{CreditConfig, EstimatorConfig, RefinementConfig};
 pub use error::CreditError;
 pub use pipeline::{CreditReport, Pipeline};
+pub use presets::PRESETS;
 pub use story::{Facts, StageStory, Stories, Story};
 
 use gae::TokenAdvantages;

@@ -13,6 +13,7 @@ mod gradient;
 mod kl;
 mod normalization;
 mod ppo;
+mod presets;
 mod selective;
 mod supervised;
 mod value;
