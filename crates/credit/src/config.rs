@@ -9,6 +9,7 @@ use crate::gigpo::GigpoConfig;
 use crate::grpo::GrpoConfig;
 use crate::has::HasConfig;
 use crate::hgpo::HgpoConfig;
+use crate::outlier::OutlierConfig;
 use crate::rloo::RlooConfig;
 use crate::salt::SaltConfig;
 
@@ -56,4 +57,7 @@ pub struct CreditConfig {
     pub estimator: EstimatorConfig,
     /// Change them, in this order.
     pub refinements: Vec<RefinementConfig>,
+    /// Locates turns of unusual entropy for STAPO's selective term; absent: nothing is located.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outliers: Option<OutlierConfig>,
 }

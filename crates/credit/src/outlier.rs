@@ -18,6 +18,7 @@ use crate::anchor::{AnchorConfig, Anchors};
 use crate::entropies::mean_entropies;
 use crate::grpo::check_common;
 use crate::statistics::{Moments, Normalize, Singleton, quantile};
+use crate::story::Story;
 
 const NAME: &str = "stapo";
 
@@ -99,6 +100,29 @@ pub struct Outliers {
     pub low: usize,
     /// Outliers above the interval: unusually uncertain.
     pub high: usize,
+}
+
+impl Outliers {
+    /// Records score, interval and verdict of every turn, and the batch's shares.
+    pub(crate) fn tell(&self, story: &mut Story) {
+        let (low, high) = self.bounds.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+        for (group, (mask, scores)) in self.mask.iter().zip(&self.scores).enumerate() {
+            story.facts(group, mask, |trajectory, turn, &outlier| {
+                let mut facts = vec![("outlier", f64::from(u8::from(outlier)))];
+                facts.extend(scores[trajectory][turn].map(|score| ("entropy_normalised", score)));
+                if self.bounds.is_some() {
+                    facts.extend([("low", low), ("high", high)]);
+                }
+                facts
+            });
+        }
+        let turns = self.mask.iter().flatten().map(Vec::len).sum::<usize>().max(1) as f64;
+        let outliers = self.mask.iter().flatten().flatten().filter(|&&outlier| outlier).count() as f64;
+        story.diagnostic("outliers/share", outliers / turns);
+        story.diagnostic("outliers/low", self.low as f64 / turns);
+        story.diagnostic("outliers/high", self.high as f64 / turns);
+        story.diagnostic("outliers/degenerate", f64::from(u8::from(self.degenerate)));
+    }
 }
 
 /// Locates the outliers of a batch.

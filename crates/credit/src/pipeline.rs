@@ -12,6 +12,7 @@ use crate::gigpo::Gigpo;
 use crate::grpo::Grpo;
 use crate::has::Has;
 use crate::hgpo::Hgpo;
+use crate::outlier::{OutlierConfig, Outliers, locate};
 use crate::rloo::Rloo;
 use crate::salt::Salt;
 use crate::{CreditError, Estimator, Inputs, Refinement, Stories, Story, TurnAdvantages};
@@ -20,6 +21,7 @@ use crate::{CreditError, Estimator, Inputs, Refinement, Stories, Story, TurnAdva
 pub struct Pipeline {
     estimator: Box<dyn Estimator>,
     refinements: Vec<Box<dyn Refinement>>,
+    outliers: Option<OutlierConfig>,
 }
 
 /// Everything a run of the pipeline found.
@@ -29,6 +31,8 @@ pub struct CreditReport {
     pub advantages: TurnAdvantages,
     /// One advantage and value target per response token, where the estimator works on tokens.
     pub tokens: Option<TokenAdvantages>,
+    /// Where the turns of unusual entropy are, where the config asks for it.
+    pub outliers: Option<Outliers>,
     /// What each stage did, `[group][trajectory][turn][stage]`; empty unless it was asked for.
     pub stories: Stories,
     /// Numbers about the whole batch by name, for the metrics.
@@ -76,12 +80,12 @@ impl Pipeline {
                           group-relative estimator, or `aem`";
             return Err(CreditError::Setting { method, reason: reason.into() });
         }
-        Ok(Self::new(estimator, refinements))
+        Ok(Self { outliers: config.outliers.clone(), ..Self::new(estimator, refinements) })
     }
 
     /// A pipeline of one's own parts.
     pub fn new(estimator: Box<dyn Estimator>, refinements: Vec<Box<dyn Refinement>>) -> Self {
-        Self { estimator, refinements }
+        Self { estimator, refinements, outliers: None }
     }
 
     /// The advantages of every turn of the batch.
@@ -108,7 +112,26 @@ impl Pipeline {
                 refinement.refine_tokens(inputs, &mut tokens.advantages)?;
             }
         }
+        let outliers = self.outliers.as_ref().map(|config| locate(inputs.batch, config)).transpose()?;
+        if let Some(outliers) = &outliers {
+            outliers.tell(&mut story);
+            story.close("outliers", &advantages);
+        }
+        self.check(&advantages)?;
         let (stories, diagnostics) = story.finish();
-        Ok(CreditReport { advantages, tokens, stories, diagnostics })
+        Ok(CreditReport { advantages, tokens, outliers, stories, diagnostics })
+    }
+
+    /// Refuses advantages that overflowed.
+    fn check(&self, advantages: &TurnAdvantages) -> Result<(), CreditError> {
+        for (group, rows) in advantages.0.iter().enumerate() {
+            for (trajectory, row) in rows.iter().enumerate() {
+                if let Some((turn, &value)) = row.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+                    let (method, field) = (self.estimator.name(), "advantage");
+                    return Err(CreditError::NotFinite { method, field, value, group, trajectory, turn });
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@ use crate::gigpo::GigpoConfig;
 use crate::grpo::GrpoConfig;
 use crate::has::{DecomposerKind, HasConfig};
 use crate::hgpo::HgpoConfig;
+use crate::outlier::OutlierConfig;
 use crate::rloo::RlooConfig;
 use crate::salt::SaltConfig;
 use crate::{CreditConfig, EstimatorConfig, RefinementConfig};
@@ -54,11 +55,12 @@ impl CreditConfig {
             })
         };
         if let Some(estimator) = base(name) {
-            return Some(Self { estimator, refinements: Vec::new() });
+            let outliers = name.starts_with("stapo").then(OutlierConfig::default);
+            return Some(Self { estimator, refinements: Vec::new(), outliers });
         }
         if name == "empg" {
             let refinements = vec![RefinementConfig::Empg(EmpgConfig::default())];
-            return Some(Self { estimator: base("grpo")?, refinements });
+            return Some(Self { estimator: base("grpo")?, refinements, outliers: None });
         }
         let (refinement, base_name) = name.split_once('-')?;
         let known = |names: &[&str]| names.contains(&base_name);
@@ -66,10 +68,12 @@ impl CreditConfig {
             "aem" if known(&["grpo", "dapo", "gspo", "gigpo"]) => Self {
                 estimator: base(base_name)?,
                 refinements: vec![RefinementConfig::Aem(AemConfig::default())],
+                outliers: None,
             },
             "salt" if known(&["grpo", "rloo", "dapo", "gspo"]) => Self {
                 estimator: base(base_name)?,
                 refinements: vec![RefinementConfig::Salt(SaltConfig::default())],
+                outliers: None,
             },
             "has" if known(&["progressive", "judge", "turnrd", "turnrd-film"]) => {
                 let decomposer = match base_name {
@@ -83,6 +87,7 @@ impl CreditConfig {
                         decomposer,
                         ..HasConfig::default()
                     })],
+                    outliers: None,
                 }
             }
             _ => return None,

@@ -86,7 +86,11 @@ fn refinements() -> Vec<RefinementConfig> {
 }
 
 fn run(estimator: &EstimatorConfig, refinements: &[RefinementConfig], batch: &Batch) -> Table {
-    let config = CreditConfig { estimator: estimator.clone(), refinements: refinements.to_vec() };
+    let config = CreditConfig {
+        estimator: estimator.clone(),
+        refinements: refinements.to_vec(),
+        ..CreditConfig::default()
+    };
     Pipeline::from_config(&config).unwrap().run(batch).unwrap().0
 }
 
@@ -228,6 +232,7 @@ proptest! {
         let config = CreditConfig {
             estimator: EstimatorConfig::default(),
             refinements: vec![RefinementConfig::Salt(SaltConfig { history: 1, ..SaltConfig::default() })],
+            ..CreditConfig::default()
         };
         let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
         let sum = |table: &Table| table.iter().flatten().flatten().sum::<f64>();
@@ -302,4 +307,37 @@ fn a_method_names_the_field_it_needs() {
     let tokens = report.tokens.unwrap().advantages;
     let mean = f64::midpoint(tokens[0][0][4], tokens[0][0][5]);
     assert!((mean - report.advantages.0[0][0][2]).abs() < 1e-12);
+}
+
+#[test]
+fn the_pipeline_locates_outliers_where_it_is_asked_to() {
+    let mut batch = common::peer_batch();
+    for (index, turn) in batch.groups[0].trajectories.iter_mut().flat_map(|t| &mut t.turns).enumerate() {
+        turn.entropies = vec![[0.5, 0.6, 9.0, 0.5, 0.55][index]];
+    }
+    let config = CreditConfig::preset("stapo").unwrap();
+    let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+    let outliers = report.outliers.unwrap();
+    assert_eq!(outliers.mask, [vec![vec![false, false, true], vec![false, false]]]);
+    assert_eq!(report.diagnostics["outliers/share"], 0.2);
+    let stage = &report.stories[0][0][2][1];
+    assert_eq!((stage.stage, stage.facts.0[0]), ("outliers", ("outlier", 1.0)));
+    let plain = CreditConfig { outliers: None, ..config };
+    let report = Pipeline::from_config(&plain).unwrap().report(&Inputs::new(&batch), true).unwrap();
+    assert!(report.outliers.is_none());
+    assert_eq!(report.stories[0][0][2].len(), 1);
+}
+
+#[test]
+fn huge_rewards_give_an_error_or_a_number() {
+    let huge = [1.7e308, -1.7e308, -1.7e308, 1e-300, 1e300];
+    let turns = huge.iter().map(|&reward| vec![common::turn("s", reward)]).collect();
+    let batch = Batch { groups: vec![common::group(turns)] };
+    for estimator in estimators() {
+        let config = CreditConfig { estimator, ..CreditConfig::default() };
+        match Pipeline::from_config(&config).unwrap().run(&batch) {
+            Ok(advantages) => assert!(advantages.0.iter().flatten().flatten().all(|value| value.is_finite())),
+            Err(error) => assert!(error.to_string().contains("advantage"), "{error}"),
+        }
+    }
 }
