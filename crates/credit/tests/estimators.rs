@@ -130,3 +130,20 @@ fn bad_input_is_named() {
     let config = read(r#"{"estimator":{"kind":"rloo","population":"turn"}}"#).unwrap();
     assert_eq!(read(&serde_json::to_string(&config).unwrap()).unwrap(), config);
 }
+
+#[test]
+fn a_config_as_a_user_writes_it() {
+    let text = r#"
+        estimator = { kind = "gigpo", gamma = 1, omega = 0.5, anchor = { matching = "similarity" } }
+        refinements = [ { kind = "salt", history = 2 }, { kind = "aem", lambda = 1, scope = "batch" } ]
+        outliers = { locate = "shannon" }
+    "#;
+    let config: CreditConfig = toml::from_str(text).unwrap();
+    assert_eq!(config.refinements.len(), 2);
+    let written = toml::to_string(&config).unwrap();
+    assert!(written.contains("threshold = 0.9"), "defaults are spelled out: {written}");
+    assert_eq!(toml::from_str::<CreditConfig>(&written).unwrap(), config);
+    let wrong =
+        toml::from_str::<CreditConfig>("refinements = [ { kind = \"aem\", lamda = 1 } ]").unwrap_err();
+    assert!(wrong.to_string().contains("lamda") && wrong.to_string().contains("lambda"), "{wrong}");
+}

@@ -355,3 +355,16 @@ fn supervised_is_the_weighted_mean_over_the_batch() {
     assert!(SupervisedObjective::uniform(&[0]).is_err());
     assert!(objective.gradient(0, &[-1.0]).is_err());
 }
+
+#[test]
+fn a_config_as_a_user_writes_it() {
+    let text =
+        "ratio = \"turn\"\nclip = [0.2, 0.28]\ndual_clip = 3\nkl = { coef = 0.01, where = \"reward\" }\n";
+    let config: ObjectiveConfig = toml::from_str(text).unwrap();
+    assert_eq!((config.clip.high, config.dual_clip), (0.28, Some(3.0)));
+    let written = toml::to_string(&config).unwrap();
+    assert!(written.contains("aggregation = \"token-mean\""), "defaults are spelled out: {written}");
+    assert_eq!(toml::from_str::<ObjectiveConfig>(&written).unwrap(), config);
+    let wrong = toml::from_str::<ObjectiveConfig>("kl = { coeff = 1 }").unwrap_err().to_string();
+    assert!(wrong.contains("coeff") && wrong.contains("coef"), "{wrong}");
+}
