@@ -37,6 +37,14 @@ pub enum ModelError {
         /// Why, and what would do.
         reason: String,
     },
+    /// A setting that cannot work.
+    #[error("{key}: {reason}")]
+    Setting {
+        /// The setting.
+        key: String,
+        /// Why, and what would do.
+        reason: String,
+    },
     /// The tokenizer refused.
     #[error("tokenizer: {0}")]
     Tokenizer(String),

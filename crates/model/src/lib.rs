@@ -1,12 +1,24 @@
 //! The policy: the only crate with tensors.
 
 mod config;
+mod decoder;
 pub mod engine;
 mod error;
+mod files;
+mod init;
+mod learner;
+mod ops;
+mod optimizer;
+mod packing;
 mod parameters;
+mod schedule;
 mod tokenizer;
 
 pub use config::ModelConfig;
 pub use error::ModelError;
+pub use learner::{LearnerConfig, NativeLearner};
+pub use ops::Real;
+pub use optimizer::{AdamWConfig, OptimizerState};
 pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};
+pub use schedule::{Schedule, ScheduleKind};
 pub use tokenizer::{Tokenizer, TokenizerConfig};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::ModelConfig;
+use crate::{ModelConfig, Real};
 
 /// One tensor's place in the flat buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +28,15 @@ pub struct LayerLayout {
     pub input_norm: Range<usize>,
     /// Query projection, `[query_width, hidden]`.
     pub q_weight: Range<usize>,
+    /// Key projection, `[key_value_width, hidden]`; directly after the query's.
+    pub k_weight: Range<usize>,
+    /// Value projection, `[key_value_width, hidden]`; directly after the key's.
+    pub v_weight: Range<usize>,
     /// Query bias, `[query_width]`.
     pub q_bias: Range<usize>,
-    /// Key projection, `[key_value_width, hidden]`.
-    pub k_weight: Range<usize>,
-    /// Key bias, `[key_value_width]`.
+    /// Key bias, `[key_value_width]`; directly after the query's.
     pub k_bias: Range<usize>,
-    /// Value projection, `[key_value_width, hidden]`.
-    pub v_weight: Range<usize>,
-    /// Value bias, `[key_value_width]`.
+    /// Value bias, `[key_value_width]`; directly after the key's.
     pub v_bias: Range<usize>,
     /// Output projection, `[hidden, query_width]`.
     pub o_weight: Range<usize>,
@@ -44,10 +44,27 @@ pub struct LayerLayout {
     pub post_norm: Range<usize>,
     /// Gate projection, `[intermediate, hidden]`.
     pub gate_weight: Range<usize>,
-    /// Up projection, `[intermediate, hidden]`.
+    /// Up projection, `[intermediate, hidden]`; directly after the gate's.
     pub up_weight: Range<usize>,
     /// Down projection, `[hidden, intermediate]`.
     pub down_weight: Range<usize>,
+}
+
+impl LayerLayout {
+    /// Query, key and value projection as one matrix, `[query_width + 2 key_value_width, hidden]`.
+    pub fn qkv_weight(&self) -> Range<usize> {
+        self.q_weight.start..self.v_weight.end
+    }
+
+    /// Query, key and value bias as one vector.
+    pub fn qkv_bias(&self) -> Range<usize> {
+        self.q_bias.start..self.v_bias.end
+    }
+
+    /// Gate and up projection as one matrix, `[2 intermediate, hidden]`.
+    pub fn gate_up_weight(&self) -> Range<usize> {
+        self.gate_weight.start..self.up_weight.end
+    }
 }
 
 /// Places of all tensors of a decoder.
@@ -82,10 +99,10 @@ impl Layout {
                 LayerLayout {
                     input_norm: add("input_layernorm.weight", &[hidden]),
                     q_weight: add("self_attn.q_proj.weight", &[query, hidden]),
-                    q_bias: add("self_attn.q_proj.bias", &[query]),
                     k_weight: add("self_attn.k_proj.weight", &[key_value, hidden]),
-                    k_bias: add("self_attn.k_proj.bias", &[key_value]),
                     v_weight: add("self_attn.v_proj.weight", &[key_value, hidden]),
+                    q_bias: add("self_attn.q_proj.bias", &[query]),
+                    k_bias: add("self_attn.k_proj.bias", &[key_value]),
                     v_bias: add("self_attn.v_proj.bias", &[key_value]),
                     o_weight: add("self_attn.o_proj.weight", &[hidden, query]),
                     post_norm: add("post_attention_layernorm.weight", &[hidden]),
@@ -133,4 +150,34 @@ pub struct Parameters<T> {
     pub layout: Layout,
     /// The weights.
     pub data: Vec<T>,
+}
+
+impl<T: Real> Parameters<T> {
+    /// All zeros.
+    pub fn zeros(config: ModelConfig) -> Self {
+        let layout = Layout::new(&config);
+        let data = vec![T::ZERO; layout.len];
+        Self { config, layout, data }
+    }
+
+    /// The same weights as another number type.
+    pub fn cast<U: Real>(&self) -> Parameters<U> {
+        Parameters {
+            config: self.config.clone(),
+            layout: self.layout.clone(),
+            data: self.data.iter().map(|value| U::from_f64(value.to_f64())).collect(),
+        }
+    }
+
+    /// A tensor by its name in the checkpoint.
+    pub fn tensor(&self, name: &str) -> Option<&[T]> {
+        let info = self.layout.tensors.iter().find(|info| info.name == name)?;
+        self.data.get(info.range.clone())
+    }
+
+    /// A tensor by its name in the checkpoint, to be changed.
+    pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
+        let info = self.layout.tensors.iter().find(|info| info.name == name)?;
+        self.data.get_mut(info.range.clone())
+    }
 }

@@ -1,0 +1,448 @@
+//! The decoder over a packed micro-batch: forward, the output head, and backward through both.
+//!
+//! Sequences are rows one after the other; attention and positions start anew at each. Everything
+//! that a pass needs lives in a [`Workspace`] that is used again by the next one.
+
+use std::ops::Range;
+
+use crate::ops::attention::{Heads, Scratch, attention, attention_backward};
+use crate::ops::dispatch::add_assign;
+use crate::ops::linear::{
+    Into, View, ViewMut, linear, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
+};
+use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
+use crate::ops::mlp::{swiglu, swiglu_backward};
+use crate::ops::norm::{rms_norm, rms_norm_backward};
+use crate::ops::rope::{Direction, RopeTable};
+use crate::packing::Packing;
+use crate::{LayerLayout, ModelConfig, Parameters, Real};
+
+/// Logits alive at a time, in numbers; the rows of a chunk of the output head follow from it.
+const LOGITS: usize = 1 << 23;
+
+/// What is kept of one layer's forward pass.
+#[derive(Clone, Debug, Default)]
+struct Activations<T> {
+    normed: Vec<T>,
+    inverse: Vec<T>,
+    qkv: Vec<T>,
+    attended: Vec<T>,
+    log_sum: Vec<T>,
+    middle: Vec<T>,
+    middle_normed: Vec<T>,
+    middle_inverse: Vec<T>,
+    gate_up: Vec<T>,
+    activated: Vec<T>,
+}
+
+impl<T: Real> Activations<T> {
+    fn resize(&mut self, config: &ModelConfig, tokens: usize) {
+        let hidden = config.hidden_size;
+        let qkv = config.query_width() + 2 * config.key_value_width();
+        for (buffer, width) in [
+            (&mut self.normed, hidden),
+            (&mut self.inverse, 1),
+            (&mut self.qkv, qkv),
+            (&mut self.attended, config.query_width()),
+            (&mut self.log_sum, config.num_attention_heads),
+            (&mut self.middle, hidden),
+            (&mut self.middle_normed, hidden),
+            (&mut self.middle_inverse, 1),
+            (&mut self.gate_up, 2 * config.intermediate_size),
+            (&mut self.activated, config.intermediate_size),
+        ] {
+            grow(buffer, tokens * width);
+        }
+    }
+}
+
+/// The output head's share of a pass, one row a target.
+#[derive(Clone, Debug, Default)]
+struct HeadState<T> {
+    rows: Vec<T>,
+    normed: Vec<T>,
+    d_normed: Vec<T>,
+    inverse: Vec<T>,
+    logits: Vec<T>,
+    statistics: Vec<RowStatistics<T>>,
+    temperature: f64,
+}
+
+/// Buffers of one lane.
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace<T> {
+    /// Whether only the layers' inputs are kept and the rest is made anew in backward.
+    recompute: bool,
+    rope: RopeTable<T>,
+    /// Residual stream before each layer and after the last.
+    residual: Vec<Vec<T>>,
+    /// One for each layer, or one for all with `recompute`.
+    activations: Vec<Activations<T>>,
+    head: HeadState<T>,
+    attention: Scratch<T>,
+    d_residual: Vec<T>,
+    d_hidden: Vec<T>,
+    d_qkv: Vec<T>,
+    d_inner: Vec<T>,
+}
+
+fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.len() < len {
+        buffer.resize(len, T::ZERO);
+    }
+}
+
+/// The part of a row buffer that belongs to a range of rows.
+fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
+    range.start * width..range.end * width
+}
+
+impl<T: Real> Workspace<T> {
+    /// Empty buffers.
+    pub(crate) fn new(config: &ModelConfig, recompute: bool) -> Self {
+        let kept = if recompute { 1 } else { config.num_hidden_layers };
+        Self {
+            recompute,
+            rope: RopeTable::new(config.head_dim(), config.rope_theta),
+            residual: vec![Vec::new(); config.num_hidden_layers + 1],
+            activations: vec![Activations::default(); kept],
+            head: HeadState::default(),
+            attention: Scratch::default(),
+            d_residual: Vec::new(),
+            d_hidden: Vec::new(),
+            d_qkv: Vec::new(),
+            d_inner: Vec::new(),
+        }
+    }
+
+    /// Runs a micro-batch forward; log-probabilities are those of the logits divided by `temperature`.
+    ///
+    /// Returns one [`RowStatistics`] a target.
+    pub(crate) fn forward(
+        &mut self,
+        parameters: &Parameters<T>,
+        packing: &Packing,
+        temperature: f64,
+    ) -> &[RowStatistics<T>] {
+        let Parameters { config, layout, data } = parameters;
+        let (tokens, hidden) = (packing.tokens.len(), config.hidden_size);
+        self.rope.extend_to(packing.longest());
+        self.residual.iter_mut().for_each(|buffer| grow(buffer, tokens * hidden));
+        self.activations.iter_mut().for_each(|kept| kept.resize(config, tokens));
+        let embedding = &data[layout.embedding.clone()];
+        for (row, &token) in self.residual[0].chunks_exact_mut(hidden).zip(&packing.tokens) {
+            row.copy_from_slice(&embedding[token as usize * hidden..][..hidden]);
+        }
+        let all = 0..packing.sequences();
+        for (index, layer) in layout.layers.iter().enumerate() {
+            let (before, after) = self.residual.split_at_mut(index + 1);
+            let kept = if self.recompute { 0 } else { index };
+            let pass = Pass { config, data, layer, packing, sequences: &all };
+            let attention = &mut self.attention;
+            pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, attention);
+        }
+        self.head_forward(parameters, packing, temperature);
+        &self.head.statistics
+    }
+
+    fn head_forward(&mut self, parameters: &Parameters<T>, packing: &Packing, temperature: f64) {
+        let Parameters { config, layout, data } = parameters;
+        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
+        let count = packing.targets.len();
+        let head = &mut self.head;
+        for buffer in [&mut head.rows, &mut head.normed] {
+            grow(buffer, count * hidden);
+        }
+        grow(&mut head.inverse, count);
+        let last = &self.residual[config.num_hidden_layers];
+        for (row, target) in head.rows.chunks_exact_mut(hidden).zip(&packing.targets) {
+            row.copy_from_slice(&last[target.row * hidden..][..hidden]);
+        }
+        let weight = &data[layout.final_norm.clone()];
+        let (used, inverse) = (..count * hidden, &mut head.inverse[..count]);
+        rms_norm(&head.rows[used], weight, config.rms_norm_eps, &mut head.normed[used], inverse);
+        head.temperature = temperature;
+        head.statistics.clear();
+        for first in (0..count).step_by(chunk_rows(vocabulary)) {
+            let chunk = first..count.min(first + chunk_rows(vocabulary));
+            head.fill_logits(&data[layout.output.clone()], &chunk, hidden, vocabulary);
+            for (logits, target) in head.logits.chunks_exact(vocabulary).zip(&packing.targets[chunk]) {
+                head.statistics.push(row_statistics(logits, target.token as usize));
+            }
+        }
+    }
+
+    /// Adds to `gradient` the derivative of a loss whose derivatives with respect to the log-probability
+    /// and the entropy of each target are given, for a run of the sequences of the last forward pass.
+    ///
+    /// Each sequence may be in one run only: what was kept of it is overwritten.
+    pub(crate) fn backward(
+        &mut self,
+        parameters: &Parameters<T>,
+        packing: &Packing,
+        sequences: &Range<usize>,
+        derivatives: &[[T; 2]],
+        gradient: &mut [T],
+    ) {
+        let Parameters { config, layout, data } = parameters;
+        let hidden = config.hidden_size;
+        let tokens = packing.tokens_of(sequences);
+        let count = tokens.len();
+        grow(&mut self.d_residual, count * hidden);
+        grow(&mut self.d_hidden, count * hidden.max(config.query_width()));
+        grow(&mut self.d_qkv, count * (config.query_width() + 2 * config.key_value_width()));
+        grow(&mut self.d_inner, count * config.intermediate_size);
+        self.d_residual[..count * hidden].fill(T::ZERO);
+        self.head_backward(parameters, packing, sequences, derivatives, gradient);
+        for (index, layer) in layout.layers.iter().enumerate().rev() {
+            let pass = Pass { config, data, layer, packing, sequences };
+            let kept = if self.recompute { 0 } else { index };
+            if self.recompute && (index + 1 < layout.layers.len() || *sequences != (0..packing.sequences())) {
+                let (before, after) = self.residual.split_at_mut(index + 1);
+                let attention = &mut self.attention;
+                pass.forward(&before[index], &mut after[0], &mut self.activations[0], &self.rope, attention);
+            }
+            pass.backward(
+                &self.residual[index],
+                &mut self.activations[kept],
+                &self.rope,
+                Derivatives {
+                    residual: &mut self.d_residual[..count * hidden],
+                    hidden: &mut self.d_hidden,
+                    qkv: &mut self.d_qkv,
+                    inner: &mut self.d_inner,
+                    gradient,
+                    attention: &mut self.attention,
+                },
+            );
+        }
+        let d_embedding = &mut gradient[layout.embedding.clone()];
+        for (row, &token) in self.d_residual.chunks_exact(hidden).zip(&packing.tokens[tokens]) {
+            add_assign(&mut d_embedding[token as usize * hidden..][..hidden], row);
+        }
+    }
+
+    fn head_backward(
+        &mut self,
+        parameters: &Parameters<T>,
+        packing: &Packing,
+        sequences: &Range<usize>,
+        derivatives: &[[T; 2]],
+        gradient: &mut [T],
+    ) {
+        let Parameters { config, layout, data } = parameters;
+        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
+        let (targets, tokens) = (packing.targets_of(sequences), packing.tokens_of(sequences));
+        let head = &mut self.head;
+        let all = packing.targets.len();
+        let output = &data[layout.output.clone()];
+        grow(&mut head.d_normed, all * hidden);
+        let inverse_temperature = T::from_f64(1.0 / head.temperature);
+        for first in (0..all).step_by(chunk_rows(vocabulary)) {
+            let chunk = first..all.min(first + chunk_rows(vocabulary));
+            let wanted = chunk.start.max(targets.start)..chunk.end.min(targets.end);
+            if wanted.is_empty() {
+                continue;
+            }
+            // Where all rows fit one chunk, its logits are still there.
+            if all > chunk_rows(vocabulary) {
+                head.fill_logits(output, &chunk, hidden, vocabulary);
+            }
+            let within = rows(&(wanted.start - first..wanted.end - first), vocabulary);
+            let logits = &mut head.logits[within];
+            for (row, target) in logits.chunks_exact_mut(vocabulary).zip(wanted.clone()) {
+                let [d_logprob, d_entropy] = derivatives[target - targets.start];
+                let token = packing.targets[target].token as usize;
+                row_backward(row, token, head.statistics[target], d_logprob, d_entropy);
+            }
+            let place = rows(&wanted, hidden);
+            let count = wanted.len();
+            let d_logits = View::new(logits, count, vocabulary);
+            let (d_normed, normed) = (&mut head.d_normed[place.clone()], &head.normed[place]);
+            let weight = View::new(output, vocabulary, hidden);
+            let to = ViewMut::new(d_normed, count, hidden);
+            matmul(to, d_logits, weight, Into::Set, inverse_temperature);
+            let to = ViewMut::new(&mut gradient[layout.output.clone()], vocabulary, hidden);
+            matmul(to, d_logits.t(), View::new(normed, count, hidden), Into::Add, inverse_temperature);
+        }
+        // The derivative of the gathered rows goes where the normed rows were, which are used up.
+        let place = rows(&targets, hidden);
+        let d_rows = &mut head.normed[place.clone()];
+        d_rows.fill(T::ZERO);
+        rms_norm_backward(
+            &head.d_normed[place.clone()],
+            &head.rows[place],
+            &data[layout.final_norm.clone()],
+            &head.inverse[targets.clone()],
+            d_rows,
+            &mut gradient[layout.final_norm.clone()],
+        );
+        for (row, target) in d_rows.chunks_exact(hidden).zip(&packing.targets[targets]) {
+            let at = (target.row - tokens.start) * hidden;
+            self.d_residual[at..at + hidden].copy_from_slice(row);
+        }
+    }
+}
+
+/// Rows of a chunk of the output head.
+fn chunk_rows(vocabulary: usize) -> usize {
+    (LOGITS / vocabulary).max(1)
+}
+
+impl<T: Real> HeadState<T> {
+    /// Logits of some rows, divided by the temperature.
+    fn fill_logits(&mut self, output: &[T], chunk: &Range<usize>, hidden: usize, vocabulary: usize) {
+        self.logits.resize(chunk.len() * vocabulary, T::ZERO);
+        let normed = View::new(&self.normed[rows(chunk, hidden)], chunk.len(), hidden);
+        let to = ViewMut::new(&mut self.logits, chunk.len(), vocabulary);
+        let scale = T::from_f64(1.0 / self.temperature);
+        matmul(to, normed, View::new(output, vocabulary, hidden).t(), Into::Set, scale);
+    }
+}
+
+/// One layer over a run of sequences. Buffers are those of the whole micro-batch.
+struct Pass<'a, T> {
+    config: &'a ModelConfig,
+    data: &'a [T],
+    layer: &'a LayerLayout,
+    packing: &'a Packing,
+    sequences: &'a Range<usize>,
+}
+
+/// Where backward works. The derivatives are those of the run alone.
+struct Derivatives<'a, T> {
+    /// Of the layer's output; becomes that of its input.
+    residual: &'a mut [T],
+    hidden: &'a mut [T],
+    qkv: &'a mut [T],
+    inner: &'a mut [T],
+    gradient: &'a mut [T],
+    attention: &'a mut Scratch<T>,
+}
+
+impl<T: Real> Pass<'_, T> {
+    fn heads(&self) -> Heads {
+        Heads {
+            queries: self.config.num_attention_heads,
+            keys: self.config.num_key_value_heads,
+            width: self.config.head_dim(),
+        }
+    }
+
+    fn weights(&self, place: Range<usize>) -> &[T] {
+        &self.data[place]
+    }
+
+    fn forward(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        kept: &mut Activations<T>,
+        rope: &RopeTable<T>,
+        scratch: &mut Scratch<T>,
+    ) {
+        let (config, layer, heads) = (self.config, self.layer, self.heads());
+        let tokens = self.packing.tokens_of(self.sequences);
+        let count = tokens.len();
+        let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
+        let of = |width: usize| rows(&tokens, width);
+        let x = &x[of(hidden)];
+
+        let normed = &mut kept.normed[of(hidden)];
+        let inverse = &mut kept.inverse[tokens.clone()];
+        rms_norm(x, self.weights(layer.input_norm.clone()), config.rms_norm_eps, normed, inverse);
+        let bias = Some(self.weights(layer.qkv_bias()));
+        let shape = [count, hidden, heads.row()];
+        linear(normed, self.weights(layer.qkv_weight()), bias, &mut kept.qkv[of(heads.row())], shape);
+        for index in self.sequences.clone() {
+            let tokens = self.packing.tokens_of(&(index..index + 1));
+            let qkv = &mut kept.qkv[rows(&tokens, heads.row())];
+            rope.rotate(qkv, heads.row(), heads.queries + heads.keys, Direction::Forward);
+            let attended = &mut kept.attended[rows(&tokens, query)];
+            let log_sum = &mut kept.log_sum[rows(&tokens, heads.queries)];
+            attention(heads, tokens.len(), qkv, attended, log_sum, scratch);
+        }
+        let middle = &mut kept.middle[of(hidden)];
+        middle.copy_from_slice(x);
+        let weight = View::new(self.weights(layer.o_weight.clone()), hidden, query).t();
+        let attended = View::new(&kept.attended[of(query)], count, query);
+        matmul(ViewMut::new(middle, count, hidden), attended, weight, Into::Add, T::ONE);
+
+        let normed = &mut kept.middle_normed[of(hidden)];
+        let inverse = &mut kept.middle_inverse[tokens.clone()];
+        rms_norm(middle, self.weights(layer.post_norm.clone()), config.rms_norm_eps, normed, inverse);
+        let gate_up = &mut kept.gate_up[of(2 * inner)];
+        linear(normed, self.weights(layer.gate_up_weight()), None, gate_up, [count, hidden, 2 * inner]);
+        let activated = &mut kept.activated[of(inner)];
+        swiglu(gate_up, inner, activated);
+        let out = &mut out[of(hidden)];
+        out.copy_from_slice(middle);
+        let weight = View::new(self.weights(layer.down_weight.clone()), hidden, inner).t();
+        let activated = View::new(activated, count, inner);
+        matmul(ViewMut::new(out, count, hidden), activated, weight, Into::Add, T::ONE);
+    }
+
+    fn backward(&self, x: &[T], kept: &mut Activations<T>, rope: &RopeTable<T>, to: Derivatives<'_, T>) {
+        let (config, layer, heads) = (self.config, self.layer, self.heads());
+        let tokens = self.packing.tokens_of(self.sequences);
+        let count = tokens.len();
+        let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
+        let of = |width: usize| rows(&tokens, width);
+        let Derivatives { residual, gradient, .. } = to;
+        let d_hidden = &mut to.hidden[..count * hidden];
+
+        let shape = [count, inner, hidden];
+        let d_inner = &mut to.inner[..count * inner];
+        linear_backward_input(residual, self.weights(layer.down_weight.clone()), d_inner, Into::Set, shape);
+        let d_weight = &mut gradient[layer.down_weight.clone()];
+        linear_backward_weight(residual, &kept.activated[of(inner)], d_weight, shape);
+        let gate_up = &mut kept.gate_up[of(2 * inner)];
+        swiglu_backward(d_inner, inner, gate_up);
+        let shape = [count, hidden, 2 * inner];
+        linear_backward_input(gate_up, self.weights(layer.gate_up_weight()), d_hidden, Into::Set, shape);
+        let d_weight = &mut gradient[layer.gate_up_weight()];
+        linear_backward_weight(gate_up, &kept.middle_normed[of(hidden)], d_weight, shape);
+        let weight = self.weights(layer.post_norm.clone());
+        let (middle, inverse) = (&kept.middle[of(hidden)], &kept.middle_inverse[tokens.clone()]);
+        let d_weight = &mut gradient[layer.post_norm.clone()];
+        rms_norm_backward(d_hidden, middle, weight, inverse, residual, d_weight);
+
+        let shape = [count, query, hidden];
+        let d_attended = &mut to.hidden[..count * query];
+        linear_backward_input(residual, self.weights(layer.o_weight.clone()), d_attended, Into::Set, shape);
+        let d_weight = &mut gradient[layer.o_weight.clone()];
+        linear_backward_weight(residual, &kept.attended[of(query)], d_weight, shape);
+        let d_qkv = &mut to.qkv[..count * heads.row()];
+        for index in self.sequences.clone() {
+            let here = self.packing.tokens_of(&(index..index + 1));
+            let local = here.start - tokens.start..here.end - tokens.start;
+            let d_attended = &d_attended[rows(&local, query)];
+            let d_qkv = &mut d_qkv[rows(&local, heads.row())];
+            let qkv = &kept.qkv[rows(&here, heads.row())];
+            let (attended, log_sum) =
+                (&kept.attended[rows(&here, query)], &kept.log_sum[rows(&here, heads.queries)]);
+            attention_backward(heads, here.len(), qkv, (attended, d_attended), log_sum, d_qkv, to.attention);
+            rope.rotate(d_qkv, heads.row(), heads.queries + heads.keys, Direction::Backward);
+        }
+        linear_backward_bias(d_qkv, &mut gradient[layer.qkv_bias()]);
+        let shape = [count, hidden, heads.row()];
+        let d_weight = &mut gradient[layer.qkv_weight()];
+        linear_backward_weight(d_qkv, &kept.normed[of(hidden)], d_weight, shape);
+        let d_hidden = &mut to.hidden[..count * hidden];
+        linear_backward_input(d_qkv, self.weights(layer.qkv_weight()), d_hidden, Into::Set, shape);
+        let weight = self.weights(layer.input_norm.clone());
+        let d_weight = &mut gradient[layer.input_norm.clone()];
+        rms_norm_backward(
+            d_hidden,
+            &x[of(hidden)],
+            weight,
+            &kept.inverse[tokens.clone()],
+            residual,
+            d_weight,
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "decoder_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,170 @@
+use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
+
+use super::*;
+use crate::ops::testing::{check_gradient, random};
+
+/// A small model with this many query and key/value heads.
+pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig {
+    ModelConfig {
+        model_type: "qwen2".into(),
+        vocab_size: 23,
+        hidden_size: heads * 4,
+        intermediate_size: 11,
+        num_hidden_layers: 2,
+        num_attention_heads: heads,
+        num_key_value_heads: key_values,
+        max_position_embeddings: 512,
+        rms_norm_eps: 1e-6,
+        rope_theta: 1e4,
+        tie_word_embeddings: tied,
+        initializer_range: 0.02,
+    }
+}
+
+/// Random weights of a size at which every part of the model matters.
+pub(crate) fn parameters(config: &ModelConfig, seed: u64) -> Parameters<f64> {
+    let mut parameters = Parameters::zeros(config.clone());
+    let values = random(seed, parameters.data.len());
+    for tensor in &parameters.layout.tensors {
+        let norm = tensor.name.ends_with("norm.weight");
+        for index in tensor.range.clone() {
+            parameters.data[index] = if norm { 1.0 + 0.2 * values[index] } else { 0.3 * values[index] };
+        }
+    }
+    parameters
+}
+
+pub(crate) fn sequence(tokens: &[u32], spans: &[(usize, usize)]) -> TokenSequence {
+    let spans = spans.iter().enumerate().map(|(turn, &(start, end))| TurnSpan { turn, start, end });
+    TokenSequence { tokens: tokens.to_vec(), spans: spans.collect() }
+}
+
+/// Sequences of several lengths and numbers of turns; the third has no response.
+pub(crate) fn batch(vocabulary: usize, seed: u64) -> Vec<TokenSequence> {
+    let mut rng = Seed::derive(seed, Purpose::Init, &[1]).rng();
+    let mut tokens = |count: usize| (0..count).map(|_| rng.below(vocabulary) as u32).collect::<Vec<_>>();
+    vec![
+        sequence(&tokens(9), &[(2, 4), (6, 9)]),
+        sequence(&tokens(5), &[(1, 3)]),
+        sequence(&tokens(4), &[]),
+        sequence(&tokens(70), &[(3, 10), (50, 69)]),
+        sequence(&tokens(2), &[(1, 2)]),
+    ]
+}
+
+fn packed(batch: &[TokenSequence]) -> Packing {
+    let mut packing = Packing::default();
+    packing.fill(batch.iter());
+    packing
+}
+
+/// A loss with random coefficients on log-probabilities and entropies.
+fn loss(statistics: &[RowStatistics<f64>], derivatives: &[[f64; 2]]) -> f64 {
+    statistics.iter().zip(derivatives).map(|(row, [d, e])| d * row.logprob + e * row.entropy).sum()
+}
+
+fn random_derivatives(count: usize) -> Vec<[f64; 2]> {
+    random(77, 2 * count).chunks(2).map(|pair| [pair[0], pair[1]]).collect()
+}
+
+#[test]
+fn the_gradient_of_every_tensor_is_its_derivative() {
+    for (heads, key_values, tied, recompute) in
+        [(4, 2, true, false), (4, 4, false, true), (3, 1, false, false), (2, 1, true, true)]
+    {
+        let config = config(heads, key_values, tied);
+        let parameters = parameters(&config, 5);
+        let packing = packed(&batch(config.vocab_size, 1));
+        let derivatives = random_derivatives(packing.targets.len());
+        let mut workspace = Workspace::new(&config, recompute);
+        let mut gradient = vec![0.0; parameters.data.len()];
+        workspace.forward(&parameters, &packing, 0.8);
+        workspace.backward(&parameters, &packing, &(0..packing.sequences()), &derivatives, &mut gradient);
+        for tensor in &parameters.layout.tensors {
+            let mut moved = parameters.clone();
+            // A key bias moves all scores of a query alike, which softmax does not see; rotation turns
+            // the bias by position, so that here it does matter.
+            check_gradient(
+                &tensor.name,
+                &parameters.data[tensor.range.clone()],
+                &gradient[tensor.range.clone()],
+                |values| {
+                    moved.data[tensor.range.clone()].copy_from_slice(values);
+                    loss(workspace.forward(&moved, &packing, 0.8), &derivatives)
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn backward_in_runs_adds_up_to_backward_of_all() {
+    for recompute in [false, true] {
+        let config = config(4, 2, true);
+        let parameters = parameters(&config, 6);
+        let packing = packed(&batch(config.vocab_size, 2));
+        let derivatives = random_derivatives(packing.targets.len());
+        let mut workspace = Workspace::new(&config, recompute);
+        let mut gradient = |runs: &[Range<usize>]| {
+            let mut gradient = vec![0.0; parameters.data.len()];
+            workspace.forward(&parameters, &packing, 1.0);
+            for run in runs {
+                let derivatives = &derivatives[packing.targets_of(run)];
+                workspace.backward(&parameters, &packing, run, derivatives, &mut gradient);
+            }
+            gradient
+        };
+        let (whole, parts) = (gradient(std::slice::from_ref(&(0..5))), gradient(&[3..5, 0..1, 1..3]));
+        let distance = whole.iter().zip(&parts).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        assert!(distance < 1e-12, "{distance}");
+        let missing = gradient(&[3..5, 0..1]);
+        assert!(whole.iter().zip(&missing).any(|(a, b)| (a - b).abs() > 1e-3));
+    }
+}
+
+#[test]
+fn packing_does_not_change_a_sequence() {
+    let config = config(4, 2, true);
+    let parameters = parameters(&config, 7);
+    let batch = batch(config.vocab_size, 3);
+    let mut workspace = Workspace::new(&config, false);
+    let together = workspace.forward(&parameters, &packed(&batch), 1.0).to_vec();
+    let mut apart = Vec::new();
+    for sequence in &batch {
+        apart.extend_from_slice(workspace.forward(&parameters, &packed(std::slice::from_ref(sequence)), 1.0));
+    }
+    assert_eq!(together.len(), apart.len());
+    for (a, b) in together.iter().zip(&apart) {
+        assert!((a.logprob - b.logprob).abs() < 1e-12 && (a.entropy - b.entropy).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn a_large_vocabulary_goes_in_chunks() {
+    // Two rows a chunk: the logits are made anew in backward.
+    let config = ModelConfig { vocab_size: LOGITS / 2, num_hidden_layers: 1, ..config(1, 1, true) };
+    let mut parameters = Parameters::<f64>::zeros(config.clone());
+    for (index, value) in parameters.data.iter_mut().enumerate() {
+        *value = ((index % 7919) as f64 * 0.37).sin();
+    }
+    let packing = packed(&[sequence(&[1, 2, 3, 4], &[(1, 4)])]);
+    let derivatives = [[1.0, 0.5], [0.3, -0.2], [-0.7, 0.0]];
+    let mut workspace = Workspace::new(&config, false);
+    let statistics = workspace.forward(&parameters, &packing, 1.0).to_vec();
+    let mut gradient = vec![0.0; parameters.data.len()];
+    workspace.backward(&parameters, &packing, &(0..1), &derivatives, &mut gradient);
+    let place = parameters.layout.final_norm.clone();
+    let mut moved = parameters.clone();
+    for index in place {
+        let step = 1e-4;
+        let mut at = |shift: f64| {
+            moved.data[index] = parameters.data[index] + shift;
+            let value = loss(workspace.forward(&moved, &packing, 1.0), &derivatives);
+            moved.data[index] = parameters.data[index];
+            value
+        };
+        let difference = (at(step) - at(-step)) / (2.0 * step);
+        assert!((difference - gradient[index]).abs() < 1e-6, "{difference} {}", gradient[index]);
+    }
+    assert!(statistics.iter().all(|row| row.entropy > 1.0));
+}

@@ -1,0 +1,129 @@
+//! Files: whole or not at all, and numbers as bytes.
+
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, TensorView};
+
+use crate::ModelError;
+
+/// An error about a file's contents.
+pub(crate) fn wrong(path: &Path, reason: impl Display) -> ModelError {
+    ModelError::File { path: path.display().to_string(), reason: reason.to_string() }
+}
+
+/// An error of the operating system about a file.
+pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> ModelError {
+    let path = path.display().to_string();
+    move |source| ModelError::Io { path, source }
+}
+
+/// Reads a whole file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
+    fs::read(path).map_err(failed(path))
+}
+
+/// Writes next to `path` and renames, so that the file is the old one, the new one or absent.
+pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".tmp");
+    let aside = PathBuf::from(aside);
+    let mut file = File::create(&aside).map_err(failed(&aside))?;
+    file.write_all(bytes).map_err(failed(&aside))?;
+    file.sync_all().map_err(failed(&aside))?;
+    fs::rename(&aside, path).map_err(failed(path))
+}
+
+/// The little-endian bytes of some numbers.
+#[cfg(target_endian = "little")]
+pub(crate) fn bytes_of(values: &[f32]) -> &[u8] {
+    pulp::bytemuck::cast_slice(values)
+}
+
+/// Checks a tensor's shape and converts its `f32`, `bf16` or `f16` numbers.
+pub(crate) fn floats_of(
+    path: &Path,
+    name: &str,
+    view: Option<&TensorView<'_>>,
+    shape: &[usize],
+    to: &mut [f32],
+) -> Result<(), ModelError> {
+    let Some(view) = view else {
+        return Err(wrong(
+            path,
+            format!("tensor `{name}` is missing; the config asks for it with shape {shape:?}"),
+        ));
+    };
+    if view.shape() != shape {
+        return Err(wrong(
+            path,
+            format!(
+                "tensor `{name}` has shape {:?}, but the config asks for {shape:?}; do config.json and this \
+                 file belong together?",
+                view.shape()
+            ),
+        ));
+    }
+    let bytes = view.data();
+    match view.dtype() {
+        Dtype::F32 => {
+            for (to, bytes) in to.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *to = f32::from_le_bytes(*bytes);
+            }
+        }
+        Dtype::BF16 => {
+            for (to, bytes) in to.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *to = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
+            }
+        }
+        Dtype::F16 => {
+            for (to, bytes) in to.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *to = from_half(u16::from_le_bytes(*bytes));
+            }
+        }
+        other => {
+            return Err(wrong(
+                path,
+                format!("tensor `{name}` holds {other:?}; supported are F32, BF16 and F16"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// IEEE 754 binary16 to binary32, exact.
+fn from_half(bits: u16) -> f32 {
+    let (sign, exponent, mantissa) =
+        (u32::from(bits >> 15) << 31, u32::from(bits >> 10) & 31, u32::from(bits) & 1023);
+    let magnitude = match exponent {
+        // Subnormal: a multiple of 2^-24.
+        0 => (mantissa as f32 * 2f32.powi(-24)).to_bits(),
+        31 => 0x7f80_0000 | (mantissa << 13),
+        _ => ((exponent + 112) << 23) | (mantissa << 13),
+    };
+    f32::from_bits(sign | magnitude)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_read_exactly() {
+        for (bits, value) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x7bff, 65504.0),
+            (0x0001, 5.960_464_5e-8),
+            (0x0400, 6.103_515_6e-5),
+            (0x3555, 0.333_251_95),
+            (0x8000, 0.0),
+        ] {
+            assert_eq!(from_half(bits), value, "{bits:#x}");
+        }
+        assert_eq!(from_half(0x7c00), f32::INFINITY);
+        assert!(from_half(0x7e00).is_nan());
+    }
+}

@@ -1,0 +1,307 @@
+use super::*;
+use crate::decoder::tests::{batch, config, parameters, sequence};
+use turnwise_core::LossMetrics;
+
+/// `sum_t a_t logprob_t + b_t entropy_t` with coefficients from the place of the token; the sequence
+/// named in `silent` has no gradient.
+struct Probe {
+    entropies: bool,
+    silent: Option<usize>,
+}
+
+impl Objective for Probe {
+    fn needs_entropies(&self) -> bool {
+        self.entropies
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let mut value = TokenGradients::default();
+        for (index, &logprob) in tokens.logprobs.iter().enumerate() {
+            let place = (sequence * 31 + index) as f32;
+            let weight = if self.silent == Some(sequence) { 0.0 } else { (place * 0.7).sin() };
+            value.loss += f64::from(weight * logprob);
+            value.d_logprobs.push(weight);
+            value.metrics.tokens += 1.0;
+            if self.entropies {
+                let weight = if self.silent == Some(sequence) { 0.0 } else { (place * 0.3).cos() };
+                value.loss += f64::from(weight * tokens.entropies[index]);
+                value.d_entropies.push(weight);
+                value.metrics.entropy += f64::from(tokens.entropies[index]);
+            }
+        }
+        Ok(value)
+    }
+}
+
+const PROBE: Probe = Probe { entropies: true, silent: None };
+
+fn learner(settings: LearnerConfig) -> NativeLearner {
+    NativeLearner::new(parameters(&config(4, 2, true), 11).cast(), settings).unwrap()
+}
+
+/// A dozen sequences of different lengths.
+fn sequences() -> Vec<TokenSequence> {
+    [batch(23, 1), batch(23, 2), batch(23, 3)].concat()
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    let scale = a.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs())) / scale
+}
+
+#[test]
+fn micro_batches_lanes_and_recomputation_change_nothing_but_rounding() {
+    let batch = sequences();
+    let run = |settings: LearnerConfig| {
+        let mut learner = learner(settings);
+        let report = learner.forward_backward(&batch, &PROBE).unwrap();
+        (report, learner.gradient(), learner.logprobs(&batch).unwrap())
+    };
+    let base = LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() };
+    let (report, gradient, logprobs) = run(base);
+    for settings in [
+        LearnerConfig { micro_batch_tokens: 1, ..base },
+        LearnerConfig { micro_batch_tokens: 80, lanes: 3, ..base },
+        LearnerConfig { recompute: true, ..base },
+        LearnerConfig { lanes: 2, recompute: true, micro_batch_tokens: 50, ..base },
+        LearnerConfig { lanes: 20, ..base },
+    ] {
+        let (other_report, other_gradient, other_logprobs) = run(settings);
+        assert!((report.loss - other_report.loss).abs() < 1e-5 * report.loss.abs().max(1.0));
+        assert_eq!(report.total_tokens, other_report.total_tokens);
+        assert_eq!(report.metrics.tokens, other_report.metrics.tokens);
+        assert!((report.metrics.entropy - other_report.metrics.entropy).abs() < 1e-3);
+        assert!(distance(&gradient, &other_gradient) < 1e-5, "{}", distance(&gradient, &other_gradient));
+        for (a, b) in logprobs.iter().zip(&other_logprobs) {
+            assert_eq!(a.len(), b.len());
+            assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+        // The same settings give the same bits.
+        assert_eq!(run(settings).1, other_gradient);
+    }
+}
+
+#[test]
+fn order_changes_nothing_but_rounding() {
+    /// The probe for a permuted batch.
+    struct Permuted(Vec<usize>);
+    impl Objective for Permuted {
+        fn needs_entropies(&self) -> bool {
+            true
+        }
+        fn evaluate(
+            &self,
+            sequence: usize,
+            tokens: TokenStatistics<'_>,
+        ) -> Result<TokenGradients, ObjectiveError> {
+            PROBE.evaluate(self.0[sequence], tokens)
+        }
+    }
+    let batch = sequences();
+    let order: Vec<usize> = (0..batch.len()).map(|index| (index * 7 + 3) % batch.len()).collect();
+    let permuted: Vec<TokenSequence> = order.iter().map(|&index| batch[index].clone()).collect();
+    let settings = LearnerConfig { micro_batch_tokens: 90, ..LearnerConfig::default() };
+    let (mut a, mut b) = (learner(settings), learner(settings));
+    let first = a.forward_backward(&batch, &PROBE).unwrap();
+    let second = b.forward_backward(&permuted, &Permuted(order)).unwrap();
+    assert!((first.loss - second.loss).abs() < 1e-5);
+    assert!(distance(&a.gradient(), &b.gradient()) < 1e-5);
+    // Another objective does change it.
+    let mut c = learner(settings);
+    c.forward_backward(&permuted, &PROBE).unwrap();
+    assert!(distance(&a.gradient(), &c.gradient()) > 1e-2);
+}
+
+#[test]
+fn gradients_accumulate_over_calls() {
+    struct Shifted(usize);
+    impl Objective for Shifted {
+        fn needs_entropies(&self) -> bool {
+            true
+        }
+        fn evaluate(
+            &self,
+            sequence: usize,
+            tokens: TokenStatistics<'_>,
+        ) -> Result<TokenGradients, ObjectiveError> {
+            PROBE.evaluate(sequence + self.0, tokens)
+        }
+    }
+    let batch = sequences();
+    let (mut a, mut b) = (learner(LearnerConfig::default()), learner(LearnerConfig::default()));
+    let whole = a.forward_backward(&batch, &PROBE).unwrap();
+    let first = b.forward_backward(&batch[..4], &PROBE).unwrap();
+    let second = b.forward_backward(&batch[4..], &Shifted(4)).unwrap();
+    assert!((whole.loss - first.loss - second.loss).abs() < 1e-5);
+    assert!(distance(&a.gradient(), &b.gradient()) < 1e-5);
+}
+
+#[test]
+fn single_precision_agrees_with_double() {
+    let batch = sequences();
+    let double = parameters(&config(4, 2, true), 11);
+    let mut learner = learner(LearnerConfig { temperature: 0.7, ..LearnerConfig::default() });
+    learner.forward_backward(&batch, &PROBE).unwrap();
+    let mut packing = Packing::default();
+    packing.fill(batch.iter());
+    let mut workspace = Workspace::new(&double.config, false);
+    workspace.forward(&double, &packing, 0.7);
+    let mut derivatives = Vec::new();
+    for (sequence, tokens) in batch.iter().enumerate() {
+        for index in 0..tokens.response_tokens() {
+            let place = (sequence * 31 + index) as f32;
+            derivatives.push([f64::from((place * 0.7).sin()), f64::from((place * 0.3).cos())]);
+        }
+    }
+    // Backward goes by the weights' f64 values, which the f32 learner has rounded: 1e-7 apart.
+    let mut gradient = vec![0.0; double.data.len()];
+    workspace.backward(&double, &packing, &(0..batch.len()), &derivatives, &mut gradient);
+    let exact: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
+    assert!(distance(&exact, &learner.gradient()) < 2e-5, "{}", distance(&exact, &learner.gradient()));
+}
+
+#[test]
+fn silent_sequences_are_skipped_and_change_nothing() {
+    let batch = sequences();
+    let settings = LearnerConfig::default();
+    let silent = Probe { entropies: true, silent: Some(3) };
+    let (mut with, mut without) = (learner(settings), learner(settings));
+    with.forward_backward(&batch, &silent).unwrap();
+    let mut shorter = batch.clone();
+    shorter[3] = TokenSequence::default();
+    without.forward_backward(&shorter, &PROBE).unwrap();
+    assert!(distance(&with.gradient(), &without.gradient()) < 1e-5);
+    let all = Probe { entropies: false, silent: Some(0) };
+    let mut nothing = learner(settings);
+    nothing.forward_backward(&batch[..1], &all).unwrap();
+    assert!(nothing.gradient().iter().all(|&g| g == 0.0));
+}
+
+#[test]
+fn every_weight_that_can_matter_gets_a_gradient() {
+    for (heads, key_values, tied) in [(4, 2, true), (4, 4, false), (2, 1, false), (3, 3, true)] {
+        let parameters: Parameters<f32> = parameters(&config(heads, key_values, tied), 3).cast();
+        let layout = parameters.layout.clone();
+        let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
+        learner.forward_backward(&sequences(), &PROBE).unwrap();
+        let gradient = learner.gradient();
+        for tensor in &layout.tensors {
+            let zero = gradient[tensor.range.clone()].iter().filter(|&&g| g == 0.0).count();
+            assert_eq!(zero, 0, "{} of {} in {}", zero, tensor.range.len(), tensor.name);
+        }
+    }
+}
+
+#[test]
+fn steps_move_weights_and_a_kept_copy_stays() {
+    let mut learner = learner(LearnerConfig::default());
+    let kept = learner.weights();
+    let mut last = f64::INFINITY;
+    for step in 1..=5 {
+        let report = learner.forward_backward(&sequences(), &PROBE).unwrap();
+        assert!(report.loss < last, "the loss falls");
+        last = report.loss;
+        let report = learner.step(3e-3).unwrap();
+        assert_eq!((report.step, learner.weights_version()), (step, step));
+        assert!(report.gradient_norm > 0.0);
+        assert!(learner.gradient().iter().all(|&g| g == 0.0));
+    }
+    assert_ne!(kept.data, learner.weights().data);
+    assert_eq!(kept.data, parameters(&config(4, 2, true), 11).cast::<f32>().data);
+}
+
+#[test]
+fn a_restored_optimizer_continues_to_the_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("optimizer.safetensors");
+    let settings = LearnerConfig::default();
+    let mut learner = learner(settings);
+    let advance = |learner: &mut NativeLearner| {
+        learner.forward_backward(&sequences(), &PROBE).unwrap();
+        learner.step(1e-3).unwrap();
+    };
+    advance(&mut learner);
+    advance(&mut learner);
+    let weights = learner.weights();
+    learner.optimizer_state().save(&path, &weights.layout).unwrap();
+    let state = OptimizerState::load(&path, &weights.layout).unwrap();
+    assert_eq!(&state, learner.optimizer_state());
+    let mut resumed = NativeLearner::new((*weights).clone(), settings).unwrap();
+    let mut fresh = NativeLearner::new((*weights).clone(), settings).unwrap();
+    resumed.restore_optimizer(state).unwrap();
+    assert_eq!(resumed.weights_version(), 2);
+    for other in [&mut learner, &mut resumed, &mut fresh] {
+        advance(other);
+    }
+    assert_eq!(learner.weights().data, resumed.weights().data);
+    assert_ne!(learner.weights().data, fresh.weights().data, "the moments matter");
+    let other = crate::Layout::new(&config(2, 1, true));
+    let error = OptimizerState::load(&path, &other).unwrap_err().to_string();
+    assert!(error.contains("exp_avg.model.embed_tokens.weight") && error.contains("shape"), "{error}");
+    assert!(resumed.restore_optimizer(OptimizerState::new(3)).is_err());
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_leaves_the_weights() {
+    struct Broken;
+    impl Objective for Broken {
+        fn evaluate(&self, _: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
+            Ok(TokenGradients {
+                d_logprobs: vec![f32::INFINITY; tokens.logprobs.len()],
+                ..Default::default()
+            })
+        }
+    }
+    let mut learner = learner(LearnerConfig::default());
+    let before = learner.weights();
+    learner.forward_backward(&sequences(), &Broken).unwrap();
+    assert!(matches!(learner.step(1e-3), Err(LearnError::Gradient(_))));
+    assert_eq!(learner.weights_version(), 0);
+    assert_eq!(before.data, learner.weights().data);
+    // The next batch starts from nothing.
+    learner.forward_backward(&sequences(), &PROBE).unwrap();
+    learner.step(1e-3).unwrap();
+    assert!(learner.step(f64::NAN).is_err());
+}
+
+#[test]
+fn what_cannot_be_trained_on_is_named() {
+    struct Short;
+    impl Objective for Short {
+        fn evaluate(&self, _: usize, _: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
+            Ok(TokenGradients { metrics: LossMetrics::default(), ..Default::default() })
+        }
+    }
+    let mut learner = learner(LearnerConfig::default());
+    let mut error = |batch: &[TokenSequence], objective: &dyn Objective| {
+        learner.forward_backward(batch, objective).unwrap_err().to_string()
+    };
+    let good = sequence(&[1, 2, 3], &[(1, 3)]);
+    let foreign = error(&[good.clone(), sequence(&[1, 99], &[(1, 2)])], &PROBE);
+    assert!(foreign.contains("sequence 1: token 99 is outside the vocabulary of 23"), "{foreign}");
+    assert!(error(&[sequence(&[1, 2], &[(0, 2)])], &PROBE).contains("starts at token 0"));
+    let long = error(&[sequence(&[0; 600], &[(1, 2)])], &PROBE);
+    assert!(long.contains("max_position_embeddings is 512"), "{long}");
+    let short = error(&[good], &Short);
+    assert!(short.contains("d_logprobs has 0 entries, 2 expected"), "{short}");
+    let parameters: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
+    for (settings, key) in [
+        (LearnerConfig { lanes: 0, ..LearnerConfig::default() }, "lanes"),
+        (LearnerConfig { temperature: 0.0, ..LearnerConfig::default() }, "temperature"),
+        (LearnerConfig { micro_batch_tokens: 0, ..LearnerConfig::default() }, "micro_batch_tokens"),
+        (
+            LearnerConfig {
+                optimizer: AdamWConfig { beta1: 1.0, ..AdamWConfig::default() },
+                ..LearnerConfig::default()
+            },
+            "optimizer.beta1",
+        ),
+    ] {
+        let error = NativeLearner::new(parameters.clone(), settings).err().unwrap().to_string();
+        assert!(error.starts_with(key), "{error}");
+    }
+}

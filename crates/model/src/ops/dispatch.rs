@@ -1,0 +1,108 @@
+//! Loops compiled for the widest vectors of the processor, and reductions in fixed lanes.
+
+use std::cell::Cell;
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::Real;
+
+/// Partial sums of a reduction. More than any vector width needs, so that the result is the same for all.
+pub(crate) const LANES: usize = 16;
+
+thread_local! {
+    static ARCH: Cell<Option<Arch>> = const { Cell::new(None) };
+}
+
+fn arch() -> Arch {
+    ARCH.with(|cell| {
+        cell.get().unwrap_or_else(|| {
+            let arch = Arch::new();
+            cell.set(Some(arch));
+            arch
+        })
+    })
+}
+
+struct Closure<F>(F);
+
+impl<R, F: FnOnce() -> R> WithSimd for Closure<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> R {
+        (self.0)()
+    }
+}
+
+/// Runs a loop compiled once for each vector width; the processor's widest is chosen.
+#[inline(always)]
+pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+    arch().dispatch(Closure(body))
+}
+
+/// Adds the lanes up in a fixed tree.
+#[inline(always)]
+pub(crate) fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for index in 0..half {
+            lanes[index] += lanes[index + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// `sum a_i b_i`.
+#[inline(always)]
+pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    let mut lanes = [T::ZERO; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    for (lane, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
+        lanes[lane] += a * b;
+    }
+    fold(lanes)
+}
+
+/// `max a_i`; minus infinity for an empty slice.
+#[inline(always)]
+pub(crate) fn maximum<T: Real>(a: &[T]) -> T {
+    let mut lanes = [T::NEG_INFINITY; LANES];
+    let (a, rest) = a.as_chunks::<LANES>();
+    for a in a {
+        for lane in 0..LANES {
+            lanes[lane] = a[lane].larger(lanes[lane]);
+        }
+    }
+    lanes.iter().chain(rest).fold(T::NEG_INFINITY, |best, &value| value.larger(best))
+}
+
+/// `total += values`, element by element.
+#[inline(always)]
+pub(crate) fn add_assign<T: Real>(total: &mut [T], values: &[T]) {
+    for (total, &value) in total.iter_mut().zip(values) {
+        *total += value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reductions_do_not_depend_on_the_vector_width() {
+        let a: Vec<f32> = (0..1003).map(|index| (index as f32 * 0.37).sin()).collect();
+        let b: Vec<f32> = (0..1003).map(|index| (index as f32 * 0.11).cos()).collect();
+        let wide = vectorised(|| dot(&a, &b));
+        let narrow = Arch::Scalar.dispatch(Closure(|| dot(&a, &b)));
+        assert_eq!(wide.to_bits(), narrow.to_bits());
+        let exact: f64 = a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+        assert!((f64::from(wide) - exact).abs() < 1e-4);
+        assert_eq!(vectorised(|| maximum(&a)), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    }
+}

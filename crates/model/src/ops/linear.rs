@@ -1,0 +1,228 @@
+//! Matrix products on strided views, and the linear layer made of them.
+
+use super::Real;
+use super::dispatch::{add_assign, vectorised};
+
+/// A matrix inside a slice: element `(r, c)` is at `r * row_stride + c * column_stride`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a, T> {
+    data: &'a [T],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl<'a, T> View<'a, T> {
+    /// A row-major matrix without gaps.
+    pub(crate) fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// A row-major matrix whose rows start `row_stride` elements apart.
+    pub(crate) fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
+        Self { data, rows, columns, row_stride, column_stride: 1 }
+    }
+
+    /// The transpose.
+    pub(crate) fn t(self) -> Self {
+        Self {
+            data: self.data,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+}
+
+/// A row-major matrix to write to; rows start `row_stride >= columns` elements apart.
+#[derive(Debug)]
+pub(crate) struct ViewMut<'a, T> {
+    data: &'a mut [T],
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+}
+
+impl<'a, T> ViewMut<'a, T> {
+    /// A matrix without gaps.
+    pub(crate) fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// A matrix whose rows start `row_stride` elements apart.
+    pub(crate) fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
+        Self { data, rows, columns, row_stride }
+    }
+}
+
+/// What happens to the destination of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Into {
+    /// It is overwritten.
+    Set,
+    /// The product is added to it.
+    Add,
+}
+
+/// One past the last element that a matrix of this shape touches.
+fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> usize {
+    if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + (columns - 1) * column_stride + 1 }
+}
+
+/// `to = scale * a b` or `to += scale * a b`, on one thread.
+///
+/// # Panics
+/// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+#[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
+#[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
+pub(crate) fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Into, scale: T) {
+    assert!(to.rows == a.rows && to.columns == b.columns && a.columns == b.rows, "shapes of a product");
+    assert!(to.row_stride >= to.columns, "rows of a product must not overlap");
+    assert!(extent(to.rows, to.columns, to.row_stride, 1) <= to.data.len(), "destination of a product");
+    assert!(extent(a.rows, a.columns, a.row_stride, a.column_stride) <= a.data.len(), "left of a product");
+    assert!(extent(b.rows, b.columns, b.row_stride, b.column_stride) <= b.data.len(), "right of a product");
+    // SAFETY: the assertions above keep every element inside its slice, the destination's rows do not
+    // overlap, and the destination is borrowed exclusively.
+    unsafe {
+        gemm::gemm(
+            to.rows,
+            to.columns,
+            a.columns,
+            to.data.as_mut_ptr(),
+            1,
+            to.row_stride as isize,
+            into == Into::Add,
+            a.data.as_ptr(),
+            a.column_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.column_stride as isize,
+            b.row_stride as isize,
+            T::ONE,
+            scale,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+/// `y = x W^T (+ bias)`: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y` `[rows, outputs]`.
+pub(crate) fn linear<T: Real>(
+    x: &[T],
+    weight: &[T],
+    bias: Option<&[T]>,
+    y: &mut [T],
+    [rows, inputs, outputs]: [usize; 3],
+) {
+    let into = match bias {
+        Some(bias) => {
+            y[..rows * outputs].chunks_exact_mut(outputs).for_each(|row| row.copy_from_slice(bias));
+            Into::Add
+        }
+        None => Into::Set,
+    };
+    let weight = View::new(weight, outputs, inputs).t();
+    matmul(ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
+}
+
+/// `d_x = d_y W` (set or added) for [`linear`].
+pub(crate) fn linear_backward_input<T: Real>(
+    d_y: &[T],
+    weight: &[T],
+    d_x: &mut [T],
+    into: Into,
+    [rows, inputs, outputs]: [usize; 3],
+) {
+    let (d_y, weight) = (View::new(d_y, rows, outputs), View::new(weight, outputs, inputs));
+    matmul(ViewMut::new(d_x, rows, inputs), d_y, weight, into, T::ONE);
+}
+
+/// `d_W += d_y^T x` for [`linear`].
+pub(crate) fn linear_backward_weight<T: Real>(
+    d_y: &[T],
+    x: &[T],
+    d_weight: &mut [T],
+    [rows, inputs, outputs]: [usize; 3],
+) {
+    let (d_y, x) = (View::new(d_y, rows, outputs).t(), View::new(x, rows, inputs));
+    matmul(ViewMut::new(d_weight, outputs, inputs), d_y, x, Into::Add, T::ONE);
+}
+
+/// `d_bias += sum of the rows of d_y` for [`linear`].
+pub(crate) fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
+    vectorised(|| {
+        for row in d_y.chunks_exact(d_bias.len()) {
+            add_assign(d_bias, row);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{check_gradient, random};
+    use super::*;
+
+    const SHAPE: [usize; 3] = [5, 7, 3];
+
+    fn output(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
+        let mut y = vec![0.0; 15];
+        linear(x, weight, Some(bias), &mut y, SHAPE);
+        y
+    }
+
+    #[test]
+    fn a_product_is_its_definition() {
+        let (a, b) = (random(1, 12), random(2, 20));
+        let mut to = vec![1.0; 2 * 4 + 5];
+        // a: [3, 4] transposed to [4, 3] with a gap; only rows of 2 are written.
+        matmul(
+            ViewMut::strided(&mut to, 4, 2, 3),
+            View::new(&a, 3, 4).t(),
+            View::strided(&b, 3, 2, 5),
+            Into::Add,
+            0.5,
+        );
+        for row in 0..4 {
+            for column in 0..2 {
+                let sum: f64 = (0..3).map(|k| a[k * 4 + row] * b[k * 5 + column]).sum();
+                assert!((to[row * 3 + column] - 1.0 - 0.5 * sum).abs() < 1e-14);
+            }
+        }
+        assert_eq!((to[2], to[5], to[8]), (1.0, 1.0, 1.0), "gaps stay untouched");
+    }
+
+    #[test]
+    #[should_panic(expected = "left of a product")]
+    fn a_product_outside_its_slice_is_refused() {
+        let mut to = [0.0f64; 4];
+        let (a, b) = ([0.0; 3], [0.0; 4]);
+        matmul(ViewMut::new(&mut to, 2, 2), View::new(&a, 2, 2), View::new(&b, 2, 2), Into::Set, 1.0);
+    }
+
+    #[test]
+    fn backward_is_the_derivative() {
+        let (x, weight, bias, d_y) = (random(3, 35), random(4, 21), random(5, 3), random(6, 15));
+        let loss = |y: &[f64]| y.iter().zip(&d_y).map(|(y, d)| y * d).sum::<f64>();
+        let (mut d_x, mut d_weight, mut d_bias) = (vec![0.0; 35], vec![0.0; 21], vec![0.0; 3]);
+        linear_backward_input(&d_y, &weight, &mut d_x, Into::Set, SHAPE);
+        linear_backward_weight(&d_y, &x, &mut d_weight, SHAPE);
+        linear_backward_bias(&d_y, &mut d_bias);
+        check_gradient("x", &x, &d_x, |x| loss(&output(x, &weight, &bias)));
+        check_gradient("weight", &weight, &d_weight, |weight| loss(&output(&x, weight, &bias)));
+        check_gradient("bias", &bias, &d_bias, |bias| loss(&output(&x, &weight, bias)));
+    }
+
+    #[test]
+    #[should_panic(expected = "derivative")]
+    fn a_wrong_derivative_is_found() {
+        let (x, weight, bias) = (random(3, 35), random(4, 21), random(5, 3));
+        let mut d_x = vec![0.0; 35];
+        linear_backward_input(&[1.0; 15], &weight, &mut d_x, Into::Set, SHAPE);
+        d_x[11] *= 1.0001;
+        check_gradient("x", &x, &d_x, |x| output(x, &weight, &bias).iter().sum());
+    }
+}

@@ -1,0 +1,211 @@
+//! AdamW with clipping by the global norm, and its state on disk.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rayon::prelude::*;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, bytes_of, floats_of};
+use crate::ops::dispatch::vectorised;
+use crate::{Layout, ModelError};
+
+/// Elements that are worked on at a time; also the unit in which the norm is summed.
+const CHUNK: usize = 1 << 14;
+
+/// Settings of AdamW. Defaults: betas 0.9 and 0.95, epsilon 1e-8, no decay, clipping at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamWConfig {
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squared gradients.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Decoupled weight decay of matrices; norms and biases do not decay.
+    pub weight_decay: f64,
+    /// Largest global norm of the gradient; 0 or less switches clipping off.
+    pub clip_norm: f64,
+}
+
+impl Default for AdamWConfig {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.0, clip_norm: 1.0 }
+    }
+}
+
+/// Moments and step count of AdamW.
+///
+/// Loshchilov and Hutter (2019), "Decoupled Weight Decay Regularization", as `torch.optim.AdamW`
+/// computes it: with gradient `g` clipped to `g min(1, clip / (norm + 1e-6))`,
+///
+/// ```text
+/// m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2        p = p (1 - lr decay)
+/// p = p - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptimizerState {
+    /// Updates done.
+    pub step: u64,
+    /// First moments, in the layout of the parameters.
+    pub first: Vec<f32>,
+    /// Second moments.
+    pub second: Vec<f32>,
+}
+
+impl OptimizerState {
+    /// No update done.
+    pub fn new(len: usize) -> Self {
+        Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
+    }
+
+    /// One update with a finite gradient of this global norm.
+    pub(crate) fn update(
+        &mut self,
+        config: &AdamWConfig,
+        layout: &Layout,
+        learning_rate: f64,
+        norm: f64,
+        gradient: &[f32],
+        weights: &mut [f32],
+    ) {
+        self.step += 1;
+        let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
+        let t = self.step as f64;
+        let rates = Rates {
+            clip: clip as f32,
+            beta1: config.beta1 as f32,
+            rest1: (1.0 - config.beta1) as f32,
+            beta2: config.beta2 as f32,
+            rest2: (1.0 - config.beta2) as f32,
+            rate: (learning_rate / (1.0 - config.beta1.powf(t))) as f32,
+            correction: (1.0 / (1.0 - config.beta2.powf(t)).sqrt()) as f32,
+            epsilon: config.epsilon as f32,
+        };
+        let keep = (1.0 - learning_rate * config.weight_decay) as f32;
+        let mut work = Vec::new();
+        let (mut weights, mut first, mut second) = (weights, &mut *self.first, &mut *self.second);
+        let mut gradient = gradient;
+        for tensor in &layout.tensors {
+            let keep = if tensor.decays { keep } else { 1.0 };
+            let mut left = tensor.range.len();
+            while left > 0 {
+                let count = left.min(CHUNK);
+                left -= count;
+                let (weight, rest) = weights.split_at_mut(count);
+                weights = rest;
+                let (m, rest) = first.split_at_mut(count);
+                first = rest;
+                let (v, rest) = second.split_at_mut(count);
+                second = rest;
+                let (g, rest) = gradient.split_at(count);
+                gradient = rest;
+                work.push((weight, m, v, g, keep));
+            }
+        }
+        work.into_par_iter().for_each(|(weight, m, v, g, keep)| rates.apply(weight, m, v, g, keep));
+    }
+
+    /// Writes the moments under the tensors' names, `exp_avg.<name>` and `exp_avg_sq.<name>` as PyTorch
+    /// calls them, and the step count in the header; the file appears whole or not at all.
+    pub fn save(&self, path: &Path, layout: &Layout) -> Result<(), ModelError> {
+        let mut tensors = Vec::new();
+        for tensor in &layout.tensors {
+            for (kind, moments) in [("exp_avg", &self.first), ("exp_avg_sq", &self.second)] {
+                let Some(values) = moments.get(tensor.range.clone()) else {
+                    return Err(files::wrong(path, "the optimizer state belongs to another model"));
+                };
+                let view = TensorView::new(Dtype::F32, tensor.shape.clone(), bytes_of(values))
+                    .map_err(|error| files::wrong(path, error))?;
+                tensors.push((format!("{kind}.{}", tensor.name), view));
+            }
+        }
+        let header = [("step".to_string(), self.step.to_string())].into();
+        let bytes =
+            safetensors::serialize(tensors, Some(header)).map_err(|error| files::wrong(path, error))?;
+        files::write_aside(path, &bytes)
+    }
+
+    /// Reads what [`OptimizerState::save`] wrote, to the bit.
+    pub fn load(path: &Path, layout: &Layout) -> Result<Self, ModelError> {
+        let bytes = files::read(path)?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| files::wrong(path, error))?;
+        let step = header
+            .metadata()
+            .as_ref()
+            .and_then(|entries: &std::collections::HashMap<String, String>| entries.get("step")?.parse().ok())
+            .ok_or_else(|| files::wrong(path, "the header has no `step`: not an optimizer state"))?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| files::wrong(path, error))?;
+        let views: BTreeMap<String, TensorView<'_>> = tensors.tensors().into_iter().collect();
+        let mut state = Self::new(layout.len);
+        state.step = step;
+        for tensor in &layout.tensors {
+            for (kind, moments) in [("exp_avg", &mut state.first), ("exp_avg_sq", &mut state.second)] {
+                let name = format!("{kind}.{}", tensor.name);
+                let to = &mut moments[tensor.range.clone()];
+                floats_of(path, &name, views.get(&name), &tensor.shape, to)?;
+            }
+        }
+        Ok(state)
+    }
+}
+
+/// The numbers of one update.
+#[derive(Clone, Copy)]
+struct Rates {
+    clip: f32,
+    beta1: f32,
+    rest1: f32,
+    beta2: f32,
+    rest2: f32,
+    rate: f32,
+    correction: f32,
+    epsilon: f32,
+}
+
+impl Rates {
+    fn apply(&self, weights: &mut [f32], first: &mut [f32], second: &mut [f32], gradient: &[f32], keep: f32) {
+        vectorised(|| {
+            let rows = weights.iter_mut().zip(first).zip(second).zip(gradient);
+            for (((weight, m), v), &g) in rows {
+                let g = g * self.clip;
+                *m = self.beta1 * *m + self.rest1 * g;
+                *v = self.beta2 * *v + self.rest2 * g * g;
+                let step = self.rate * *m / (v.sqrt() * self.correction + self.epsilon);
+                *weight = *weight * keep - step;
+            }
+        });
+    }
+}
+
+/// Adds the gradients of all lanes into the first one's, in lane order, and returns the global norm.
+pub(crate) fn reduce(gradients: &mut [Vec<f32>]) -> f64 {
+    let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
+    let others = &*others;
+    let squares: Vec<f64> = total
+        .par_chunks_mut(CHUNK)
+        .enumerate()
+        .map(|(index, total)| {
+            let first = index * CHUNK;
+            vectorised(|| {
+                for other in others {
+                    for (total, &value) in total.iter_mut().zip(&other[first..]) {
+                        *total += value;
+                    }
+                }
+                let mut lanes = [0.0f64; 8];
+                let (chunks, rest) = total.as_chunks::<8>();
+                for chunk in chunks {
+                    for lane in 0..8 {
+                        lanes[lane] += f64::from(chunk[lane]) * f64::from(chunk[lane]);
+                    }
+                }
+                lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
+            })
+        })
+        .collect();
+    // The collection keeps the order of the chunks, so the sum does not depend on the threads.
+    squares.iter().sum::<f64>().sqrt()
+}
