@@ -14,8 +14,6 @@ use crate::hashing::FastMap;
 
 /// Runs at least this long are found through an index of their n-grams, the longest n first.
 const GRAMS: [usize; 3] = [8, 4, 1];
-/// Entry of a position that no n-gram ends at.
-const NO_GRAM: u32 = u32::MAX;
 
 /// Names a text inside one [`Similarity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,8 +31,6 @@ impl TextId {
 pub struct Similarity {
     autojunk: bool,
     ids: FastMap<String, TextId>,
-    grams: FastMap<u128, u32>,
-    long_grams: FastMap<u64, u32>,
     texts: Vec<Text>,
     indices: Vec<Index>,
     scratch: Scratch,
@@ -42,8 +38,8 @@ pub struct Similarity {
 
 #[derive(Debug)]
 struct Text {
-    /// The number of the n-gram that ends at each position, for each n of [`GRAMS`]; the last are the
-    /// symbols themselves.
+    /// A hash of the n-gram that ends at each position, for each n of [`GRAMS`]; the last are the symbols
+    /// themselves. Equal hashes are only candidates, every run is compared symbol by symbol.
     keys: [Vec<u32>; 3],
     /// How often each symbol occurs, ascending by symbol.
     counts: Vec<(u32, u32)>,
@@ -76,27 +72,14 @@ impl Similarity {
         let id = TextId(self.texts.len() as u32);
         let symbols: Vec<u32> = text.chars().map(u32::from).collect();
         let [long, short, _] = GRAMS;
-        let mut window = 0_u128;
-        let mut grams: Vec<u32> = Vec::with_capacity(symbols.len());
-        let mut long_grams = Vec::with_capacity(symbols.len());
-        for (position, &symbol) in symbols.iter().enumerate() {
-            // A character has 21 bits; the window holds the last four.
-            window = ((window << 21) | u128::from(symbol)) & ((1 << (21 * short)) - 1);
-            let next = self.grams.len() as u32;
-            grams.push(if position + 1 < short {
-                NO_GRAM
-            } else {
-                *self.grams.entry(window).or_insert(next)
-            });
-            // An 8-gram is two 4-grams.
-            long_grams.push(if position + 1 < long {
-                NO_GRAM
-            } else {
-                let key = (u64::from(grams[position + short - long]) << 32) | u64::from(grams[position]);
-                let next = self.long_grams.len() as u32;
-                *self.long_grams.entry(key).or_insert(next)
-            });
-        }
+        let mix = |a: u32, b: u32| (a.rotate_left(15) ^ b).wrapping_mul(0x9E37_79B1);
+        let behind = |at: usize, by: usize| at.saturating_sub(by);
+        // Entries before the first whole n-gram are never looked at.
+        let pairs: Vec<u32> = (0..symbols.len()).map(|at| mix(symbols[behind(at, 1)], symbols[at])).collect();
+        let grams: Vec<u32> =
+            (0..symbols.len()).map(|at| mix(pairs[behind(at, short / 2)], pairs[at])).collect();
+        let long_grams: Vec<u32> =
+            (0..symbols.len()).map(|at| mix(grams[behind(at, long / 2)], grams[at])).collect();
         let counts = counts(&symbols);
         let sketches = Sketches::new(&symbols);
         self.texts.push(Text { keys: [long_grams, grams, symbols], counts, sketches });
@@ -411,8 +394,7 @@ impl Scratch {
             let part = index.part(level, b, autojunk);
             let mut ranges = std::mem::take(&mut self.ranges[level]);
             if ranges.is_empty() {
-                let range = |&key: &u32| if key == NO_GRAM { (0, 0) } else { part.range(key) };
-                ranges.extend(a.keys[level].iter().map(range));
+                ranges.extend(a.keys[level].iter().map(|&key| part.range(key)));
             }
             self.current += 1;
             for at in alo + gram - 1..ahi {
@@ -420,7 +402,14 @@ impl Scratch {
                 let (start, end) = ranges[at];
                 let positions = &part.positions[start as usize..end as usize];
                 if !positions.is_empty() {
-                    self.row(at, positions, (blo + gram - 1, bhi), gram, &mut best);
+                    self.row(
+                        (a.symbols(), b.symbols()),
+                        at,
+                        positions,
+                        (blo + gram - 1, bhi),
+                        gram,
+                        &mut best,
+                    );
                 }
             }
             self.ranges[level] = ranges;
@@ -441,10 +430,11 @@ impl Scratch {
     /// first, so that one buffer serves both rows; of equally long runs that end here the first wins.
     fn row(
         &mut self,
+        (a, b): (&[u32], &[u32]),
         at: usize,
         positions: &[u32],
         (low, high): (usize, usize),
-        first: usize,
+        gram: usize,
         best: &mut Best,
     ) {
         let below = positions.partition_point(|&position| (position as usize) < high);
@@ -454,9 +444,15 @@ impl Scratch {
                 break;
             }
             let size = if position > 0 && self.row[position - 1] == self.current - 1 {
+                if a[at] != b[position] {
+                    continue;
+                }
                 self.length[position - 1] as usize + 1
             } else {
-                first
+                if a[at + 1 - gram..=at] != b[position + 1 - gram..=position] {
+                    continue;
+                }
+                gram
             };
             self.row[position] = self.current;
             self.length[position] = size as u32;
