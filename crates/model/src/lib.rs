@@ -5,6 +5,7 @@ mod decoder;
 pub mod engine;
 mod error;
 mod files;
+mod hf;
 mod init;
 mod learner;
 mod ops;
@@ -16,6 +17,7 @@ mod tokenizer;
 
 pub use config::ModelConfig;
 pub use error::ModelError;
+pub use hf::{load_model, save_model};
 pub use learner::{LearnerConfig, NativeLearner};
 pub use ops::Real;
 pub use optimizer::{AdamWConfig, OptimizerState};
