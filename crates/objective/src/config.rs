@@ -78,6 +78,11 @@ impl ObjectiveConfig {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Loss
     }
 
+    /// Whether the KL to the reference policy is taken out of the rewards before credit is assigned.
+    pub fn kl_in_reward(&self) -> bool {
+        self.kl.coef != 0.0 && self.kl.place == KlPlace::Reward
+    }
+
     /// Refuses settings that cannot work.
     ///
     /// # Errors

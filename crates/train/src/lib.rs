@@ -1,1 +1,30 @@
-//! train
+//! Training: rollouts, credit, updates, checkpoints and the run directory.
+//!
+//! [`Run`] is the whole loop; everything it does is written to its [`RunDirectory`], from which it can
+//! be resumed bit for bit. What it has to say goes to an [`Observer`].
+
+pub mod checkpoint;
+pub mod config;
+mod error;
+mod log;
+pub mod metrics;
+pub mod observer;
+pub mod panel;
+pub mod rollout;
+pub mod rundir;
+pub mod setup;
+pub mod sft;
+mod step_metrics;
+mod tasks;
+mod tensorboard;
+mod trainer;
+pub mod update;
+mod warm_start;
+
+pub use config::Config;
+pub use error::TrainError;
+pub use observer::{EvaluationPoint, Event, Observer, Silent};
+pub use rundir::{Phase, Position, RunDirectory};
+pub use tasks::TaskOrder;
+pub use tensorboard::EventWriter;
+pub use trainer::{Outcome, Run, engines, learner_config, sampling_params};

@@ -1,0 +1,254 @@
+//! Reading configs: preset <- files, left to right <- overrides.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::Config;
+use crate::TrainError;
+
+/// The presets that come with the program: name and TOML text.
+pub const PRESETS: &[(&str, &str)] = &[
+    ("grpo", include_str!("../../../../configs/presets/grpo.toml")),
+    ("rloo", include_str!("../../../../configs/presets/rloo.toml")),
+    ("quickstart", include_str!("../../../../configs/quickstart.toml")),
+];
+
+/// What a config is put together from.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigSource {
+    /// A preset to start from, before any file; a file's own `preset` key is used otherwise.
+    pub preset: Option<String>,
+    /// Config files; later ones win.
+    pub files: Vec<PathBuf>,
+    /// `key.sub=value`; they win over files. The value is TOML, or a bare string.
+    pub overrides: Vec<String>,
+}
+
+/// Reads, merges and checks a config. Lists are replaced whole.
+///
+/// # Errors
+/// An unknown key names its file and line (or the override) and the nearest right key.
+pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
+    let mut merged = Table::new();
+    let mut preset = source.preset.clone();
+    let mut files = Vec::new();
+    for path in &source.files {
+        let text = std::fs::read_to_string(path).map_err(|error| TrainError::io(path, error))?;
+        let table = parse(&text, &path.display().to_string())?;
+        if let Some(Value::String(name)) = table.get("preset") {
+            preset = preset.or_else(|| Some(name.clone()));
+        }
+        files.push(table);
+    }
+    let mut overrides = Vec::new();
+    for text in &source.overrides {
+        let table = parse_override(text)?;
+        if let Some(Value::String(name)) = table.get("preset") {
+            preset = Some(name.clone());
+        }
+        overrides.push((text, table));
+    }
+    if let Some(name) = &preset {
+        merge(&mut merged, preset_table(name)?);
+    }
+    for table in files {
+        merge(&mut merged, table);
+    }
+    for (text, table) in overrides {
+        let mut with = merged.clone();
+        merge(&mut with, table);
+        // Checked one by one, so that an error can name the override it comes from.
+        typed(with.clone(), text)?;
+        merged = with;
+    }
+    if let Some(name) = preset {
+        merged.insert("preset".into(), Value::String(name));
+    }
+    let config = typed(merged, "config")?;
+    config.check()?;
+    Ok(config)
+}
+
+fn preset_table(name: &str) -> Result<Table, TrainError> {
+    let Some((_, text)) = PRESETS.iter().find(|(known, _)| *known == name) else {
+        let known: Vec<&str> = PRESETS.iter().map(|(known, _)| *known).collect();
+        let mut reason = format!("unknown preset `{name}`");
+        if let Some(nearest) = suggest(name, &known) {
+            reason.push_str(&format!("; did you mean `{nearest}`?"));
+        }
+        reason.push_str(&format!(" There are: {}", known.join(", ")));
+        return Err(TrainError::Config { origin: "preset".into(), reason });
+    };
+    parse(text, &format!("preset {name}"))
+}
+
+/// Parses one file and checks its keys and types against the schema, so that the error has a line.
+fn parse(text: &str, origin: &str) -> Result<Table, TrainError> {
+    if let Err(error) = toml::from_str::<Config>(text) {
+        let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+        return Err(TrainError::Config {
+            origin: origin.into(),
+            reason: format!("{place}{}", with_suggestion(error.message())),
+        });
+    }
+    text.parse::<Table>()
+        .map_err(|error| TrainError::Config { origin: origin.into(), reason: error.message().to_owned() })
+}
+
+fn parse_override(text: &str) -> Result<Table, TrainError> {
+    let fail = |reason: String| Err(TrainError::Config { origin: format!("override `{text}`"), reason });
+    let Some((key, value)) = text.split_once('=') else {
+        return fail("an override is written key.sub=value".into());
+    };
+    let key = key.trim();
+    let value = value.trim();
+    if key.is_empty() || key.split('.').any(str::is_empty) {
+        return fail("an override is written key.sub=value; the key is incomplete".into());
+    }
+    // What is not TOML is a bare string: paths and names need no quotes.
+    let value = format!("value = {value}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| Value::String(value.to_owned()));
+    let mut table = Table::new();
+    let mut parts = key.rsplit('.');
+    let last = parts.next().unwrap_or(key);
+    table.insert(last.to_owned(), value);
+    for part in parts {
+        let mut outer = Table::new();
+        outer.insert(part.to_owned(), Value::Table(table));
+        table = outer;
+    }
+    Ok(table)
+}
+
+fn merge(base: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(table)) if !replaces(inner, &table) => {
+                merge(inner, table);
+            }
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// A table that names another `kind` is another thing: nothing of the old one carries over.
+fn replaces(old: &Table, new: &Table) -> bool {
+    matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
+}
+
+fn typed(table: Table, origin: &str) -> Result<Config, TrainError> {
+    Value::Table(table).try_into().map_err(|error: toml::de::Error| TrainError::Config {
+        origin: if origin == "config" { origin.into() } else { format!("override `{origin}`") },
+        reason: with_suggestion(error.to_string().trim()),
+    })
+}
+
+/// Adds `did you mean` to serde's "unknown field `x`, expected one of `a`, `b`".
+fn with_suggestion(message: &str) -> String {
+    let message = message.replace('\n', " ");
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let Some((wrong, known)) = quoted.split_first() else { return message };
+    if !message.starts_with("unknown ") {
+        return message;
+    }
+    match suggest(wrong, known) {
+        Some(nearest) => format!("{message}. Did you mean `{nearest}`?"),
+        None => message,
+    }
+}
+
+/// The known name nearest to a misspelt one, if any is near.
+pub fn suggest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(wrong, name), *name))
+        .filter(|(similarity, _)| *similarity > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+/// Reads the config of a run directory as it was resolved.
+pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
+    let text = std::fs::read_to_string(path).map_err(|error| TrainError::io(path, error))?;
+    let table = parse(&text, &path.display().to_string())?;
+    let config = typed(table, "config")?;
+    config.check()?;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(overrides: &[&str]) -> Result<Config, TrainError> {
+        load(&ConfigSource {
+            overrides: overrides.iter().map(|text| (*text).to_owned()).collect(),
+            ..ConfigSource::default()
+        })
+    }
+
+    #[test]
+    fn overrides_are_typed_and_win() {
+        let config =
+            with(&["train.steps=7", "name=here", "env.data=some/folder", "eval.splits=[\"a\"]"]).unwrap();
+        assert_eq!(config.train.steps, 7);
+        assert_eq!(config.name, "here");
+        assert_eq!(config.env.data, Some("some/folder".into()));
+        assert_eq!(config.eval.splits, ["a"]);
+    }
+
+    #[test]
+    fn a_misspelt_key_names_the_nearest() {
+        let error = with(&["train.stepz=7"]).unwrap_err().to_string();
+        assert!(error.contains("train.stepz=7") && error.contains("Did you mean `steps`"), "{error}");
+        let error = with(&["train.steps=many"]).unwrap_err().to_string();
+        assert!(error.contains("train.steps=many") && error.contains("steps"), "{error}");
+        let error = with(&["preset=grop"]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `grpo`"), "{error}");
+    }
+
+    #[test]
+    fn a_files_error_has_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bad.toml");
+        std::fs::write(&path, "name = \"x\"\n[train]\nlearning_rat = 1.0\n").unwrap();
+        let error =
+            load(&ConfigSource { files: vec![path], ..ConfigSource::default() }).unwrap_err().to_string();
+        assert!(
+            error.contains("bad.toml") && error.contains("line 3") && error.contains("`learning_rate`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_resolved_config_reads_back_as_itself() {
+        for (name, _) in PRESETS {
+            let config =
+                load(&ConfigSource { preset: Some((*name).into()), ..ConfigSource::default() }).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("config.toml");
+            std::fs::write(&path, config.to_toml().unwrap()).unwrap();
+            assert_eq!(load_resolved(&path).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_run_are_refused() {
+        for (text, key) in [
+            ("rollout.temperature=0", "rollout.temperature"),
+            ("rollout.groups=0", "rollout.groups"),
+            ("env.name=webship", "env.name"),
+            ("name=a/b", "name"),
+        ] {
+            let error = with(&[text]).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+}

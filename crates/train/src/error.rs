@@ -1,0 +1,70 @@
+//! Errors of training.
+
+use std::path::Path;
+
+use thiserror::Error;
+
+/// What can stop a run. Every message names what to change.
+#[derive(Debug, Error)]
+pub enum TrainError {
+    /// A config file or override is wrong.
+    #[error("{origin}: {reason}")]
+    Config {
+        /// The file, or the override as it was written.
+        origin: String,
+        /// What is wrong, with the key and the mend.
+        reason: String,
+    },
+    /// A file or folder could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A file of the run directory is not what it should be.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: String,
+        /// What is wrong and the mend.
+        reason: String,
+    },
+    /// The environment could not be set up.
+    #[error(transparent)]
+    Env(#[from] turnwise_core::EnvError),
+    /// The policy could not be sampled.
+    #[error(transparent)]
+    Sample(#[from] turnwise_core::SampleError),
+    /// The policy could not be trained.
+    #[error(transparent)]
+    Learn(#[from] turnwise_core::LearnError),
+    /// The objective refused.
+    #[error(transparent)]
+    Objective(#[from] turnwise_core::ObjectiveError),
+    /// Credit could not be assigned.
+    #[error(transparent)]
+    Credit(#[from] turnwise_credit::CreditError),
+    /// The model could not be made, read or written.
+    #[error(transparent)]
+    Model(#[from] turnwise_model::ModelError),
+    /// The observer (evaluation, for example) failed.
+    #[error("{0}")]
+    Observer(String),
+    /// A worker thread ended unexpectedly.
+    #[error("a rollout thread ended unexpectedly; the log above says why")]
+    Thread,
+}
+
+impl TrainError {
+    /// An I/O error with the path it happened at.
+    pub fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
+    }
+
+    /// A file with wrong content.
+    pub fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.into() }
+    }
+}

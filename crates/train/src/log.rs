@@ -1,0 +1,61 @@
+//! `log.jsonl`: what happened, with times, beside the numbers of `metrics.jsonl`.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use crate::TrainError;
+use crate::metrics::seconds;
+use crate::observer::{EvaluationPoint, Event, Observer};
+use crate::rundir::RunDirectory;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: f64,
+    kind: &'a str,
+    text: &'a str,
+}
+
+/// Passes everything on to another observer and writes down what is worth keeping.
+pub(crate) struct Logged<'a> {
+    inner: &'a mut dyn Observer,
+    file: File,
+}
+
+impl<'a> Logged<'a> {
+    pub(crate) fn open(run: &RunDirectory, inner: &'a mut dyn Observer) -> Result<Self, TrainError> {
+        let path = run.path("log.jsonl");
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(|error| TrainError::io(&path, error))?;
+        Ok(Self { inner, file })
+    }
+
+    fn line(&mut self, kind: &str, text: &str) {
+        // A log that cannot be written (a full disk) must not end a run; the checkpoint will say it.
+        if let Ok(mut line) = serde_json::to_string(&Line { time: seconds(), kind, text }) {
+            line.push('\n');
+            let _ = self.file.write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Observer for Logged<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        match &event {
+            Event::Stage(text) => self.line("stage", text),
+            Event::Note(text) => self.line("note", text),
+            Event::Checkpoint(path) => self.line("checkpoint", &path.display().to_string()),
+            Event::Rollout { .. } | Event::Step { .. } => {}
+        }
+        self.inner.event(event);
+    }
+
+    fn evaluate(&mut self, point: &EvaluationPoint<'_>) -> Result<(), String> {
+        self.line("evaluate", &point.position.label());
+        self.inner.evaluate(point)
+    }
+}

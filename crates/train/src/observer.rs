@@ -1,0 +1,79 @@
+//! What a run tells its surroundings while it works. Libraries never print.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnwise_model::{Parameters, Tokenizer};
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::rundir::{Position, RunDirectory};
+use crate::setup::World;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A part of the work begins; the text says which.
+    Stage(&'a str),
+    /// A fact worth a line, for example the size of the model.
+    Note(String),
+    /// A rollout is under way.
+    Rollout {
+        /// Finished trajectories.
+        finished: usize,
+        /// All of them.
+        total: usize,
+        /// Solved ones.
+        solved: usize,
+        /// Tokens sampled so far.
+        tokens: usize,
+    },
+    /// A step is finished.
+    Step {
+        /// Which.
+        position: Position,
+        /// Steps of this phase.
+        total: u64,
+        /// Its numbers.
+        metrics: &'a Metrics,
+    },
+    /// A checkpoint was written.
+    Checkpoint(&'a Path),
+}
+
+/// Where in a run an evaluation is asked for.
+pub struct EvaluationPoint<'a> {
+    /// How far the run is.
+    pub position: Position,
+    /// The run.
+    pub run: &'a RunDirectory,
+    /// Its config.
+    pub config: &'a Config,
+    /// The world.
+    pub world: &'a World,
+    /// The weights to evaluate.
+    pub weights: Arc<Parameters<f32>>,
+    /// Their tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+}
+
+/// Watches a run and evaluates when asked to.
+pub trait Observer {
+    /// Something happened.
+    fn event(&mut self, event: Event<'_>);
+
+    /// Evaluates the policy; the text of an error ends the run.
+    fn evaluate(&mut self, point: &EvaluationPoint<'_>) -> Result<(), String>;
+}
+
+/// Watches nothing and evaluates nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&mut self, _event: Event<'_>) {}
+
+    fn evaluate(&mut self, _point: &EvaluationPoint<'_>) -> Result<(), String> {
+        Ok(())
+    }
+}

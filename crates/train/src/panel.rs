@@ -1,0 +1,51 @@
+//! The tasks that a run is evaluated on, pinned when it starts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::TaskSet;
+use turnwise_env::panel::{Choice, Panel};
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::rundir::RunDirectory;
+
+/// The panels of a run by split, and the training split's hash.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Panels {
+    /// Hash over the ids of all training tasks.
+    pub train_hash: String,
+    /// Number of training tasks.
+    pub train_tasks: usize,
+    /// Evaluation panels.
+    pub evaluation: BTreeMap<String, Panel>,
+}
+
+/// Pins the panels of a config; refuses a panel that shares a task with the training split.
+pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
+    let train = pin_first(set, &config.env.split, 0)?;
+    let mut evaluation = BTreeMap::new();
+    for split in &config.eval.splits {
+        let panel = pin_first(set, split, config.eval.tasks)?;
+        panel.check_disjoint(&train)?;
+        evaluation.insert(split.clone(), panel);
+    }
+    Ok(Panels { train_hash: train.hash, train_tasks: train.tasks.len(), evaluation })
+}
+
+/// The first `count` tasks of a split in content-hash order; 0 takes all.
+pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
+    Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
+}
+
+/// Refuses to go on when the world is not the one the run began with.
+pub fn verify(run: &RunDirectory, config: &Config, set: &dyn TaskSet) -> Result<(), TrainError> {
+    let pinned: Panels = run.read_json("panel.json")?;
+    if pin(config, set)? == pinned {
+        return Ok(());
+    }
+    Err(TrainError::file(
+        &run.path("panel.json"),
+        "the tasks are not the ones this run began with (their hashes differ); give it the data it had, or start a new run",
+    ))
+}

@@ -1,0 +1,245 @@
+//! The run directory: everything a run did can be read back from it.
+//!
+//! ```text
+//! runs/<name>/
+//!   config.toml  panel.json  status.json  log.jsonl
+//!   metrics.jsonl  events.out.tfevents.*
+//!   trajectories/step-000123.jsonl.zst
+//!   checkpoints/step-000123/{policy, optimizer.safetensors, state.json, COMPLETE}
+//!   eval/step-000123.json
+//! ```
+//!
+//! Files are written aside and renamed when whole, so that a reader never sees half of one; the
+//! append-only ones are cut back to the checkpoint when a run is resumed.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::Trajectory;
+
+use crate::TrainError;
+
+/// Which part of a run a step belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Supervised warm start.
+    Sft,
+    /// Reinforcement learning.
+    Rl,
+}
+
+/// How far a run has come: `step` updates of `phase` are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    /// The phase.
+    pub phase: Phase,
+    /// Finished steps of that phase.
+    pub step: u64,
+}
+
+impl Position {
+    /// The name used for checkpoints, trajectories and evaluations.
+    pub fn label(self) -> String {
+        match self.phase {
+            Phase::Sft => format!("sft-{:06}", self.step),
+            Phase::Rl => format!("step-{:06}", self.step),
+        }
+    }
+}
+
+/// What `status.json` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// `running`, `interrupted` or `finished`.
+    pub state: String,
+    /// How far it has come.
+    pub position: Position,
+}
+
+/// A run directory on disk.
+#[derive(Clone, Debug)]
+pub struct RunDirectory {
+    root: PathBuf,
+}
+
+impl RunDirectory {
+    /// Makes a new run directory; refuses one that already holds a run.
+    pub fn create(root: &Path) -> Result<Self, TrainError> {
+        if root.join("config.toml").exists() {
+            return Err(TrainError::file(
+                root,
+                "already holds a run; continue it with `turnwise train --resume <run>`, or choose another `name`",
+            ));
+        }
+        for folder in ["checkpoints", "trajectories", "eval"] {
+            let path = root.join(folder);
+            fs::create_dir_all(&path).map_err(|error| TrainError::io(&path, error))?;
+        }
+        Ok(Self { root: root.to_path_buf() })
+    }
+
+    /// Opens an existing run directory.
+    pub fn open(root: &Path) -> Result<Self, TrainError> {
+        if !root.join("config.toml").is_file() {
+            return Err(TrainError::file(root, "is not a run directory: it has no config.toml"));
+        }
+        Ok(Self { root: root.to_path_buf() })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file or folder inside it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Where checkpoints are.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.root.join("checkpoints")
+    }
+
+    /// Writes a file aside and renames it when whole.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
+        write_atomically(&self.root.join(name), content)
+    }
+
+    /// Writes a value as indented JSON.
+    pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), TrainError> {
+        let mut text = serde_json::to_string_pretty(value)
+            .map_err(|error| TrainError::file(&self.root.join(name), error.to_string()))?;
+        text.push('\n');
+        self.write(name, text.as_bytes())
+    }
+
+    /// Reads a JSON file of the run.
+    pub fn read_json<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, TrainError> {
+        let path = self.root.join(name);
+        let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
+        serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
+    }
+
+    /// Records how far the run has come.
+    pub fn set_status(&self, state: &str, position: Position) -> Result<(), TrainError> {
+        self.write_json("status.json", &Status { state: state.into(), position })
+    }
+
+    /// Writes the trajectories of one step, one JSON line each, compressed.
+    pub fn write_trajectories<'a>(
+        &self,
+        position: Position,
+        trajectories: impl Iterator<Item = &'a Trajectory>,
+    ) -> Result<PathBuf, TrainError> {
+        let path = self.root.join("trajectories").join(format!("{}.jsonl.zst", position.label()));
+        write_trajectories(&path, trajectories)?;
+        Ok(path)
+    }
+}
+
+/// Writes trajectories as JSON lines, compressed with zstd where the name ends in `.zst`.
+pub fn write_trajectories<'a>(
+    path: &Path,
+    trajectories: impl Iterator<Item = &'a Trajectory>,
+) -> Result<(), TrainError> {
+    let mut lines = Vec::new();
+    for trajectory in trajectories {
+        serde_json::to_writer(&mut lines, trajectory)
+            .map_err(|error| TrainError::file(path, error.to_string()))?;
+        lines.push(b'\n');
+    }
+    if path.extension().is_some_and(|extension| extension == "zst") {
+        lines = zstd::encode_all(lines.as_slice(), 3).map_err(|error| TrainError::io(path, error))?;
+    }
+    write_atomically(path, &lines)
+}
+
+/// Reads trajectories written by [`write_trajectories`].
+///
+/// # Errors
+/// Names the file and the line that is not a trajectory.
+pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
+    let file = fs::File::open(path).map_err(|error| TrainError::io(path, error))?;
+    let reader: Box<dyn std::io::Read> = if path.extension().is_some_and(|extension| extension == "zst") {
+        Box::new(zstd::Decoder::new(file).map_err(|error| TrainError::io(path, error))?)
+    } else {
+        Box::new(file)
+    };
+    let mut trajectories = Vec::new();
+    for (index, line) in BufReader::new(reader).lines().enumerate() {
+        let line = line.map_err(|error| TrainError::io(path, error))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let trajectory: Trajectory = serde_json::from_str(&line)
+            .map_err(|error| TrainError::file(path, format!("line {}: {error}", index + 1)))?;
+        if trajectory.schema_version != turnwise_core::SCHEMA_VERSION {
+            return Err(TrainError::file(
+                path,
+                format!(
+                    "line {}: schema_version is {}; this program reads {}",
+                    index + 1,
+                    trajectory.schema_version,
+                    turnwise_core::SCHEMA_VERSION
+                ),
+            ));
+        }
+        trajectories.push(trajectory);
+    }
+    Ok(trajectories)
+}
+
+/// Writes a file aside, flushes it to disk and renames it into place.
+pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".part");
+    let aside = PathBuf::from(aside);
+    let write = || -> std::io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut file = BufWriter::new(fs::File::create(&aside)?);
+        file.write_all(content)?;
+        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(&aside, path)
+    };
+    write().map_err(|error| TrainError::io(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        assert!(RunDirectory::open(folder.path()).is_err());
+        run.write("config.toml", b"").unwrap();
+        assert!(RunDirectory::open(folder.path()).is_ok());
+        let error = RunDirectory::create(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("--resume"), "{error}");
+    }
+
+    #[test]
+    fn phases_sort_in_running_order() {
+        let sft = Position { phase: Phase::Sft, step: 900 };
+        let rl = Position { phase: Phase::Rl, step: 0 };
+        assert!(sft < rl);
+        assert_eq!(sft.label(), "sft-000900");
+        assert_eq!(rl.label(), "step-000000");
+    }
+
+    #[test]
+    fn a_broken_line_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        fs::write(&path, "\n{\"schema_version\": 1}\n").unwrap();
+        let error = read_trajectories(&path).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("t.jsonl"), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What a config stands for: its world, its prompts, its policy.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnwise_core::{Purpose, Seed, TaskSet};
+use turnwise_env::alfworld::demonstrations::{DemonstrationOptions, Demonstrations, demonstrate};
+use turnwise_env::alfworld::generator::generate;
+use turnwise_env::alfworld::{AlfworldSet, PHRASES};
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_model::{Parameters, Tokenizer, TokenizerConfig, load_model};
+
+use crate::TrainError;
+use crate::config::{Config, EnvConfig, Validity};
+use crate::observer::{Event, Observer};
+use crate::rollout::Layout;
+use crate::sft;
+
+/// Texts that a tokenizer is trained on when the policy is made from scratch.
+const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
+
+/// The world of a run: its tasks and who can show how they are done.
+pub struct World {
+    set: AlfworldSet,
+}
+
+impl World {
+    /// Builds or loads the world. Files that could not be read are told to the observer and left out.
+    pub fn new(config: &EnvConfig, splits: &[&str], observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        let set = match &config.data {
+            Some(path) => {
+                let (set, broken) = AlfworldSet::load_splits(path, splits)?;
+                for error in &broken {
+                    observer.event(Event::Note(format!("left out: {error}")));
+                }
+                set
+            }
+            None => generate(&config.world)?,
+        };
+        Ok(Self { set: set.with_max_steps(config.max_turns) })
+    }
+
+    /// The tasks and their environments.
+    pub fn task_set(&self) -> &dyn TaskSet {
+        &self.set
+    }
+
+    /// Up to `count` solved episodes on the training split.
+    pub fn demonstrations(&self, config: &Config, count: usize) -> Result<Demonstrations, TrainError> {
+        let split = &config.env.split;
+        if self.set.split(split)?.is_empty() {
+            return Err(TrainError::Config {
+                origin: "env.split".into(),
+                reason: format!("the split `{split}` has no tasks, so there is nothing to demonstrate"),
+            });
+        }
+        let options = DemonstrationOptions {
+            source: config.sft.source,
+            order: config.sft.order,
+            injection: config.sft.injection,
+            max_steps: config.env.max_turns,
+            // Only windowed prompts may list what is admissible.
+            keep_admissible: config.prompt.layout == Layout::Windowed,
+        };
+        Ok(demonstrate(&self.set, split, count, &options, config.seed)?)
+    }
+
+    /// The world's fixed phrases, for tokenizers of small models.
+    pub fn phrases(&self) -> &'static [&'static str] {
+        PHRASES
+    }
+}
+
+/// The template a config names: embedded, or a file.
+pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
+    let name = &config.prompt.template;
+    Ok(if Path::new(name).is_file() {
+        PromptTemplate::load(Path::new(name))?
+    } else {
+        PromptTemplate::named(name)?
+    })
+}
+
+/// The parser a config asks for.
+pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
+    ActionParser::new(
+        template.style(),
+        config.prompt.valid == Validity::Admissible,
+        config.prompt.verl_agent_parsing,
+    )
+}
+
+/// A policy: weights and tokenizer.
+pub struct Policy {
+    /// The weights.
+    pub weights: Parameters<f32>,
+    /// Text to ids and back.
+    pub tokenizer: Arc<Tokenizer>,
+}
+
+impl Policy {
+    /// Reads a policy from a Hugging Face folder, or from a run directory or checkpoint that holds one.
+    pub fn load(path: &Path) -> Result<Self, TrainError> {
+        let folder = policy_folder(path)?;
+        let weights = load_model(&folder)?;
+        let tokenizer = Arc::new(Tokenizer::load(&folder.join("tokenizer.json"))?);
+        if tokenizer.vocab_size() > weights.config.vocab_size {
+            return Err(TrainError::file(
+                &folder,
+                format!(
+                    "tokenizer.json has {} tokens but config.json says vocab_size = {}; they do not belong together",
+                    tokenizer.vocab_size(),
+                    weights.config.vocab_size
+                ),
+            ));
+        }
+        Ok(Self { weights, tokenizer })
+    }
+
+    /// Makes a small policy from scratch: a tokenizer for the world's own text and random weights.
+    pub fn from_scratch(
+        config: &Config,
+        world: &World,
+        template: &PromptTemplate,
+    ) -> Result<Self, TrainError> {
+        let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
+        let demonstrations = world.demonstrations(config, count)?;
+        let texts: Vec<String> =
+            demonstrations.episodes.iter().map(|demonstration| sft::texts(demonstration, template)).collect();
+        let tokenizer = Tokenizer::train(
+            texts.iter().map(String::as_str),
+            &TokenizerConfig {
+                phrases: world.phrases().iter().map(|phrase| (*phrase).to_owned()).collect(),
+                max_pieces: config.policy.scratch.max_pieces,
+                ..TokenizerConfig::default()
+            },
+        )?;
+        let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
+        model.check()?;
+        let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
+        Ok(Self { weights, tokenizer: Arc::new(tokenizer) })
+    }
+}
+
+/// Finds the model folder behind a path a user may name: the folder itself, a checkpoint, or a run.
+fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainError> {
+    if path.join("model.safetensors").is_file() || path.join("config.json").is_file() {
+        return Ok(path.to_path_buf());
+    }
+    let inside = path.join("policy");
+    if inside.join("config.json").is_file() {
+        return Ok(inside);
+    }
+    if path.join("config.toml").is_file() {
+        let run = crate::rundir::RunDirectory::open(path)?;
+        return Ok(crate::checkpoint::latest(&run)?.policy());
+    }
+    Err(TrainError::file(
+        path,
+        "is not a model: expected a folder with config.json, tokenizer.json and model.safetensors, a checkpoint, or a run directory",
+    ))
+}

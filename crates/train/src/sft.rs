@@ -1,0 +1,240 @@
+//! The supervised warm start: demonstrations become token sequences with a weight on each token.
+
+use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
+use turnwise_env::alfworld::demonstrations::Demonstration;
+use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
+use turnwise_model::Tokenizer;
+
+use crate::rollout::Layout;
+
+/// One demonstration as the learner sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SftSequence {
+    /// Tokens; its single span covers all but the first.
+    pub tokens: TokenSequence,
+    /// Whether each token of the span belongs to an action that is to be imitated.
+    pub action: Vec<bool>,
+    /// Whether each token of the span is trained on at all (inserted failures are not).
+    pub kept: Vec<bool>,
+}
+
+/// Puts text pieces together and remembers what each token is.
+struct Builder<'a> {
+    tokenizer: &'a Tokenizer,
+    tokens: Vec<u32>,
+    action: Vec<bool>,
+    kept: Vec<bool>,
+}
+
+impl Builder<'_> {
+    fn push(&mut self, text: &str, action: bool, kept: bool) {
+        let ids = self.tokenizer.encode(text);
+        self.action.extend(ids.iter().map(|_| action));
+        self.kept.extend(ids.iter().map(|_| kept));
+        self.tokens.extend(ids);
+    }
+
+    fn finish(mut self, max_context: usize) -> Option<SftSequence> {
+        self.tokens.truncate(max_context);
+        self.action.truncate(max_context);
+        self.kept.truncate(max_context);
+        if self.tokens.len() < 2 {
+            return None;
+        }
+        let end = self.tokens.len();
+        Some(SftSequence {
+            tokens: TokenSequence { tokens: self.tokens, spans: vec![TurnSpan { turn: 0, start: 1, end }] },
+            action: self.action.split_off(1),
+            kept: self.kept.split_off(1),
+        })
+    }
+}
+
+/// The sequences of one demonstration: one in all (`concatenated`) or one per imitated turn (`windowed`).
+pub fn sequences(
+    demonstration: &Demonstration,
+    template: &PromptTemplate,
+    tokenizer: &Tokenizer,
+    layout: Layout,
+    history: usize,
+    max_context: usize,
+) -> Vec<SftSequence> {
+    let builder = || Builder { tokenizer, tokens: Vec::new(), action: Vec::new(), kept: Vec::new() };
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    let mut whole = builder();
+    let mut windows = Vec::new();
+    for (index, turn) in demonstration.turns.iter().enumerate() {
+        let view = PromptView {
+            goal: &demonstration.task.goal,
+            history: &pairs,
+            window: history,
+            observation: &turn.observation,
+            admissible: &turn.admissible,
+            step: index,
+        };
+        let response = template.response(&turn.action);
+        match layout {
+            Layout::Concatenated => {
+                let prompt = if index == 0 {
+                    template.render_concatenated_first(&view)
+                } else {
+                    template.render_concatenated_next(&view, true)
+                };
+                whole.push(&prompt, false, true);
+                whole.push(&response, turn.imitate, turn.imitate);
+            }
+            Layout::Windowed if turn.imitate => {
+                let mut window = builder();
+                window.push(&template.render(&view, PromptKind::Full), false, true);
+                window.push(&response, true, true);
+                windows.extend(window.finish(max_context));
+            }
+            Layout::Windowed => {}
+        }
+        pairs.push((turn.observation.clone(), turn.action.clone()));
+    }
+    match layout {
+        Layout::Concatenated => whole.finish(max_context).into_iter().collect(),
+        Layout::Windowed => windows,
+    }
+}
+
+/// The texts a tokenizer for these demonstrations is trained on.
+pub fn texts(demonstration: &Demonstration, template: &PromptTemplate) -> String {
+    let mut text = String::new();
+    for (index, turn) in demonstration.turns.iter().enumerate() {
+        let view = PromptView {
+            goal: &demonstration.task.goal,
+            history: &[],
+            window: 0,
+            observation: &turn.observation,
+            admissible: &turn.admissible,
+            step: index,
+        };
+        text.push_str(&if index == 0 {
+            template.render_concatenated_first(&view)
+        } else {
+            template.render_concatenated_next(&view, true)
+        });
+        text.push_str(&template.response(&turn.action));
+    }
+    text
+}
+
+/// Which sequences each update trains on: shuffled anew every pass, filled up to a number of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchPlan {
+    batches: Vec<Vec<usize>>,
+}
+
+impl BatchPlan {
+    /// Plans `steps` updates over sequences of these lengths.
+    pub fn new(lengths: &[usize], batch_tokens: usize, steps: u64, run_seed: u64) -> Self {
+        let mut batches = Vec::new();
+        let mut batch = Vec::new();
+        let mut tokens = 0;
+        let mut pass = 0;
+        while (batches.len() as u64) < steps && !lengths.is_empty() {
+            let mut order: Vec<usize> = (0..lengths.len()).collect();
+            Seed::derive(run_seed, Purpose::Shuffle, &[u64::MAX, pass]).rng().shuffle(&mut order);
+            for index in order {
+                if !batch.is_empty() && tokens + lengths[index] > batch_tokens {
+                    batches.push(std::mem::take(&mut batch));
+                    tokens = 0;
+                    if batches.len() as u64 == steps {
+                        break;
+                    }
+                }
+                batch.push(index);
+                tokens += lengths[index];
+            }
+            pass += 1;
+        }
+        Self { batches }
+    }
+
+    /// The sequences of one update, counted from 0.
+    pub fn batch(&self, step: u64) -> &[usize] {
+        self.batches.get(step as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Number of planned updates.
+    pub fn len(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// Whether nothing is planned.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+}
+
+/// Per-token weights of a batch, one vector a sequence: action tokens share a weight of 1, all other
+/// kept tokens share `observation_weight`, so that the loss is
+/// `mean over action tokens + observation_weight * mean over the rest`.
+pub fn weights(batch: &[&SftSequence], observation_weight: f64) -> Vec<Vec<f64>> {
+    let tokens = || batch.iter().flat_map(|sequence| sequence.action.iter().zip(&sequence.kept));
+    let actions = tokens().filter(|(action, kept)| **action && **kept).count();
+    let others = tokens().filter(|(action, kept)| !**action && **kept).count();
+    let action_weight = if actions > 0 { 1.0 / actions as f64 } else { 0.0 };
+    let other_weight = if others > 0 { observation_weight / others as f64 } else { 0.0 };
+    batch
+        .iter()
+        .map(|sequence| {
+            let kinds = sequence.action.iter().zip(&sequence.kept);
+            kinds
+                .map(|(action, kept)| match (kept, action) {
+                    (false, _) => 0.0,
+                    (true, true) => action_weight,
+                    (true, false) => other_weight,
+                })
+                .collect()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sequence_comes_once_a_pass_and_batches_stay_in_size() {
+        let lengths: Vec<usize> = (0..50).map(|index| 10 + index % 7).collect();
+        let plan = BatchPlan::new(&lengths, 60, 30, 1);
+        assert_eq!(plan.len(), 30);
+        let mut seen = Vec::new();
+        for step in 0..30 {
+            let batch = plan.batch(step);
+            assert!(!batch.is_empty());
+            assert!(batch.iter().map(|&index| lengths[index]).sum::<usize>() <= 60);
+            seen.extend(batch);
+        }
+        let mut first: Vec<usize> = seen[..50].to_vec();
+        first.sort_unstable();
+        assert_eq!(first, (0..50).collect::<Vec<_>>());
+        assert_eq!(plan, BatchPlan::new(&lengths, 60, 30, 1));
+        // A longer plan begins with the shorter one, so that a run can be extended.
+        let longer = BatchPlan::new(&lengths, 60, 40, 1);
+        assert_eq!(longer.batches[..30], plan.batches);
+    }
+
+    #[test]
+    fn an_oversized_sequence_is_its_own_batch() {
+        let plan = BatchPlan::new(&[100, 100], 60, 3, 1);
+        assert!((0..3).all(|step| plan.batch(step).len() == 1));
+        assert!(BatchPlan::new(&[], 60, 3, 1).is_empty());
+    }
+
+    #[test]
+    fn weights_are_means_over_their_kind() {
+        let sequence = |action: &[bool], kept: &[bool]| SftSequence {
+            tokens: TokenSequence::default(),
+            action: action.to_vec(),
+            kept: kept.to_vec(),
+        };
+        let first = sequence(&[true, false, false], &[true, true, false]);
+        let second = sequence(&[true, false], &[true, true]);
+        let weights = weights(&[&first, &second], 0.1);
+        assert_eq!(weights, [vec![0.5, 0.05, 0.0], vec![0.5, 0.05]]);
+    }
+}

@@ -1,0 +1,122 @@
+//! The numbers of one step, under the tags the field uses.
+
+use turnwise_core::{Batch, Learner, StopReason, TokenSequence};
+use turnwise_credit::TurnAdvantages;
+
+use crate::TrainError;
+use crate::metrics::Metrics;
+use crate::update::UpdateReport;
+
+/// Trajectories whose log-probabilities are computed a second time for `rollout/mismatch_kl`.
+const MISMATCH_SAMPLE: usize = 4;
+
+/// Mean of a sequence of numbers, 0 without any.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        count += 1.0;
+    }
+    if count > 0.0 { sum / count } else { 0.0 }
+}
+
+/// What was sampled.
+pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
+    let trajectories = || batch.trajectories();
+    let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
+    let share = |flag: bool| f64::from(u8::from(flag));
+    let tokens: usize = trajectories().map(turnwise_core::Trajectory::response_tokens).sum();
+    metrics.set("train/reward/mean", mean(trajectories().map(turnwise_core::Trajectory::outcome_return)));
+    metrics.set("train/success_rate", mean(trajectories().map(|trajectory| share(trajectory.success))));
+    metrics.set("rollout/trajectories", trajectories().count() as f64);
+    metrics.set("rollout/turns/mean", mean(trajectories().map(|trajectory| trajectory.turns.len() as f64)));
+    metrics.set(
+        "rollout/tokens/mean",
+        mean(trajectories().map(|trajectory| trajectory.response_tokens() as f64)),
+    );
+    metrics.set("rollout/invalid_rate", mean(turns().map(|turn| share(!turn.valid))));
+    metrics.set(
+        "rollout/inadmissible_rate",
+        mean(turns().map(|turn| share(!turn.admissible.contains(&turn.action)))),
+    );
+    metrics.set(
+        "rollout/entropy",
+        mean(turns().flat_map(|turn| &turn.entropies).map(|&entropy| f64::from(entropy))),
+    );
+    metrics.set(
+        "rollout/error_rate",
+        mean(trajectories().map(|trajectory| {
+            share(matches!(trajectory.stop, StopReason::EnvironmentError(_) | StopReason::SampleError(_)))
+        })),
+    );
+    metrics.set(
+        "rollout/overflow_rate",
+        mean(trajectories().map(|trajectory| share(trajectory.stop == StopReason::ContextOverflow))),
+    );
+    metrics.set("perf/rollout_s", seconds);
+    metrics.set("perf/sampled_tokens_per_s", tokens as f64 / seconds.max(1e-9));
+    metrics.set("perf/env_steps_per_s", turns().count() as f64 / seconds.max(1e-9));
+}
+
+/// What was made of it.
+pub(crate) fn credit(metrics: &mut Metrics, advantages: &TurnAdvantages) {
+    let all = || advantages.0.iter().flatten().flatten().copied();
+    let average = mean(all());
+    metrics.set("credit/advantage/mean", average);
+    metrics.set("credit/advantage/std", mean(all().map(|value| (value - average).powi(2))).sqrt());
+    metrics.set(
+        "credit/zero_frac",
+        mean(
+            advantages
+                .0
+                .iter()
+                .map(|group| f64::from(u8::from(group.iter().flatten().all(|&value| value == 0.0)))),
+        ),
+    );
+}
+
+/// What was learnt from it.
+pub(crate) fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
+    let sums = &report.metrics;
+    metrics.set("loss/total", report.loss);
+    metrics.set("loss/policy", sums.policy_loss / (report.updates.max(1)) as f64);
+    metrics.set("loss/kl", sums.kl_loss / (report.updates.max(1)) as f64);
+    metrics.set("loss/entropy", sums.entropy_loss / (report.updates.max(1)) as f64);
+    metrics.set("loss/clip_frac", sums.clip_fraction());
+    metrics.set("loss/clip_frac_low", sums.mean(sums.clipped_low));
+    metrics.set("loss/clip_frac_high", sums.mean(sums.clipped_high));
+    metrics.set("loss/approx_kl", sums.mean(sums.approx_kl));
+    metrics.set("loss/reference_kl", sums.mean(sums.reference_kl));
+    metrics.set("loss/ratio/mean", sums.mean(sums.ratio));
+    metrics.set("loss/log_ratio/max", sums.max_log_ratio);
+    metrics.set("loss/gradient_norm", report.gradient_norm);
+    metrics.set("train/updates", report.updates as f64);
+    metrics.set("perf/update_s", seconds);
+    metrics.set("perf/train_tokens_per_s", report.tokens as f64 / seconds.max(1e-9));
+}
+
+/// KL (k3) between the sampler's and the learner's view of the same tokens under the same weights, on
+/// the first few trajectories. It is rounding here; with a foreign sampler it is the price of two
+/// numerics.
+pub(crate) fn mismatch<L: Learner>(learner: &mut L, batch: &Batch) -> Result<f64, TrainError> {
+    let mut sequences: Vec<TokenSequence> = Vec::new();
+    let mut sampled: Vec<Vec<f32>> = Vec::new();
+    for trajectory in batch.trajectories().take(MISMATCH_SAMPLE) {
+        for sequence in &trajectory.sequences {
+            sampled.push(
+                sequence
+                    .spans
+                    .iter()
+                    .flat_map(|span| &trajectory.turns[span.turn].old_logprobs)
+                    .copied()
+                    .collect(),
+            );
+            sequences.push(sequence.clone());
+        }
+    }
+    let scored = learner.logprobs(&sequences)?;
+    Ok(mean(sampled.iter().flatten().zip(scored.iter().flatten()).map(|(&old, &new)| {
+        let log_ratio = f64::from(new) - f64::from(old);
+        log_ratio.exp_m1() - log_ratio
+    })))
+}

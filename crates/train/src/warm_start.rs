@@ -1,0 +1,99 @@
+//! The warm start: supervised updates on demonstrations.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use turnwise_core::{Learner as _, TokenSequence};
+use turnwise_objective::{SupervisedObjective, SupervisedSequence};
+
+use crate::TrainError;
+use crate::metrics::Metrics;
+use crate::observer::{Event, Observer};
+use crate::sft::{self, BatchPlan, SftSequence};
+use crate::trainer::{Outcome, Run, sft_schedule};
+
+/// Does the supervised updates that are left.
+pub(crate) fn run(
+    run: &mut Run,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Outcome, TrainError> {
+    let total = run.config.sft.steps;
+    if run.position.step >= total {
+        return Ok(Outcome::Finished);
+    }
+    observer.event(Event::Stage("making demonstrations"));
+    let sequences = demonstrations(run, observer)?;
+    observer.event(Event::Note(format!(
+        "{} sequences, {} tokens",
+        sequences.len(),
+        sequences.iter().map(|sequence| sequence.tokens.tokens.len()).sum::<usize>()
+    )));
+    let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
+    let plan = BatchPlan::new(&lengths, run.config.sft.batch_tokens, total, run.config.seed);
+    if plan.is_empty() {
+        return Err(TrainError::Config {
+            origin: "sft".into(),
+            reason: format!("no demonstration could be made on the split `{}`", run.config.env.split),
+        });
+    }
+    let schedule = sft_schedule(&run.config);
+    observer.event(Event::Stage("warm start"));
+    while run.position.step < total {
+        let started = Instant::now();
+        let step = run.position.step;
+        let batch: Vec<&SftSequence> = plan.batch(step).iter().map(|&index| &sequences[index]).collect();
+        let tokens: Vec<TokenSequence> = batch.iter().map(|sequence| sequence.tokens.clone()).collect();
+        let weights = sft::weights(&batch, run.config.sft.observation_weight);
+        let objective = SupervisedObjective::new(
+            weights.into_iter().map(|weights| SupervisedSequence { weights }).collect(),
+        )?;
+        let report = run.learner.forward_backward(&tokens, &objective)?;
+        let rate = schedule.learning_rate(step);
+        let stepped = run.learner.step(rate)?;
+        let seconds = started.elapsed().as_secs_f64();
+
+        run.position.step += 1;
+        let mut metrics = Metrics::default();
+        metrics.set("loss/sft", report.loss);
+        metrics.set("loss/gradient_norm", stepped.gradient_norm);
+        metrics.set("train/learning_rate", rate);
+        metrics.set("train/tokens", report.total_tokens as f64);
+        metrics.set("perf/tokens_per_s", report.total_tokens as f64 / seconds.max(1e-9));
+        run.metrics.write(run.position, &metrics)?;
+        observer.event(Event::Step { position: run.position, total, metrics: &metrics });
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Outcome::Interrupted);
+        }
+        let every = run.config.sft.checkpoint_every;
+        if every > 0 && run.position.step.is_multiple_of(every) && run.position.step < total {
+            run.save(observer)?;
+        }
+    }
+    Ok(Outcome::Finished)
+}
+
+fn demonstrations(run: &Run, observer: &mut dyn Observer) -> Result<Vec<SftSequence>, TrainError> {
+    let config = &run.config;
+    let played = run.world.demonstrations(config, config.sft.demonstrations)?;
+    observer.event(Event::Note(format!(
+        "{} of {} demonstrations solved their task within {} turns; the others are left out",
+        played.episodes.len(),
+        config.sft.demonstrations,
+        config.env.max_turns
+    )));
+    Ok(played
+        .episodes
+        .iter()
+        .flat_map(|demonstration| {
+            sft::sequences(
+                demonstration,
+                &run.template,
+                &run.tokenizer,
+                config.prompt.layout,
+                config.prompt.history,
+                config.rollout.max_context,
+            )
+        })
+        .collect())
+}
