@@ -1,1 +1,7 @@
-//! eval
+//! Evaluation: success on pinned task panels, with intervals.
+
+mod evaluate;
+mod interval;
+
+pub use evaluate::{EvalError, Evaluation, EvaluationSettings, KindResult, evaluate};
+pub use interval::{Rate, wilson};

@@ -1,0 +1,214 @@
+//! Plays every task of a panel once and counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use turnwise_core::{Purpose, Trajectory};
+use turnwise_env::panel::Panel;
+use turnwise_model::{Parameters, Tokenizer};
+use turnwise_train::config::Config;
+use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
+use turnwise_train::setup::{self, World};
+use turnwise_train::{TrainError, engines, sampling_params};
+
+use crate::Rate;
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+pub enum EvalError {
+    /// The rollout failed.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// It was stopped from outside.
+    #[error("the evaluation was interrupted; nothing was written")]
+    Interrupted,
+}
+
+/// What is evaluated, and how.
+pub struct EvaluationSettings<'a> {
+    /// Prompts, parsing and limits.
+    pub config: &'a Config,
+    /// The world.
+    pub world: &'a World,
+    /// The weights.
+    pub weights: Arc<Parameters<f32>>,
+    /// Their tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Softmax temperature; 0 is greedy.
+    pub temperature: f32,
+    /// Set from outside to stop early.
+    pub stop: &'a AtomicBool,
+}
+
+/// Success on one kind of task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KindResult {
+    /// The rate.
+    #[serde(flatten)]
+    pub success: Rate,
+    /// Mean number of turns.
+    pub mean_turns: f64,
+}
+
+/// The result on one panel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// The split.
+    pub split: String,
+    /// Hash of the panel's tasks.
+    pub panel: String,
+    /// Softmax temperature; 0 is greedy.
+    pub temperature: f32,
+    /// Seed of the draws (without effect when greedy).
+    pub seed: u64,
+    /// All tasks.
+    pub success: Rate,
+    /// By kind of task.
+    pub kinds: BTreeMap<String, KindResult>,
+    /// Mean number of turns.
+    pub mean_turns: f64,
+    /// Mean outcome return.
+    pub mean_return: f64,
+    /// Share of turns whose response was not a well-formed action.
+    pub invalid_rate: f64,
+    /// Share of turns whose action the world did not offer.
+    pub inadmissible_rate: f64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// Plays every task of the panel once; returns the result and the trajectories. The same settings
+/// give the same result.
+pub fn evaluate(
+    settings: &EvaluationSettings<'_>,
+    panel: &Panel,
+    tick: impl FnMut(&RolloutProgress),
+) -> Result<(Evaluation, Vec<Trajectory>), EvalError> {
+    let started = Instant::now();
+    let config = settings.config;
+    let template = setup::template(config)?;
+    let parser = setup::parser(config, &template);
+    let jobs: Vec<Job> = panel
+        .tasks
+        .iter()
+        .enumerate()
+        .map(|(group, task)| Job { task: task.clone(), group, sample: 0 })
+        .collect();
+    let context = RolloutContext {
+        task_set: settings.world.task_set(),
+        tokenizer: &settings.tokenizer,
+        template: &template,
+        parser: &parser,
+        layout: config.prompt.layout,
+        history: config.prompt.history,
+        params: sampling_params(config, &template, &settings.tokenizer, settings.temperature)?,
+        max_context: config.rollout.max_context,
+        reward_scale: config.env.reward_scale,
+        slots: config.rollout.slots,
+        run_seed: config.seed,
+        purpose: Purpose::Evaluation,
+        step: 0,
+        stop: settings.stop,
+    };
+    let mut samplers = engines(
+        &settings.weights,
+        &settings.tokenizer,
+        0,
+        config.rollout.lanes,
+        config.rollout.slots,
+        config.rollout.max_context,
+    )?;
+    let trajectories = rollout::run(&context, &jobs, &mut samplers, tick)?.ok_or(EvalError::Interrupted)?;
+    let evaluation =
+        summarise(&trajectories, panel, settings.temperature, config.seed, started.elapsed().as_secs_f64());
+    Ok((evaluation, trajectories))
+}
+
+fn summarise(
+    trajectories: &[Trajectory],
+    panel: &Panel,
+    temperature: f32,
+    seed: u64,
+    seconds: f64,
+) -> Evaluation {
+    let rate = |chosen: &[&Trajectory]| {
+        Rate::new(chosen.iter().filter(|trajectory| trajectory.success).count(), chosen.len())
+    };
+    let turns_of = |chosen: &[&Trajectory]| {
+        chosen.iter().map(|trajectory| trajectory.turns.len()).sum::<usize>() as f64
+            / chosen.len().max(1) as f64
+    };
+    let all: Vec<&Trajectory> = trajectories.iter().collect();
+    let mut by_kind: BTreeMap<String, Vec<&Trajectory>> = BTreeMap::new();
+    for trajectory in trajectories {
+        by_kind.entry(trajectory.task.kind.clone()).or_default().push(trajectory);
+    }
+    let turns = || trajectories.iter().flat_map(|trajectory| &trajectory.turns);
+    let count = turns().count().max(1) as f64;
+    Evaluation {
+        split: panel.split.clone(),
+        panel: panel.hash.clone(),
+        temperature,
+        seed,
+        success: rate(&all),
+        kinds: by_kind
+            .into_iter()
+            .map(|(kind, chosen)| {
+                (kind, KindResult { success: rate(&chosen), mean_turns: turns_of(&chosen) })
+            })
+            .collect(),
+        mean_turns: turns_of(&all),
+        mean_return: trajectories.iter().map(Trajectory::outcome_return).sum::<f64>()
+            / trajectories.len().max(1) as f64,
+        invalid_rate: turns().filter(|turn| !turn.valid).count() as f64 / count,
+        inadmissible_rate: turns().filter(|turn| !turn.admissible.contains(&turn.action)).count() as f64
+            / count,
+        seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwise_core::{StopReason, Task, Turn};
+
+    #[test]
+    fn results_are_split_by_kind() {
+        let trajectory = |kind: &str, success: bool, turns: usize| Trajectory {
+            schema_version: 1,
+            task: Task { id: kind.into(), kind: kind.into(), goal: String::new() },
+            group: 0,
+            sample: 0,
+            step: 0,
+            turns: vec![
+                Turn {
+                    action: "look".into(),
+                    admissible: vec!["look".into()],
+                    valid: success,
+                    reward: 0.5,
+                    ..Turn::default()
+                };
+                turns
+            ],
+            final_observation: String::new(),
+            stop: StopReason::Terminated,
+            success,
+            sequences: Vec::new(),
+            advantages: None,
+        };
+        let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };
+        let trajectories = [trajectory("a", true, 2), trajectory("a", false, 4), trajectory("b", true, 6)];
+        let result = summarise(&trajectories, &panel, 0.0, 1, 2.0);
+        assert_eq!(result.success, Rate::new(2, 3));
+        assert_eq!(result.kinds["a"].success, Rate::new(1, 2));
+        assert_eq!(result.kinds["a"].mean_turns, 3.0);
+        assert_eq!(result.mean_turns, 4.0);
+        assert_eq!(result.mean_return, 2.0);
+        assert!((result.invalid_rate - 4.0 / 12.0).abs() < 1e-12);
+        assert_eq!(result.inadmissible_rate, 0.0);
+    }
+}

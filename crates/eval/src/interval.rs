@@ -1,0 +1,80 @@
+//! Intervals for success rates.
+
+use serde::{Deserialize, Serialize};
+
+/// The 97.5 % point of the standard normal distribution.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// Successes among trials, with the Wilson 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Successes.
+    pub successes: usize,
+    /// Trials.
+    pub trials: usize,
+    /// `successes / trials`, 0 without trials.
+    pub rate: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+}
+
+impl Rate {
+    /// The rate of a count.
+    pub fn new(successes: usize, trials: usize) -> Self {
+        let (low, high) = wilson(successes, trials);
+        let rate = if trials == 0 { 0.0 } else { successes as f64 / trials as f64 };
+        Self { successes, trials, rate, low, high }
+    }
+
+    /// Whether two intervals have no point in common.
+    pub fn apart_from(&self, other: &Self) -> bool {
+        self.high < other.low || other.high < self.low
+    }
+}
+
+/// Wilson's 95 % score interval:
+/// `(p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)`; `(0, 1)` without trials.
+///
+/// ```
+/// let (low, high) = turnwise_eval::wilson(8, 10);
+/// assert!((low - 0.490162).abs() < 1e-6 && (high - 0.943318).abs() < 1e-6);
+/// ```
+pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
+    if trials == 0 {
+        return (0.0, 1.0);
+    }
+    let n = trials as f64;
+    let p = successes as f64 / n;
+    let z2 = Z * Z;
+    let centre = p + z2 / (2.0 * n);
+    let spread = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
+    let scale = 1.0 + z2 / n;
+    // At the ends the interval touches 0 or 1 exactly; rounding must not say otherwise.
+    let low = if successes == 0 { 0.0 } else { (centre - spread) / scale };
+    let high = if successes == trials { 1.0 } else { (centre + spread) / scale };
+    (low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_and_symmetry() {
+        assert_eq!(wilson(0, 0), (0.0, 1.0));
+        let (low, high) = wilson(0, 20);
+        assert_eq!(low, 0.0);
+        // 1 - exp-free closed form: z^2 / (n + z^2)
+        assert!((high - Z * Z / (20.0 + Z * Z)).abs() < 1e-12);
+        let (mirrored_low, mirrored_high) = wilson(20, 20);
+        assert!((mirrored_low - (1.0 - high)).abs() < 1e-12 && mirrored_high == 1.0);
+    }
+
+    #[test]
+    fn intervals_apart() {
+        assert!(Rate::new(10, 100).apart_from(&Rate::new(60, 100)));
+        assert!(!Rate::new(50, 100).apart_from(&Rate::new(55, 100)));
+    }
+}
