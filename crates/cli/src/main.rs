@@ -1,2 +1,60 @@
-//! The turnwise command.
-fn main() {}
+//! The `turnwise` command: trains multi-turn LLM agents with reinforcement learning.
+
+mod commands;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+// Large blocks are kept instead of being given back to the system after every micro-batch.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Train multi-turn LLM agents with reinforcement learning, and see which turns earned the success.
+#[derive(Parser)]
+#[command(name = "turnwise", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a small agent from nothing in a few minutes and show what it learnt.
+    Quickstart(commands::quickstart::QuickstartArgs),
+    /// Train: warm start, then reinforcement learning, as a config says.
+    Train(commands::train::TrainArgs),
+    /// Only the supervised warm start of a config.
+    Sft(commands::train::SftArgs),
+    /// Success of a run, checkpoint or model on pinned tasks, with 95 % intervals.
+    Eval(commands::eval::EvalArgs),
+    /// Play tasks with a policy and write the trajectories.
+    Rollout(commands::rollout::RolloutArgs),
+    /// Play an environment yourself in the terminal.
+    Play(commands::play::PlayArgs),
+    /// List, generate and replay environments.
+    Env(commands::env::EnvArgs),
+    /// Show or check a config.
+    Config(commands::config::ConfigArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Quickstart(args) => commands::quickstart::run(args),
+        Command::Train(args) => commands::train::run(args),
+        Command::Sft(args) => commands::train::run_sft(args),
+        Command::Eval(args) => commands::eval::run(args),
+        Command::Rollout(args) => commands::rollout::run(args),
+        Command::Play(args) => commands::play::run(args),
+        Command::Env(args) => commands::env::run(args),
+        Command::Config(args) => commands::config::run(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            ui::error(&error);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! One file per command: arguments in, resolved config, work, and what the user sees.
+
+pub(crate) mod config;
+pub(crate) mod env;
+pub(crate) mod eval;
+pub(crate) mod play;
+pub(crate) mod quickstart;
+pub(crate) mod rollout;
+pub(crate) mod train;

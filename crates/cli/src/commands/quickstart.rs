@@ -1,0 +1,129 @@
+//! `turnwise quickstart`: the whole way once, from nothing to a trained agent, in minutes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use turnwise_eval::Evaluation;
+use turnwise_train::config::{ConfigSource, load};
+use turnwise_train::{Outcome, Run};
+
+use super::train::{drive, split_arguments};
+use crate::ui::{self, Ui};
+
+/// Train a small agent from nothing and show what it learnt.
+#[derive(Args)]
+pub(crate) struct QuickstartArgs {
+    /// Overrides written key.sub=value (turnwise config show --preset quickstart lists the keys).
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Seed of the whole run: the same seed gives the same numbers.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Folder that run directories are made in.
+    #[arg(long, default_value = "runs")]
+    runs: PathBuf,
+    /// Everything once through in its shortest form, to see that it works; the agent learns little.
+    #[arg(long)]
+    smoke: bool,
+}
+
+/// What `--smoke` changes.
+const SMOKE: &[&str] = &[
+    "env.world.train=400",
+    "env.world.valid_unseen=32",
+    "sft.demonstrations=400",
+    "sft.steps=20",
+    "sft.warmup=5",
+    "rollout.groups=4",
+    "rollout.group_size=4",
+    "train.steps=2",
+    "eval.tasks=32",
+];
+
+pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let (files, overrides) = split_arguments(args.overrides);
+    if let Some(file) = files.first() {
+        anyhow::bail!(
+            "quickstart takes overrides written key.sub=value; for a config use `turnwise train {}`",
+            file.display()
+        );
+    }
+    let mut all: Vec<String> = Vec::new();
+    if args.smoke {
+        all.extend(SMOKE.iter().map(|text| (*text).to_owned()));
+    }
+    all.push(format!("seed={}", args.seed));
+    let base = if args.smoke { "quickstart-smoke" } else { "quickstart" };
+    let name = free_name(&args.runs, &format!("{base}-seed{}", args.seed));
+    all.push(format!("name={name}"));
+    all.extend(overrides);
+    let config =
+        load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides: all })?;
+    let root = args.runs.join(&config.name);
+    let mut ui = Ui::new();
+    ui.say(&format!("turnwise quickstart, seed {}: everything goes to {}", args.seed, root.display()));
+    let mut run = Run::start(config, &root, &mut ui)?;
+    let stop = ui::stop_on_interrupt()?;
+    let outcome = run.train(&mut ui, stop)?;
+    ui.finish();
+    if outcome == Outcome::Interrupted {
+        return drive(&mut run, &mut ui);
+    }
+    summary(&ui, &root, started.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name itself, or the first of `name-2`, `name-3`, ... that is not taken.
+fn free_name(runs: &Path, name: &str) -> String {
+    let mut free = name.to_owned();
+    let mut number = 2;
+    while runs.join(&free).exists() {
+        free = format!("{name}-{number}");
+        number += 1;
+    }
+    free
+}
+
+fn summary(ui: &Ui, root: &Path, seconds: f64) {
+    let root = root.display();
+    if let (Some((_, before)), Some((_, after))) = (ui.evaluations.first(), ui.evaluations.last()) {
+        for (before, after) in before.iter().zip(after) {
+            ui::print(&compare(before, after));
+        }
+    }
+    ui::print(&format!("  finished in {:.0} min {:02.0} s", (seconds / 60.0).floor(), seconds % 60.0));
+    ui::print(&format!(
+        "\n  where everything lies\n    \
+         {root}/config.toml          what was run, every default spelled out\n    \
+         {root}/metrics.jsonl        every number of every step (TensorBoard: tensorboard --logdir {root})\n    \
+         {root}/trajectories/        every turn that was played, with its advantage\n    \
+         {root}/checkpoints/         the policy as a Hugging Face folder, ready to resume\n    \
+         {root}/eval/                success by task, with intervals\n\n  \
+         try next\n    \
+         turnwise eval {root} --temperature 0.4\n    \
+         turnwise play alfworld"
+    ));
+}
+
+/// Before and after, side by side.
+fn compare(before: &Evaluation, after: &Evaluation) -> String {
+    let mut text = format!(
+        "\n  Success on {} games ({}: floor plans never seen in training)\n\n  {:<34} {:>24} {:>26}\n",
+        after.success.trials, after.split, "", "after the warm start", "after reinforcement"
+    );
+    let cell = |rate: &turnwise_eval::Rate| {
+        format!("{:>6.1} %  [{:>4.1}, {:>5.1}]", 100.0 * rate.rate, 100.0 * rate.low, 100.0 * rate.high)
+    };
+    for (kind, result) in &after.kinds {
+        let earlier = before.kinds.get(kind).map_or_else(String::new, |result| cell(&result.success));
+        text.push_str(&format!("  {kind:<34} {earlier:>24} {:>26}\n", cell(&result.success)));
+    }
+    text.push_str(&format!("  {:<34} {:>24} {:>26}\n", "all", cell(&before.success), cell(&after.success)));
+    let gain = 100.0 * (after.success.rate - before.success.rate);
+    let apart = if after.success.apart_from(&before.success) { "apart" } else { "overlapping" };
+    text.push_str(&format!("\n  {gain:+.1} points; the 95 % intervals are {apart}"));
+    text
+}

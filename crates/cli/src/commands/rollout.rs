@@ -1,0 +1,108 @@
+//! `turnwise rollout`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use turnwise_core::Purpose;
+use turnwise_train::panel::pin_first;
+use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::rundir::write_trajectories;
+use turnwise_train::setup::{self, Policy, World};
+use turnwise_train::{engines, sampling_params};
+
+use super::eval::config_of;
+use crate::ui::{self, Ui};
+
+/// Play tasks with a policy and write the trajectories.
+#[derive(Args)]
+pub(crate) struct RolloutArgs {
+    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    policy: PathBuf,
+    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    #[arg(value_name = "CONFIG|KEY=VALUE")]
+    sources: Vec<String>,
+    /// Where the trajectories go, as JSON lines (compressed where the name ends in .zst).
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Split to play.
+    #[arg(long, default_value = "train")]
+    split: String,
+    /// Tasks to play, the first in content-hash order; 0 takes all.
+    #[arg(long, default_value_t = 16)]
+    tasks: usize,
+    /// Trajectories of each task.
+    #[arg(long, default_value_t = 1)]
+    samples: usize,
+    /// Softmax temperature; 0 is greedy. The config's rollout temperature by default.
+    #[arg(long)]
+    temperature: Option<f32>,
+    /// Seed of the draws; the config's by default.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
+    let mut config = config_of(&args.policy, args.sources)?;
+    if let Some(seed) = args.seed {
+        config.seed = seed;
+    }
+    let mut ui = Ui::new();
+    let policy = Policy::load(&args.policy)?;
+    let world = World::new(&config.env, &[&args.split], &mut ui)?;
+    let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
+    let template = setup::template(&config)?;
+    let parser = setup::parser(&config, &template);
+    let stop = ui::stop_on_interrupt()?;
+    let jobs: Vec<Job> = panel
+        .tasks
+        .iter()
+        .enumerate()
+        .flat_map(|(group, task)| {
+            (0..args.samples).map(move |sample| Job { task: task.clone(), group, sample })
+        })
+        .collect();
+    let temperature = args.temperature.unwrap_or(config.rollout.temperature);
+    let context = RolloutContext {
+        task_set: world.task_set(),
+        tokenizer: &policy.tokenizer,
+        template: &template,
+        parser: &parser,
+        layout: config.prompt.layout,
+        history: config.prompt.history,
+        params: sampling_params(&config, &template, &policy.tokenizer, temperature)?,
+        max_context: config.rollout.max_context,
+        reward_scale: config.env.reward_scale,
+        slots: config.rollout.slots,
+        run_seed: config.seed,
+        purpose: Purpose::Evaluation,
+        step: 0,
+        stop,
+    };
+    let weights = std::sync::Arc::new(policy.weights);
+    let settings = &config.rollout;
+    let mut samplers =
+        engines(&weights, &policy.tokenizer, 0, settings.lanes, settings.slots, settings.max_context)?;
+    let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
+        ui.tasks(
+            "rollout",
+            progress.finished.load(Ordering::Relaxed),
+            jobs.len(),
+            progress.solved.load(Ordering::Relaxed),
+        );
+    })?;
+    ui.finish();
+    let Some(trajectories) = trajectories else {
+        anyhow::bail!("interrupted; nothing was written");
+    };
+    write_trajectories(&args.out, trajectories.iter())?;
+    let solved = trajectories.iter().filter(|trajectory| trajectory.success).count();
+    ui::print(&format!(
+        "{} trajectories of {} tasks, {solved} solved, written to {}",
+        trajectories.len(),
+        panel.tasks.len(),
+        args.out.display()
+    ));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,233 @@
+//! What the user sees while something long goes on: bars in a terminal, lines elsewhere.
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use turnwise_eval::{EvalError, Evaluation, EvaluationSettings, evaluate};
+use turnwise_train::panel::Panels;
+use turnwise_train::{EvaluationPoint, Event, Observer, Phase};
+
+/// Between two progress lines where there is no terminal to draw on.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Set by Ctrl-C.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line to standard output; a closed pipe is not an error worth a message.
+pub(crate) fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Prints an error with its causes, once.
+pub(crate) fn error(error: &anyhow::Error) {
+    let mut text = String::from("error: ");
+    let mut previous = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        // A transparent wrapper repeats its cause; a reader wants each thing said once.
+        if previous.contains(&cause) {
+            continue;
+        }
+        if !previous.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+        previous = cause;
+    }
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The flag that Ctrl-C sets. The first one asks for a safe stop, the second ends the program.
+pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
+    ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        let _ = writeln!(std::io::stderr(), "\nstopping at the next safe place; once more to stop at once");
+    })
+    .context("cannot watch for Ctrl-C")?;
+    Ok(&STOP)
+}
+
+/// Shows progress and runs the evaluations that a run asks for.
+pub(crate) struct Ui {
+    bar: ProgressBar,
+    terminal: bool,
+    last_line: Instant,
+    started: Instant,
+    recent: String,
+    /// Every evaluation so far: label of its position, and the results by split.
+    pub(crate) evaluations: Vec<(String, Vec<Evaluation>)>,
+}
+
+impl Ui {
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::hidden();
+        Self {
+            bar,
+            terminal: console_is_terminal(),
+            last_line: Instant::now(),
+            started: Instant::now(),
+            recent: String::new(),
+            evaluations: Vec::new(),
+        }
+    }
+
+    /// Clears the bar.
+    pub(crate) fn finish(&mut self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// A line that stays.
+    pub(crate) fn say(&self, text: &str) {
+        if self.terminal && !self.bar.is_finished() {
+            self.bar.println(text);
+            if self.bar.is_hidden() {
+                let _ = writeln!(std::io::stderr(), "{text}");
+            }
+        } else {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    fn start_bar(&mut self, name: &str, total: u64, done: u64) {
+        self.bar.finish_and_clear();
+        if !self.terminal {
+            return;
+        }
+        let bar = ProgressBar::new(total);
+        let style = ProgressStyle::with_template(
+            "{prefix:>14.bold} {bar:28.cyan/blue} {pos:>4}/{len}  {elapsed} elapsed, {eta} left  {msg}",
+        )
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("━╸─"));
+        bar.set_prefix(name.to_owned());
+        bar.set_position(done);
+        bar.reset_eta();
+        bar.enable_steady_tick(Duration::from_millis(250));
+        self.bar = bar;
+    }
+
+    /// A bar of its own for an evaluation or another loop over tasks.
+    pub(crate) fn tasks(&mut self, name: &str, finished: usize, total: usize, solved: usize) {
+        if self.bar.prefix() != name || self.bar.is_finished() {
+            self.start_bar(name, total as u64, 0);
+        }
+        self.bar.set_position(finished as u64);
+        if finished > 0 {
+            self.bar.set_message(format!("success {:.1} %", 100.0 * solved as f64 / finished as f64));
+        }
+    }
+
+    fn step(&mut self, phase: Phase, done: u64, total: u64, message: String) {
+        let name = match phase {
+            Phase::Sft => "warm start",
+            Phase::Rl => "reinforce",
+        };
+        if self.bar.prefix() != name || self.bar.is_finished() {
+            self.start_bar(name, total, done.saturating_sub(1));
+            self.started = Instant::now();
+        }
+        self.bar.set_position(done);
+        self.bar.set_message(message.clone());
+        if !self.terminal && (self.last_line.elapsed() >= LINE_INTERVAL || done == total) {
+            self.last_line = Instant::now();
+            self.say(&format!("{name} {done}/{total}  {message}"));
+        }
+        self.recent = message;
+    }
+}
+
+impl Observer for Ui {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Stage(name) => {
+                self.bar.finish_and_clear();
+                self.say(&format!("· {name}"));
+            }
+            Event::Note(text) => self.say(&format!("  {text}")),
+            Event::Rollout { finished, total, solved, .. } => {
+                let live = format!("{}  [rollout {finished}/{total}, {solved} solved]", self.recent);
+                self.bar.set_message(live);
+            }
+            Event::Step { position, total, metrics } => {
+                let get = |tag: &str| metrics.get(tag).unwrap_or(f64::NAN);
+                let message = match position.phase {
+                    Phase::Sft => {
+                        format!("loss {:.3}  {:.1}k tok/s", get("loss/sft"), get("perf/tokens_per_s") / 1e3)
+                    }
+                    Phase::Rl => format!(
+                        "success {:>5.1} %  turns {:.1}  entropy {:.2}  clip {:.3}  {:.1} s",
+                        100.0 * get("train/success_rate"),
+                        get("rollout/turns/mean"),
+                        get("rollout/entropy"),
+                        get("loss/clip_frac"),
+                        get("perf/rollout_s") + get("perf/update_s"),
+                    ),
+                };
+                self.step(position.phase, position.step, total, message);
+            }
+            Event::Checkpoint(_) => {}
+        }
+    }
+
+    fn evaluate(&mut self, point: &EvaluationPoint<'_>) -> Result<(), String> {
+        let panels: Panels = point.run.read_json("panel.json").map_err(|error| error.to_string())?;
+        let mut results = Vec::new();
+        for panel in panels.evaluation.values() {
+            let settings = EvaluationSettings {
+                config: point.config,
+                world: point.world,
+                weights: std::sync::Arc::clone(&point.weights),
+                tokenizer: std::sync::Arc::clone(&point.tokenizer),
+                temperature: point.config.eval.temperature,
+                stop: &STOP,
+            };
+            let outcome = evaluate(&settings, panel, |progress| {
+                self.tasks(
+                    "evaluate",
+                    progress.finished.load(Ordering::Relaxed),
+                    panel.tasks.len(),
+                    progress.solved.load(Ordering::Relaxed),
+                );
+            });
+            self.bar.finish_and_clear();
+            match outcome {
+                Ok((result, _)) => {
+                    self.say(&format!("  {}", one_line(&point.position.label(), &result)));
+                    results.push(result);
+                }
+                // The run itself notices the flag at its next safe place.
+                Err(EvalError::Interrupted) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        let label = point.position.label();
+        point.run.write_json(&format!("eval/{label}.json"), &results).map_err(|error| error.to_string())?;
+        self.evaluations.push((label, results));
+        Ok(())
+    }
+}
+
+/// An evaluation in one line.
+pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
+    let rate = &result.success;
+    format!(
+        "{label}  {}: {}/{} = {:.1} % [{:.1}, {:.1}]  mean turns {:.1}  {:.1} s",
+        result.split,
+        rate.successes,
+        rate.trials,
+        100.0 * rate.rate,
+        100.0 * rate.low,
+        100.0 * rate.high,
+        result.mean_turns,
+        result.seconds
+    )
+}
+
+fn console_is_terminal() -> bool {
+    std::io::IsTerminal::is_terminal(&std::io::stderr())
+}
