@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -32,13 +33,15 @@ PACKAGES = ("torch", "transformers", "textworld", "fast-downward-textworld", "al
 # them it trains faster, so the peer gets that setting.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "17179869184", "MALLOC_TOP_PAD_": "67108864"}
 
+# Spinning threads are quicker on an idle machine and ruinous on a busy one.
+WAIT = {"spin": {"OMP_WAIT_POLICY": "active"}, "sleep": {"OMP_WAIT_POLICY": "passive"}}
+
 
 @dataclass
 class Line:
-    """One row of the table. Both sides return a dictionary that has `key`."""
+    """One measurement of both sides. Each returns a dictionary with the keys of `rows`."""
 
-    name: str
-    key: str
+    rows: dict  # what the table calls a number -> its key
     unit: str
     higher_is_better: bool
     peer: Callable[[], dict]
@@ -46,16 +49,13 @@ class Line:
 
 
 def run(command, environment):
-    """Runs a command and returns the last line of its output that is a JSON object."""
+    """Runs a command and returns what it printed; ends the program if it fails."""
     done = subprocess.run(
         [str(part) for part in command], cwd=ROOT, env=os.environ | environment, text=True, capture_output=True
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            return json.loads(line)
-    return {}
+    return done.stdout
 
 
 class Comparison:
@@ -64,6 +64,7 @@ class Comparison:
         self.scratch = scratch
         self.runs = 0
         self.threads = str(arguments.threads)
+        self.wait = None
         metadata = subprocess.check_output(["cargo", "metadata", "--format-version=1", "--no-deps"], cwd=ROOT)
         self.release = Path(json.loads(metadata)["target_directory"]) / "release"
 
@@ -77,10 +78,20 @@ class Comparison:
                 subprocess.run(["cargo", "build", "--release", "--locked", *what], cwd=ROOT, check=True)
 
     def python(self, script, *options):
-        return run(
+        """Runs a script of the Python side and returns what it reported, the last of its lines."""
+        output = run(
             [sys.executable, HERE / script, "--threads", self.threads, *options],
-            KEEP_MEMORY | {"OMP_NUM_THREADS": self.threads, "MKL_NUM_THREADS": self.threads},
+            KEEP_MEMORY | WAIT[self.wait] | {"OMP_NUM_THREADS": self.threads, "MKL_NUM_THREADS": self.threads},
         )
+        return json.loads(output.splitlines()[-1])
+
+    def choose_wait(self):
+        """Lets PyTorch's threads spin or sleep between operations, whichever trains faster here and now."""
+        rates = {}
+        for self.wait in WAIT:
+            rates[self.wait] = self.python("peer_train.py", "--shape", "quickstart", "--steps", 5)["tokens_per_s"]
+        self.wait = max(rates, key=rates.get)
+        return self.wait
 
     def example(self, name, *options):
         return run([self.release / "examples" / name, *options], {"RAYON_NUM_THREADS": self.threads})
@@ -93,44 +104,48 @@ class Comparison:
     def training(self, shape):
         steps = 3 if self.arguments.quick else 10
         return Line(
-            f"training, {shape.name} model",
-            "tokens_per_s",
+            {f"training, {shape.name} model": "tokens_per_s"},
             "tokens/s",
             True,
             lambda: self.python("peer_train.py", "--shape", shape.name, "--steps", steps),
-            lambda: self.example(
-                "train_speed",
-                *model_options(shape),
-                f"sequences={shape.sequences}",
-                f"length={shape.length}",
-                f"rounds={steps}",
-                f"lanes={self.threads}",
-            ),
+            lambda: self.our_training(shape, steps),
         )
+
+    def our_training(self, shape, steps):
+        output = self.example(
+            "train_speed",
+            *model_options(shape),
+            f"kv={shape.kv_heads}",
+            f"sequences={shape.sequences}",
+            f"length={shape.length}",
+            f"steps={steps}",
+            f"lanes={self.threads}",
+        )
+        return {"tokens_per_s": float(re.search(r"median ([\d.]+)", output)[1])}
 
     def sampling(self, shape):
         steps = 1 if self.arguments.quick else 3
-
-        def ours():
-            result = self.example(
-                "sample_speed",
-                *model_options(shape),
-                f"prompts={PROMPTS}",
-                f"prompt_len={PROMPT_LENGTH}",
-                f"new={NEW_TOKENS}",
-                f"rounds={steps}",
-                f"lanes={self.threads}",
-            )
-            return result | {"tokens_per_s": result["decode_tokens_per_s"]}
-
         return Line(
-            f"sampling, {shape.name} model",
-            "tokens_per_s",
+            {f"sampling, {shape.name} model": "tokens_per_s"},
             "tokens/s",
             True,
             lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
-            ours,
+            lambda: self.our_sampling(shape, steps),
         )
+
+    def our_sampling(self, shape, steps):
+        output = self.example(
+            "sample_speed",
+            *model_options(shape),
+            f"key_value_heads={shape.kv_heads}",
+            f"prompts={PROMPTS}",
+            f"prompt_len={PROMPT_LENGTH}",
+            f"new={NEW_TOKENS}",
+            f"rounds={steps}",
+            f"lanes={self.threads}",
+        )
+        result = json.loads(output)
+        return result | {"tokens_per_s": result["decode_tokens_per_s"]}
 
     def iteration(self):
         files = self.games()
@@ -139,8 +154,7 @@ class Comparison:
         turns = 3 if self.arguments.quick else 20
         options = ["--model", model, "--group-size", size, "--max-turns", turns, "--games", *files]
         return Line(
-            f"RL iteration, {size} x {size}",
-            "iteration_s",
+            {f"RL iteration, {size} x {size}": "iteration_s", "  without loading games": "loaded_s"},
             "s",
             False,
             lambda: self.python("peer_iteration.py", *options),
@@ -151,6 +165,7 @@ class Comparison:
         """One step of `turnwise train` with the settings of `peer_iteration.py`, from its own metrics."""
         self.runs += 1
         name = f"iteration-{self.runs}"
+        context = json.loads((model / "config.json").read_text())["max_position_embeddings"]
         start = time.perf_counter()
         self.turnwise(
             "train",
@@ -164,7 +179,7 @@ class Comparison:
             f"rollout.groups={size}",
             f"rollout.group_size={size}",
             "rollout.max_response_tokens=12",
-            "rollout.max_context=2048",
+            f"rollout.max_context={context}",
             "credit.estimator.kind=grpo",
             "objective.clip={low=0.2, high=0.28}",
             "train.steps=1",
@@ -182,6 +197,7 @@ class Comparison:
         rollout_s, update_s = metrics["perf/rollout_s"], metrics["perf/update_s"] + metrics["perf/credit_s"]
         return {
             "iteration_s": rollout_s + update_s,
+            "loaded_s": rollout_s + update_s,
             "rollout_s": rollout_s,
             "update_s": update_s,
             "process_s": process_s,
@@ -218,6 +234,8 @@ class Comparison:
             "env.world.valid_unseen=1",
             "sft.demonstrations=2000",
             f"sft.steps={steps}",
+            # Long enough for twenty turns in the official scenes, which are larger than the generated ones.
+            "rollout.max_context=2048",
             "eval.splits=[]",
         )
         folders = sorted((self.scratch / "start" / "checkpoints").glob("*/policy"))
@@ -230,14 +248,13 @@ def model_options(shape):
         f"hidden={shape.hidden}",
         f"layers={shape.layers}",
         f"heads={shape.heads}",
-        f"key_value_heads={shape.kv_heads}",
         f"ffn={shape.ffn}",
         f"vocab={shape.vocab}",
     ]
 
 
 def measure(line, repeats):
-    """Lets the two sides take turns and returns the row of the table."""
+    """Lets the two sides take turns and returns the rows of the table."""
     peer, ours = [], []
     for number in range(repeats):
         # Who goes first alternates too, so that neither side always finds the machine warmer.
@@ -245,17 +262,21 @@ def measure(line, repeats):
         for results, side in sides if number % 2 == 0 else reversed(sides):
             results.append(side())
             print(".", end="", flush=True, file=sys.stderr)
-    middle = [statistics.median(result[line.key] for result in side) for side in (peer, ours)]
-    ratio = middle[1] / middle[0] if line.higher_is_better else middle[0] / middle[1]
-    return {
-        "name": line.name,
-        "unit": line.unit,
-        "peer": middle[0],
-        "turnwise": middle[1],
-        "ratio": ratio,
-        "peer_runs": peer,
-        "turnwise_runs": ours,
-    }
+    rows = []
+    for name, key in line.rows.items():
+        middle = [statistics.median(result[key] for result in side) for side in (peer, ours)]
+        rows.append(
+            {
+                "name": name,
+                "unit": line.unit,
+                "peer": middle[0],
+                "turnwise": middle[1],
+                "ratio": middle[1] / middle[0] if line.higher_is_better else middle[0] / middle[1],
+                "peer_runs": peer,
+                "turnwise_runs": ours,
+            }
+        )
+    return rows
 
 
 def machine(arguments):
@@ -320,6 +341,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="turnwise-peer-") as scratch:
         comparison = Comparison(arguments, Path(scratch))
         comparison.build(chosen)
+        facts["peer_threads_wait_by"] = comparison.choose_wait()
         lines = []
         if "training" in chosen:
             lines += [comparison.training(shape) for shape in SHAPES.values()]
@@ -327,7 +349,7 @@ def main():
             lines += [comparison.sampling(shape) for shape in SHAPES.values()]
         if "iteration" in chosen:
             lines.append(comparison.iteration())
-        rows = [measure(line, arguments.repeats) for line in lines]
+        rows = [row for line in lines for row in measure(line, arguments.repeats)]
 
     print(file=sys.stderr)
     print("\n".join(table(rows)))

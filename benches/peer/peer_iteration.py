@@ -69,10 +69,12 @@ def rollout(model, tokenizer, world, games, group_size, max_turns, max_new):
 
         start = time.perf_counter()
         for key, (observation, won, done) in world.step(actions).items():
-            trajectories[key].done = done
-            trajectories[key].reward = float(won)
+            trajectory = trajectories[key]
+            trajectory.done = done
+            trajectory.reward = float(won)
             if not done:
-                trajectories[key].read(tokenizer.encode(f"{observation}\n>").ids)
+                trajectory.read(tokenizer.encode(f"{observation}\n>").ids)
+                trajectory.done = len(trajectory.ids) >= model.config.max_position_embeddings
         step_s += time.perf_counter() - start
     return trajectories, load_s, sample_s, step_s
 
@@ -209,6 +211,7 @@ def main():
             end = time.perf_counter()
             report(
                 iteration_s=end - begin,
+                loaded_s=end - begin - load_s,
                 load_s=load_s,
                 sample_s=sample_s,
                 step_s=step_s,
