@@ -1,5 +1,5 @@
 //! Training speed: forward, backward and optimiser step on two lanes. `cargo bench --bench training`.
-#![expect(missing_docs, clippy::expect_used, reason = "criterion's macros; a bench may fail")]
+#![expect(clippy::expect_used, reason = "criterion's macros; a bench may fail")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{

@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 use crate::files::{self, bytes_of, failed, floats_of, wrong};
 use crate::{Layout, ModelConfig, ModelError, Parameters};
 
+/// Whether a setting changes nothing.
+type Harmless = fn(&Value) -> bool;
+
 /// Keys of `config.json` that change the computation in ways this crate does not do, and the values
 /// under which they change nothing.
-const UNSUPPORTED: [(&str, fn(&Value) -> bool); 4] = [
+const UNSUPPORTED: [(&str, Harmless); 4] = [
     ("hidden_act", |value| value == "silu"),
     ("rope_scaling", Value::is_null),
     ("use_sliding_window", |value| value == false),
@@ -168,7 +171,7 @@ mod tests {
         save_model(&model(true), folder.path()).unwrap();
         let path = folder.path().join("config.json");
         let original = fs::read_to_string(&path).unwrap();
-        let mut with = |key: &str, value: Value| {
+        let with = |key: &str, value: Value| {
             let mut config: Value = serde_json::from_str(&original).unwrap();
             config[key] = value;
             fs::write(&path, config.to_string()).unwrap();
