@@ -5,6 +5,8 @@ mod decoder;
 pub mod engine;
 mod error;
 mod files;
+#[cfg(test)]
+mod golden_tests;
 mod hf;
 mod init;
 mod learner;

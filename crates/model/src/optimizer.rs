@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, bytes_of, floats_of};
-use crate::ops::dispatch::vectorised;
+use crate::ops::dispatch::{Loop, add_assign, vectorised};
 use crate::{Layout, ModelError};
 
 /// Elements that are worked on at a time; also the unit in which the norm is summed.
@@ -167,16 +167,50 @@ struct Rates {
 
 impl Rates {
     fn apply(&self, weights: &mut [f32], first: &mut [f32], second: &mut [f32], gradient: &[f32], keep: f32) {
-        vectorised(|| {
-            let rows = weights.iter_mut().zip(first).zip(second).zip(gradient);
-            for (((weight, m), v), &g) in rows {
-                let g = g * self.clip;
-                *m = self.beta1 * *m + self.rest1 * g;
-                *v = self.beta2 * *v + self.rest2 * g * g;
-                let step = self.rate * *m / (v.sqrt() * self.correction + self.epsilon);
-                *weight = *weight * keep - step;
+        struct Rows;
+
+        impl Loop<(Rates, [&mut [f32]; 3], &[f32], f32)> for Rows {
+            type Output = ();
+            #[expect(
+                clippy::inline_always,
+                reason = "it is compiled for wider vectors only where it is inlined"
+            )]
+            #[inline(always)]
+            fn run((rates, [weights, first, second], gradient, keep): (Rates, [&mut [f32]; 3], &[f32], f32)) {
+                let rows = weights.iter_mut().zip(first).zip(second).zip(gradient);
+                for (((weight, m), v), &g) in rows {
+                    let g = g * rates.clip;
+                    *m = rates.beta1 * *m + rates.rest1 * g;
+                    *v = rates.beta2 * *v + rates.rest2 * g * g;
+                    let step = rates.rate * *m / (v.sqrt() * rates.correction + rates.epsilon);
+                    *weight = *weight * keep - step;
+                }
             }
-        });
+        }
+
+        vectorised(Rows, (*self, [weights, first, second], gradient, keep));
+    }
+}
+
+/// Adds the part of each lane's gradient that starts at `first`; returns the sum of squares.
+struct AddAndSquare;
+
+impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
+    type Output = f64;
+    #[expect(clippy::inline_always, reason = "it is compiled for wider vectors only where it is inlined")]
+    #[inline(always)]
+    fn run((total, others, first): (&mut [f32], &[Vec<f32>], usize)) -> f64 {
+        for other in others {
+            add_assign(total, &other[first..]);
+        }
+        let mut lanes = [0.0f64; 8];
+        let (chunks, rest) = total.as_chunks::<8>();
+        for chunk in chunks {
+            for lane in 0..8 {
+                lanes[lane] += f64::from(chunk[lane]) * f64::from(chunk[lane]);
+            }
+        }
+        lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
     }
 }
 
@@ -187,24 +221,7 @@ pub(crate) fn reduce(gradients: &mut [Vec<f32>]) -> f64 {
     let squares: Vec<f64> = total
         .par_chunks_mut(CHUNK)
         .enumerate()
-        .map(|(index, total)| {
-            let first = index * CHUNK;
-            vectorised(|| {
-                for other in others {
-                    for (total, &value) in total.iter_mut().zip(&other[first..]) {
-                        *total += value;
-                    }
-                }
-                let mut lanes = [0.0f64; 8];
-                let (chunks, rest) = total.as_chunks::<8>();
-                for chunk in chunks {
-                    for lane in 0..8 {
-                        lanes[lane] += f64::from(chunk[lane]) * f64::from(chunk[lane]);
-                    }
-                }
-                lanes.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>()
-            })
-        })
+        .map(|(index, total)| vectorised(AddAndSquare, (total, others, index * CHUNK)))
         .collect();
     // The collection keeps the order of the chunks, so the sum does not depend on the threads.
     squares.iter().sum::<f64>().sqrt()

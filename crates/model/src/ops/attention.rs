@@ -5,7 +5,7 @@
 //! holds all keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
 
 use super::Real;
-use super::dispatch::{LANES, dot, fold, maximum, vectorised};
+use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
 use super::linear::{Into, View, ViewMut, matmul};
 
 /// Queries that are worked on at a time.
@@ -43,21 +43,44 @@ impl Heads {
     }
 }
 
-/// Two score blocks and one number per query of a block; grows to what the longest sequence needs.
+/// Two score blocks and the transposed keys and values of a head; grows to what the longest sequence
+/// needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<T> {
     scores: Vec<T>,
     derivatives: Vec<T>,
+    keys: Vec<T>,
+    values: Vec<T>,
 }
 
 impl<T: Real> Scratch<T> {
-    fn blocks(&mut self, length: usize) -> (&mut [T], &mut [T]) {
-        let needed = QUERY_BLOCK * length;
-        if self.scores.len() < needed {
-            self.scores.resize(needed, T::ZERO);
-            self.derivatives.resize(needed, T::ZERO);
+    fn resize(&mut self, heads: Heads, length: usize) {
+        for (buffer, needed) in [
+            (&mut self.scores, QUERY_BLOCK * length),
+            (&mut self.derivatives, QUERY_BLOCK * length),
+            (&mut self.keys, heads.width * length),
+            (&mut self.values, heads.width * length),
+        ] {
+            if buffer.len() < needed {
+                buffer.resize(needed, T::ZERO);
+            }
         }
-        (&mut self.scores, &mut self.derivatives)
+    }
+}
+
+/// Copies the first `width` columns of rows `stride` apart to `[width, length]`.
+///
+/// The product with scores as its result would otherwise transpose them anew for each block.
+fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to: &mut [T]) {
+    // Whole cache lines of the destination at a time.
+    for first in (0..length).step_by(LANES) {
+        let count = LANES.min(length - first);
+        for column in 0..width {
+            let line = &mut to[column * length + first..][..count];
+            for (index, to) in line.iter_mut().enumerate() {
+                *to = rows[(first + index) * stride + column];
+            }
+        }
     }
 }
 
@@ -73,11 +96,18 @@ pub(crate) fn attention<T: Real>(
     log_sum: &mut [T],
     scratch: &mut Scratch<T>,
 ) {
+    if length == 0 {
+        return;
+    }
     let (row, width) = (heads.row(), heads.width);
     let out_row = heads.queries * width;
-    let (scores, _) = scratch.blocks(length);
+    scratch.resize(heads, length);
+    let Scratch { scores, keys, .. } = scratch;
     for head in 0..heads.queries {
         let [query, key, value] = heads.places(head);
+        if head.is_multiple_of(heads.queries / heads.keys) {
+            transpose(&qkv[key..], row, width, length, keys);
+        }
         for first in (0..length).step_by(QUERY_BLOCK) {
             let count = QUERY_BLOCK.min(length - first);
             let seen = first + count;
@@ -85,17 +115,12 @@ pub(crate) fn attention<T: Real>(
             matmul(
                 ViewMut::new(scores, count, seen),
                 View::strided(&qkv[first * row + query..], count, width, row),
-                View::strided(&qkv[key..], seen, width, row).t(),
+                View::strided(keys, width, seen, length),
                 Into::Set,
                 heads.scale(),
             );
-            vectorised(|| {
-                for (index, scores) in scores.chunks_exact_mut(seen).enumerate() {
-                    let (scores, masked) = scores.split_at_mut(first + index + 1);
-                    log_sum[(first + index) * heads.queries + head] = softmax(scores);
-                    masked.fill(T::ZERO);
-                }
-            });
+            let log_sum = &mut log_sum[first * heads.queries + head..];
+            vectorised(SoftmaxRows, (&mut *scores, seen, first, log_sum, heads.queries));
             matmul(
                 ViewMut::strided(&mut out[first * out_row + head * width..], count, width, out_row),
                 View::new(scores, count, seen),
@@ -103,6 +128,21 @@ pub(crate) fn attention<T: Real>(
                 Into::Set,
                 T::ONE,
             );
+        }
+    }
+}
+
+/// Causal softmax of a block of score rows in place.
+struct SoftmaxRows;
+
+impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
+    type Output = ();
+    #[inline(always)]
+    fn run((scores, seen, first, log_sum, stride): (&mut [T], usize, usize, &mut [T], usize)) {
+        for (index, scores) in scores.chunks_exact_mut(seen).enumerate() {
+            let (scores, masked) = scores.split_at_mut(first + index + 1);
+            log_sum[index * stride] = softmax(scores);
+            masked.fill(T::ZERO);
         }
     }
 }
@@ -131,6 +171,48 @@ fn softmax<T: Real>(scores: &mut [T]) -> T {
     max + sum.ln()
 }
 
+/// A block of queries of one head on its way back.
+struct BackwardBlock<'a, T> {
+    /// Scores; become probabilities.
+    scores: &'a mut [T],
+    /// Derivatives of the probabilities; become those of the scores.
+    derivatives: &'a mut [T],
+    out: &'a [T],
+    d_out: &'a [T],
+    log_sum: &'a [T],
+    heads: Heads,
+    first: usize,
+    seen: usize,
+}
+
+/// [`BackwardBlock`]'s way.
+struct BackwardRows;
+
+impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(block: BackwardBlock<'_, T>) {
+        let (queries, width) = (block.heads.queries, block.heads.width);
+        let rows =
+            block.scores.chunks_exact_mut(block.seen).zip(block.derivatives.chunks_exact_mut(block.seen));
+        for (index, (scores, derivatives)) in rows.enumerate() {
+            let place = index * queries * width..index * queries * width + width;
+            let pull = dot(&block.out[place.clone()], &block.d_out[place]);
+            let log_sum = block.log_sum[index * queries];
+            let (scores, masked) = scores.split_at_mut(block.first + index + 1);
+            let (derivatives, d_masked) = derivatives.split_at_mut(block.first + index + 1);
+            for (score, derivative) in scores.iter_mut().zip(derivatives) {
+                let probability = (*score - log_sum).exp();
+                *score = probability;
+                *derivative = probability * (*derivative - pull);
+            }
+            masked.fill(T::ZERO);
+            d_masked.fill(T::ZERO);
+        }
+    }
+}
+
 /// Writes the derivative of [`attention`] with respect to `qkv` to `d_qkv`.
 ///
 /// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`,
@@ -144,12 +226,20 @@ pub(crate) fn attention_backward<T: Real>(
     d_qkv: &mut [T],
     scratch: &mut Scratch<T>,
 ) {
+    if length == 0 {
+        return;
+    }
     let (row, width) = (heads.row(), heads.width);
     let out_row = heads.queries * width;
-    let (scores, derivatives) = scratch.blocks(length);
+    scratch.resize(heads, length);
+    let Scratch { scores, derivatives, keys: keys_transposed, values: values_transposed } = scratch;
     d_qkv.fill(T::ZERO);
     for head in 0..heads.queries {
         let [query, key, value] = heads.places(head);
+        if head.is_multiple_of(heads.queries / heads.keys) {
+            transpose(&qkv[key..], row, width, length, keys_transposed);
+            transpose(&qkv[value..], row, width, length, values_transposed);
+        }
         let of_head = head * width;
         for first in (0..length).step_by(QUERY_BLOCK) {
             let count = QUERY_BLOCK.min(length - first);
@@ -158,28 +248,22 @@ pub(crate) fn attention_backward<T: Real>(
             let derivatives = &mut derivatives[..count * seen];
             let queries = View::strided(&qkv[first * row + query..], count, width, row);
             let keys = View::strided(&qkv[key..], seen, width, row);
-            let values = View::strided(&qkv[value..], seen, width, row);
+            let keys_transposed = View::strided(keys_transposed, width, seen, length);
+            let values_transposed = View::strided(values_transposed, width, seen, length);
             let d_out_rows = View::strided(&d_out[first * out_row + of_head..], count, width, out_row);
-            matmul(ViewMut::new(scores, count, seen), queries, keys.t(), Into::Set, heads.scale());
-            matmul(ViewMut::new(derivatives, count, seen), d_out_rows, values.t(), Into::Set, T::ONE);
-            vectorised(|| {
-                let rows = scores.chunks_exact_mut(seen).zip(derivatives.chunks_exact_mut(seen));
-                for (index, (scores, derivatives)) in rows.enumerate() {
-                    let at = first + index;
-                    let place = at * out_row + of_head..at * out_row + of_head + width;
-                    let pull = dot(&out[place.clone()], &d_out[place]);
-                    let log_sum = log_sum[at * heads.queries + head];
-                    let (scores, masked) = scores.split_at_mut(at + 1);
-                    let (derivatives, d_masked) = derivatives.split_at_mut(at + 1);
-                    for (score, derivative) in scores.iter_mut().zip(derivatives) {
-                        let probability = (*score - log_sum).exp();
-                        *score = probability;
-                        *derivative = probability * (*derivative - pull);
-                    }
-                    masked.fill(T::ZERO);
-                    d_masked.fill(T::ZERO);
-                }
-            });
+            matmul(ViewMut::new(scores, count, seen), queries, keys_transposed, Into::Set, heads.scale());
+            matmul(ViewMut::new(derivatives, count, seen), d_out_rows, values_transposed, Into::Set, T::ONE);
+            let block = BackwardBlock {
+                scores: &mut *scores,
+                derivatives: &mut *derivatives,
+                out: &out[first * out_row + of_head..],
+                d_out: &d_out[first * out_row + of_head..],
+                log_sum: &log_sum[first * heads.queries + head..],
+                heads,
+                first,
+                seen,
+            };
+            vectorised(BackwardRows, block);
             let probabilities = View::new(scores, count, seen);
             let derivatives = View::new(derivatives, count, seen);
             let d_values = ViewMut::strided(&mut d_qkv[value..], seen, width, row);
@@ -225,7 +309,7 @@ mod tests {
     #[test]
     fn forward_is_the_definition_and_backward_its_derivative() {
         // More than one block, with grouped, multi-query and plain heads.
-        for (queries, keys, length) in [(4, 2, 70), (3, 1, 5), (2, 2, 129), (1, 1, 1)] {
+        for (queries, keys, length) in [(4, 2, 70), (3, 1, 5), (2, 2, 129), (1, 1, 1), (3, 3, 2)] {
             let heads = Heads { queries, keys, width: 6 };
             let (qkv, d_out) =
                 (random(1, length * heads.row()), random(2, length * heads.queries * heads.width));

@@ -1,6 +1,7 @@
 //! Loops compiled for the widest vectors of the processor, and reductions in fixed lanes.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -23,21 +24,31 @@ fn arch() -> Arch {
     })
 }
 
-struct Closure<F>(F);
+/// A loop over slices. `run` must be marked `#[inline(always)]`: only what is inlined into the code
+/// for a vector width is compiled for it, which neither a closure nor a function pointer is.
+pub(crate) trait Loop<A> {
+    /// What it returns.
+    type Output;
 
-impl<R, F: FnOnce() -> R> WithSimd for Closure<F> {
-    type Output = R;
+    /// The loop.
+    fn run(arguments: A) -> Self::Output;
+}
+
+struct Call<A, L>(A, PhantomData<L>);
+
+impl<A, L: Loop<A>> WithSimd for Call<A, L> {
+    type Output = L::Output;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> R {
-        (self.0)()
+    fn with_simd<S: Simd>(self, _: S) -> L::Output {
+        L::run(self.0)
     }
 }
 
-/// Runs a loop compiled once for each vector width; the processor's widest is chosen.
+/// Runs a loop that is compiled once for each vector width; the processor's widest is chosen.
 #[inline(always)]
-pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
-    arch().dispatch(Closure(body))
+pub(crate) fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
+    arch().dispatch(Call::<A, L>(arguments, PhantomData))
 }
 
 /// Adds the lanes up in a fixed tree.
@@ -94,15 +105,25 @@ pub(crate) fn add_assign<T: Real>(total: &mut [T], values: &[T]) {
 mod tests {
     use super::*;
 
+    struct Dot;
+
+    impl Loop<(&Vec<f32>, &Vec<f32>)> for Dot {
+        type Output = f32;
+        #[inline(always)]
+        fn run((a, b): (&Vec<f32>, &Vec<f32>)) -> f32 {
+            dot(a, b)
+        }
+    }
+
     #[test]
     fn reductions_do_not_depend_on_the_vector_width() {
         let a: Vec<f32> = (0..1003).map(|index| (index as f32 * 0.37).sin()).collect();
         let b: Vec<f32> = (0..1003).map(|index| (index as f32 * 0.11).cos()).collect();
-        let wide = vectorised(|| dot(&a, &b));
-        let narrow = Arch::Scalar.dispatch(Closure(|| dot(&a, &b)));
+        let wide = vectorised(Dot, (&a, &b));
+        let narrow = Arch::Scalar.dispatch(Call::<_, Dot>((&a, &b), PhantomData));
         assert_eq!(wide.to_bits(), narrow.to_bits());
         let exact: f64 = a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
         assert!((f64::from(wide) - exact).abs() < 1e-4);
-        assert_eq!(vectorised(|| maximum(&a)), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        assert_eq!(maximum(&a), a.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products on strided views, and the linear layer made of them.
 
 use super::Real;
-use super::dispatch::{add_assign, vectorised};
+use super::dispatch::{Loop, add_assign, vectorised};
 
 /// A matrix inside a slice: element `(r, c)` is at `r * row_stride + c * column_stride`.
 #[derive(Clone, Copy, Debug)]
@@ -154,11 +154,19 @@ pub(crate) fn linear_backward_weight<T: Real>(
 
 /// `d_bias += sum of the rows of d_y` for [`linear`].
 pub(crate) fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
-    vectorised(|| {
-        for row in d_y.chunks_exact(d_bias.len()) {
-            add_assign(d_bias, row);
+    struct Rows;
+
+    impl<T: Real> Loop<(&[T], &mut [T])> for Rows {
+        type Output = ();
+        #[inline(always)]
+        fn run((d_y, d_bias): (&[T], &mut [T])) {
+            for row in d_y.chunks_exact(d_bias.len()) {
+                add_assign(d_bias, row);
+            }
         }
-    });
+    }
+
+    vectorised(Rows, (d_y, d_bias));
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! From hidden rows to log-probabilities and entropies, and back.
 
 use super::Real;
-use super::dispatch::{LANES, fold, maximum, vectorised};
+use super::dispatch::{LANES, Loop, fold, maximum, vectorised};
 
 /// What is kept of a row of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,32 +19,40 @@ pub(crate) struct RowStatistics<T> {
 /// Entropy from shifted logits, `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z` and
 /// `s = sum_j e^{z_j - m}`, so that no large numbers cancel.
 pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatistics<T> {
-    vectorised(|| {
-        let max = maximum(logits);
-        let (mut sums, mut products) = ([T::ZERO; LANES], [T::ZERO; LANES]);
-        let (chunks, rest) = logits.as_chunks::<LANES>();
-        for chunk in chunks {
-            for lane in 0..LANES {
-                let z = chunk[lane] - max;
+    struct Rows;
+
+    impl<T: Real> Loop<(&[T], usize)> for Rows {
+        type Output = RowStatistics<T>;
+        #[inline(always)]
+        fn run((logits, target): (&[T], usize)) -> RowStatistics<T> {
+            let max = maximum(logits);
+            let (mut sums, mut products) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+            let (chunks, rest) = logits.as_chunks::<LANES>();
+            for chunk in chunks {
+                for lane in 0..LANES {
+                    let z = chunk[lane] - max;
+                    let e = z.exp();
+                    sums[lane] += e;
+                    products[lane] += e * z;
+                }
+            }
+            for (lane, &logit) in rest.iter().enumerate() {
+                let z = logit - max;
                 let e = z.exp();
                 sums[lane] += e;
                 products[lane] += e * z;
             }
+            let sum = fold(sums);
+            let log = sum.ln();
+            RowStatistics {
+                log_sum: max + log,
+                logprob: logits[target] - max - log,
+                entropy: log - fold(products) / sum,
+            }
         }
-        for (lane, &logit) in rest.iter().enumerate() {
-            let z = logit - max;
-            let e = z.exp();
-            sums[lane] += e;
-            products[lane] += e * z;
-        }
-        let sum = fold(sums);
-        let log = sum.ln();
-        RowStatistics {
-            log_sum: max + log,
-            logprob: logits[target] - max - log,
-            entropy: log - fold(products) / sum,
-        }
-    })
+    }
+
+    vectorised(Rows, (logits, target))
 }
 
 /// Overwrites logits with the derivative with respect to them:
@@ -56,18 +64,26 @@ pub(crate) fn row_backward<T: Real>(
     d_logprob: T,
     d_entropy: T,
 ) {
-    vectorised(|| {
-        if d_entropy == T::ZERO {
-            for logit in &mut *logits {
-                *logit = -(d_logprob * (*logit - row.log_sum).exp());
-            }
-        } else {
-            for logit in &mut *logits {
-                let logprob = *logit - row.log_sum;
-                *logit = -(logprob.exp() * (d_logprob + d_entropy * (logprob + row.entropy)));
+    struct Rows;
+
+    impl<T: Real> Loop<(&mut [T], RowStatistics<T>, T, T)> for Rows {
+        type Output = ();
+        #[inline(always)]
+        fn run((logits, row, d_logprob, d_entropy): (&mut [T], RowStatistics<T>, T, T)) {
+            if d_entropy == T::ZERO {
+                for logit in &mut *logits {
+                    *logit = -(d_logprob * (*logit - row.log_sum).exp());
+                }
+            } else {
+                for logit in &mut *logits {
+                    let logprob = *logit - row.log_sum;
+                    *logit = -(logprob.exp() * (d_logprob + d_entropy * (logprob + row.entropy)));
+                }
             }
         }
-    });
+    }
+
+    vectorised(Rows, (&mut *logits, row, d_logprob, d_entropy));
     logits[target] += d_logprob;
 }
 

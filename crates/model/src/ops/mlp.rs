@@ -1,36 +1,68 @@
 //! The gated activation of the MLP (SwiGLU).
 
 use super::Real;
-use super::dispatch::vectorised;
+use super::dispatch::{LANES, Loop, vectorised};
 
 /// `out = silu(gate) * up` with `silu(g) = g / (1 + e^-g)`; rows of `gate_up` are `[gate | up]`.
 ///
 /// Shazeer (2020), "GLU Variants Improve Transformer".
 pub(crate) fn swiglu<T: Real>(gate_up: &[T], width: usize, out: &mut [T]) {
-    vectorised(|| {
-        for (row, out) in gate_up.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
-            let (gate, up) = row.split_at(width);
-            for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-                *out = gate / (T::ONE + (-gate).exp()) * up;
+    struct Rows;
+
+    impl<T: Real> Loop<(&[T], usize, &mut [T])> for Rows {
+        type Output = ();
+        #[inline(always)]
+        fn run((gate_up, width, out): (&[T], usize, &mut [T])) {
+            for (row, out) in gate_up.chunks_exact(2 * width).zip(out.chunks_exact_mut(width)) {
+                let (gate, up) = row.split_at(width);
+                for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
+                    *out = gate / (T::ONE + (-gate).exp()) * up;
+                }
             }
         }
-    });
+    }
+
+    vectorised(Rows, (gate_up, width, out));
+}
+
+/// Derivatives with respect to gate and up of one product.
+#[inline(always)]
+fn derivative<T: Real>(gate: T, up: T, d_out: T) -> (T, T) {
+    let s = T::ONE / (T::ONE + (-gate).exp());
+    (d_out * up * s * (T::ONE + gate * (T::ONE - s)), d_out * gate * s)
 }
 
 /// Overwrites `gate_up` with its derivative:
 /// `d_up = d silu(g)`, `d_gate = d up s (1 + g (1 - s))` with `s = 1 / (1 + e^-g)`.
 pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut [T]) {
-    vectorised(|| {
-        for (row, d_out) in gate_up.chunks_exact_mut(2 * width).zip(d_out.chunks_exact(width)) {
-            let (gate, up) = row.split_at_mut(width);
-            for ((gate, up), &d) in gate.iter_mut().zip(up).zip(d_out) {
-                let (g, u) = (*gate, *up);
-                let s = T::ONE / (T::ONE + (-g).exp());
-                *up = d * g * s;
-                *gate = d * u * s * (T::ONE + g * (T::ONE - s));
+    struct Rows;
+
+    impl<T: Real> Loop<(&[T], usize, &mut [T])> for Rows {
+        type Output = ();
+        #[inline(always)]
+        fn run((d_out, width, gate_up): (&[T], usize, &mut [T])) {
+            for (row, d_out) in gate_up.chunks_exact_mut(2 * width).zip(d_out.chunks_exact(width)) {
+                let (gate, up) = row.split_at_mut(width);
+                let (gate, gate_rest) = gate.as_chunks_mut::<LANES>();
+                let (up, up_rest) = up.as_chunks_mut::<LANES>();
+                let (d_out, d_out_rest) = d_out.as_chunks::<LANES>();
+                for ((gate, up), d_out) in gate.iter_mut().zip(up).zip(d_out) {
+                    // Results go through arrays of their own: the compiler cannot know that the slices
+                    // do not overlap.
+                    let (mut d_gate, mut d_up) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+                    for lane in 0..LANES {
+                        (d_gate[lane], d_up[lane]) = derivative(gate[lane], up[lane], d_out[lane]);
+                    }
+                    (*gate, *up) = (d_gate, d_up);
+                }
+                for ((gate, up), &d) in gate_rest.iter_mut().zip(up_rest).zip(d_out_rest) {
+                    (*gate, *up) = derivative(*gate, *up, d);
+                }
             }
         }
-    });
+    }
+
+    vectorised(Rows, (d_out, width, gate_up));
 }
 
 #[cfg(test)]

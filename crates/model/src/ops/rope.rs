@@ -1,7 +1,7 @@
 //! Rotary position embedding in Hugging Face's half-split convention.
 
 use super::Real;
-use super::dispatch::vectorised;
+use super::dispatch::{Loop, vectorised};
 
 /// Cosines and sines of `position * theta^(-2 i / head_dim)`, `i < head_dim / 2`.
 #[derive(Clone, Debug)]
@@ -32,24 +32,32 @@ impl<T: Real> RopeTable<T> {
     /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle.
     /// Su et al. (2021), "RoFormer".
     pub(crate) fn rotate(&self, x: &mut [T], stride: usize, heads: usize, direction: Direction) {
-        let half = self.half;
+        struct Rows;
+
+        impl<T: Real> Loop<(&RopeTable<T>, &mut [T], usize, usize, T)> for Rows {
+            type Output = ();
+            #[inline(always)]
+            fn run((table, x, stride, heads, sign): (&RopeTable<T>, &mut [T], usize, usize, T)) {
+                let half = table.half;
+                for (row, table) in x.chunks_exact_mut(stride).zip(table.values.chunks_exact(2 * half)) {
+                    let (cos, sin) = table.split_at(half);
+                    for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
+                        let (left, right) = head.split_at_mut(half);
+                        for (((left, right), &cos), &sin) in left.iter_mut().zip(right).zip(cos).zip(sin) {
+                            let (a, b, sin) = (*left, *right, sin * sign);
+                            *left = a * cos - b * sin;
+                            *right = b * cos + a * sin;
+                        }
+                    }
+                }
+            }
+        }
+
         let sign = match direction {
             Direction::Forward => T::ONE,
             Direction::Backward => -T::ONE,
         };
-        vectorised(|| {
-            for (row, table) in x.chunks_exact_mut(stride).zip(self.values.chunks_exact(2 * half)) {
-                let (cos, sin) = table.split_at(half);
-                for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
-                    let (left, right) = head.split_at_mut(half);
-                    for (((left, right), &cos), &sin) in left.iter_mut().zip(right).zip(cos).zip(sin) {
-                        let (a, b, sin) = (*left, *right, sin * sign);
-                        *left = a * cos - b * sin;
-                        *right = b * cos + a * sin;
-                    }
-                }
-            }
-        });
+        vectorised(Rows, (self, x, stride, heads, sign));
     }
 }
 
