@@ -57,7 +57,7 @@ fn errors_name_the_key_and_the_mend() {
 fn configs_that_come_with_the_project_are_sound() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
     let mut checked = 0;
-    for folder in ["", "alfworld", "presets"] {
+    for folder in ["", "alfworld"] {
         for entry in std::fs::read_dir(format!("{root}/{folder}")).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "toml") {
@@ -72,5 +72,5 @@ fn configs_that_come_with_the_project_are_sound() {
             }
         }
     }
-    assert!(checked >= 4);
+    assert!(checked >= 2);
 }

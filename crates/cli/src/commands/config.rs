@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, PRESETS, load};
+use turnwise_train::config::{ConfigSource, load, presets};
 
 use super::train::split_arguments;
 use crate::ui;
@@ -50,9 +50,8 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
             ui::print(&format!("the config of run `{}` is sound", config.name));
         }
         ConfigCommand::Presets => {
-            for (name, text) in PRESETS {
-                let about = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
-                ui::print(&format!("{name:<12} {about}"));
+            for name in presets() {
+                ui::print(name);
             }
         }
     }

@@ -3,16 +3,36 @@
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
+use turnwise_credit::CreditConfig;
+use turnwise_objective::ObjectiveConfig;
 
 use super::Config;
 use crate::TrainError;
 
-/// The presets that come with the program: name and TOML text.
-pub const PRESETS: &[(&str, &str)] = &[
-    ("grpo", include_str!("../../../../configs/presets/grpo.toml")),
-    ("rloo", include_str!("../../../../configs/presets/rloo.toml")),
-    ("quickstart", include_str!("../../../../configs/quickstart.toml")),
+/// The whole configs that come with the program: name and TOML text.
+const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
+
+/// The methods that training runs as they are: credit and objective of the paper's row. The other rows
+/// need a part that training does not have yet (a critic, dynamic sampling, a selective term, ...).
+const METHODS: [&str; 12] = [
+    "grpo",
+    "rloo",
+    "gspo",
+    "gigpo",
+    "hgpo",
+    "empg",
+    "aem-grpo",
+    "aem-gspo",
+    "aem-gigpo",
+    "salt-grpo",
+    "salt-rloo",
+    "salt-gspo",
 ];
+
+/// The names of all presets.
+pub fn presets() -> impl Iterator<Item = &'static str> {
+    CONFIGS.iter().map(|(name, _)| *name).chain(METHODS)
+}
 
 /// What a config is put together from.
 #[derive(Clone, Debug, Default)]
@@ -71,16 +91,31 @@ pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
 }
 
 fn preset_table(name: &str) -> Result<Table, TrainError> {
-    let Some((_, text)) = PRESETS.iter().find(|(known, _)| *known == name) else {
-        let known: Vec<&str> = PRESETS.iter().map(|(known, _)| *known).collect();
+    if let Some((_, text)) = CONFIGS.iter().find(|(known, _)| *known == name) {
+        return parse(text, &format!("preset {name}"));
+    }
+    let fail = |reason: String| TrainError::Config { origin: "preset".into(), reason };
+    if METHODS.contains(&name)
+        && let (Some(credit), Some(objective)) = (CreditConfig::preset(name), ObjectiveConfig::preset(name))
+    {
+        let config = Config { credit, objective, ..Config::default() };
+        let mut table = Table::try_from(config).map_err(|error| fail(error.to_string()))?;
+        // A method says how turns are credited and what the loss is, and nothing else.
+        table.retain(|key, _| key == "credit" || key == "objective");
+        return Ok(table);
+    }
+    let known: Vec<&str> = presets().collect();
+    let mut reason = if CreditConfig::preset(name).is_some() {
+        format!("`{name}` needs a part that training does not have yet (METHODS.md says which)")
+    } else {
         let mut reason = format!("unknown preset `{name}`");
         if let Some(nearest) = suggest(name, &known) {
             reason.push_str(&format!("; did you mean `{nearest}`?"));
         }
-        reason.push_str(&format!(" There are: {}", known.join(", ")));
-        return Err(TrainError::Config { origin: "preset".into(), reason });
+        reason
     };
-    parse(text, &format!("preset {name}"))
+    reason.push_str(&format!(" There are: {}", known.join(", ")));
+    Err(fail(reason))
 }
 
 /// Parses one file and checks its keys and types against the schema, so that the error has a line.
@@ -210,6 +245,8 @@ mod tests {
         assert!(error.contains("train.stepz=7") && error.contains("Did you mean `steps`"), "{error}");
         let error = with(&["train.steps=many"]).unwrap_err().to_string();
         assert!(error.contains("train.steps=many") && error.contains("steps"), "{error}");
+        let error = with(&["preset=stapo"]).unwrap_err().to_string();
+        assert!(error.contains("needs a part"), "{error}");
         let error = with(&["preset=grop"]).unwrap_err().to_string();
         assert!(error.contains("did you mean `grpo`"), "{error}");
     }
@@ -229,9 +266,9 @@ mod tests {
 
     #[test]
     fn the_resolved_config_reads_back_as_itself() {
-        for (name, _) in PRESETS {
+        for name in presets() {
             let config =
-                load(&ConfigSource { preset: Some((*name).into()), ..ConfigSource::default() }).unwrap();
+                load(&ConfigSource { preset: Some(name.into()), ..ConfigSource::default() }).unwrap();
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("config.toml");
             std::fs::write(&path, config.to_toml().unwrap()).unwrap();

@@ -4,7 +4,7 @@ mod load;
 
 use std::path::PathBuf;
 
-pub use load::{ConfigSource, PRESETS, load, load_resolved, suggest};
+pub use load::{ConfigSource, load, load_resolved, presets, suggest};
 use serde::{Deserialize, Serialize};
 use turnwise_credit::has::DecomposerKind;
 use turnwise_credit::salt::SaltMatching;
