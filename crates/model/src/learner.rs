@@ -201,6 +201,24 @@ impl NativeLearner {
         Ok(())
     }
 
+    /// Adds the batch's gradient; returns the objective's answers in batch order.
+    fn differentiate(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn Objective,
+    ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
+        self.check(batch)?;
+        let mut found = self.run(batch, |micro, found| micro.backward(objective, found))?;
+        for (sequence, tokens) in batch.iter().enumerate() {
+            if tokens.response_tokens() == 0 {
+                let value = evaluate(objective, sequence, &Statistics::default(), 0..0)?;
+                found.push(Found { sequence, value });
+            }
+        }
+        found.sort_by_key(|found| found.sequence);
+        Ok(found)
+    }
+
     /// Runs `work` for every micro-batch of a lane, lanes in parallel, and returns what it found in
     /// batch order.
     fn run<T: Send>(
@@ -340,21 +358,13 @@ impl Learner for NativeLearner {
         batch: &[TokenSequence],
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
-        self.check(batch)?;
-        let mut found = match self.run(batch, |micro, found| micro.backward(objective, found)) {
+        let found = match self.differentiate(batch, objective) {
             Ok(found) => found,
             Err(error) => {
                 self.clear_gradient();
                 return Err(error);
             }
         };
-        for (sequence, tokens) in batch.iter().enumerate() {
-            if tokens.response_tokens() == 0 {
-                let value = evaluate(objective, sequence, &Statistics::default(), 0..0)?;
-                found.push(Found { sequence, value });
-            }
-        }
-        found.sort_by_key(|found| found.sequence);
         let mut report = LossReport::default();
         for Found { value, .. } in &found {
             report.loss += value.loss;

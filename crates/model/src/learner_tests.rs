@@ -288,6 +288,11 @@ fn what_cannot_be_trained_on_is_named() {
     assert!(long.contains("max_position_embeddings is 512"), "{long}");
     let short = error(&[good], &Short);
     assert!(short.contains("d_logprobs has 0 entries, 2 expected"), "{short}");
+    // What was accumulated before a failure is gone.
+    learner.forward_backward(&[sequence(&[1, 2, 3], &[(1, 3)])], &PROBE).unwrap();
+    assert!(learner.gradient().iter().any(|&g| g != 0.0));
+    assert!(learner.forward_backward(&[sequence(&[1, 2], &[(1, 2)])], &Short).is_err());
+    assert!(learner.gradient().iter().all(|&g| g == 0.0));
     let parameters: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
     for (settings, key) in [
         (LearnerConfig { lanes: 0, ..LearnerConfig::default() }, "lanes"),
