@@ -28,6 +28,7 @@ const TINY: &[&str] = &[
     "train.learning_rate=1e-3",
     "train.skip_zero_advantage=false",
     "eval.splits=[\"valid_unseen\"]",
+    "eval.tasks=4",
 ];
 
 #[test]
