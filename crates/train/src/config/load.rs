@@ -106,7 +106,7 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
     }
     let known: Vec<&str> = presets().collect();
     let mut reason = if CreditConfig::preset(name).is_some() {
-        format!("`{name}` needs a part that training does not have yet (METHODS.md says which)")
+        format!("`{name}` needs a part that training does not have yet (METHODS.md says which).")
     } else {
         let mut reason = format!("unknown preset `{name}`");
         if let Some(nearest) = suggest(name, &known) {
