@@ -145,7 +145,7 @@ class Comparison:
             f"lanes={self.threads}",
         )
         result = json.loads(output)
-        return result | {"tokens_per_s": result["decode_tokens_per_s"]}
+        return result | {"tokens_per_s": result["new_tokens_per_s"]}
 
     def iteration(self):
         files = self.games()
