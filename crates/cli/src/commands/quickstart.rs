@@ -9,7 +9,7 @@ use turnwise_eval::Evaluation;
 use turnwise_train::config::{ConfigSource, load};
 use turnwise_train::{Outcome, Run};
 
-use super::train::{drive, split_arguments};
+use super::train::{report, split_arguments};
 use crate::ui::{self, Ui};
 
 /// Train a small agent from nothing and show what it learnt.
@@ -70,7 +70,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     let outcome = run.train(&mut ui, stop)?;
     ui.finish();
     if outcome == Outcome::Interrupted {
-        return drive(&mut run, &mut ui);
+        return Ok(report(&run, outcome));
     }
     summary(&ui, &root, started.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)

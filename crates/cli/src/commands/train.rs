@@ -91,12 +91,17 @@ fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Trains to the end or to Ctrl-C, and says where everything lies.
-pub(crate) fn drive(run: &mut Run, ui: &mut Ui) -> anyhow::Result<ExitCode> {
+fn drive(run: &mut Run, ui: &mut Ui) -> anyhow::Result<ExitCode> {
     let stop = ui::stop_on_interrupt()?;
     let outcome = run.train(ui, stop)?;
     ui.finish();
+    Ok(report(run, outcome))
+}
+
+/// Says where everything lies, or how to go on.
+pub(crate) fn report(run: &Run, outcome: Outcome) -> ExitCode {
     let root = run.directory().root().display();
-    Ok(match outcome {
+    match outcome {
         Outcome::Finished => {
             ui::print(&format!("\nDone. Everything about this run is in {root}"));
             ui::print(&format!("  evaluate again   turnwise eval {root}"));
@@ -108,5 +113,5 @@ pub(crate) fn drive(run: &mut Run, ui: &mut Ui) -> anyhow::Result<ExitCode> {
             ));
             ExitCode::from(INTERRUPTED)
         }
-    })
+    }
 }
