@@ -4,3 +4,4 @@ pub mod alfworld;
 pub mod panel;
 pub mod parse;
 pub mod prompt;
+pub mod webshop;
