@@ -28,6 +28,8 @@ pub struct Step {
     pub success: bool,
     /// The action changed nothing because the world did not understand it.
     pub understood: bool,
+    /// What the environment measured with this action beside the reward, by name; mostly nothing.
+    pub metrics: Vec<(&'static str, f64)>,
 }
 
 /// One world in which one episode at a time is played.

@@ -87,6 +87,7 @@ impl Environment for AlfworldEnv {
             truncated: !outcome.won && episode.steps() >= self.max_steps,
             success: outcome.won,
             understood: outcome.understood,
+            metrics: Vec::new(),
         })
     }
 

@@ -1,5 +1,22 @@
 //! WebShop: buying the product that an instruction describes, in a shop of searchable pages (Yao et al. 2022).
 
+pub mod action;
+pub mod catalogue;
+mod environment;
+mod fuzzy;
+pub mod goal;
+pub mod official;
+pub mod page;
 pub mod product;
+pub mod python;
+pub mod replay;
+pub mod reward;
+pub mod session;
+mod set;
+pub mod shop;
+pub mod store;
 
+pub use environment::{DEFAULT_MAX_STEPS, TASK_SCORE, TYPE_STAND_IN, WebshopEnv};
+pub use fuzzy::token_set_ratio;
 pub use product::{HumanInstruction, Product, ProductOption};
+pub use set::{Splits, WebshopOptions, WebshopSet};

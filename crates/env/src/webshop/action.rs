@@ -1,0 +1,70 @@
+//! What the agent may write: `search[words]` and `click[what stands on the page]`.
+
+/// One action as the shop reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// `search[..]`, its words in lower case. It works on every page, search bar or not.
+    Search(String),
+    /// `click[..]`, its argument in lower case.
+    Click(String),
+    /// Anything else, which does nothing.
+    Other,
+}
+
+impl Action {
+    /// Reads an action as the original does: by the greedy pattern `(.+)\[(.+)\]` at the start of the text, whose
+    /// dot stops at a newline. So the name runs to the LAST bracket that opens before the last one that closes,
+    /// what follows is ignored, and a name other than exactly `search` or `click` does nothing.
+    pub fn parse(text: &str) -> Self {
+        let line = text.split('\n').next().unwrap_or_default();
+        let Some((name, argument)) = split(line) else { return Self::Other };
+        match name {
+            "search" => Self::Search(argument.to_lowercase()),
+            "click" => Self::Click(argument.to_lowercase()),
+            _ => Self::Other,
+        }
+    }
+}
+
+fn split(line: &str) -> Option<(&str, &str)> {
+    let close = line.rfind(']')?;
+    // The argument has at least one character, and so has the name.
+    let open = line[..close].bytes().enumerate().rposition(|(at, byte)| byte == b'[' && at + 1 < close)?;
+    (open > 0).then(|| (&line[..open], &line[open + 1..close]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_read_greedily() {
+        let search = |text: &str| Action::Search(text.to_owned());
+        let click = |text: &str| Action::Click(text.to_owned());
+        let cases = [
+            ("search[Red Shoes]", search("red shoes")),
+            ("click[< Prev] please", click("< prev")),
+            ("click[x]]", click("x]")),
+            ("search[caf\u{c9}]", search("caf\u{e9}")),
+            ("search[\u{e9}]", search("\u{e9}")),
+            // The name is `search[a`.
+            ("search[a[b]]", Action::Other),
+            ("search[]", Action::Other),
+            ("search[[]", search("[")),
+            ("click[b][]", click("b][")),
+            ("[x]", Action::Other),
+            ("I think click[x]", Action::Other),
+            ("Search[x]", Action::Other),
+            (" search[x]", Action::Other),
+            ("search[a\nb]", Action::Other),
+            ("\nsearch[a]", Action::Other),
+            ("search", Action::Other),
+            ("]", Action::Other),
+            ("", Action::Other),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(Action::parse(text), expected, "{text:?}");
+        }
+        assert_eq!(Action::parse("search[a]\nsearch[b]"), search("a"));
+    }
+}

@@ -1,0 +1,116 @@
+//! The products: read-only, shared, in memory or in a mapped file.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use turnwise_core::EnvError;
+
+use super::product::Product;
+use super::python::PythonRandom;
+use super::store::Store;
+
+/// All products of a shop with the price that each is judged by.
+#[derive(Debug)]
+pub struct Catalogue {
+    products: Products,
+    prices: Vec<f64>,
+}
+
+#[derive(Debug)]
+enum Products {
+    Memory { products: Vec<Arc<Product>>, by_asin: HashMap<String, u32> },
+    Mapped(Store),
+}
+
+/// The price of a product of which no file knows one.
+const UNKNOWN_PRICE: f64 = 100.0;
+
+/// Draws the price of every product as the original does: the one there is, or uniformly between the two ends.
+fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut PythonRandom) -> Vec<f64> {
+    pricing
+        .map(|(low, high)| match high {
+            None => low,
+            Some(high) => random.uniform(low, high),
+        })
+        .collect()
+}
+
+/// One price, or the two ends of a range.
+pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
+    match product.pricing.as_slice() {
+        [] => (UNKNOWN_PRICE, None),
+        [price] => (*price, None),
+        [low, high, ..] => (*low, Some(*high)),
+    }
+}
+
+impl Catalogue {
+    /// A catalogue in memory. The prices of ranges are drawn from `random` in the order of the products.
+    ///
+    /// # Errors
+    /// If two products have one identifier.
+    pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
+        let mut by_asin = HashMap::with_capacity(products.len());
+        for (index, product) in products.iter().enumerate() {
+            if by_asin.insert(product.asin.clone(), index as u32).is_some() {
+                return Err(EnvError::Other(format!("the product `{}` occurs twice", product.asin)));
+            }
+        }
+        let prices = draw(products.iter().map(ends), random);
+        let products = products.into_iter().map(Arc::new).collect();
+        Ok(Self { products: Products::Memory { products, by_asin }, prices })
+    }
+
+    /// A catalogue in a file that [`Store::build`] wrote. The heap holds one number a product.
+    pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
+        let store = Store::open(path)?;
+        let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
+        Ok(Self { products: Products::Mapped(store), prices })
+    }
+
+    /// How many products there are.
+    pub fn len(&self) -> usize {
+        self.prices.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.prices.is_empty()
+    }
+
+    /// The product at this place.
+    pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
+        let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
+        match &self.products {
+            Products::Memory { products, .. } => {
+                products.get(index as usize).map(Arc::clone).ok_or_else(missing)
+            }
+            Products::Mapped(store) => store.product(index as usize).map(Arc::new),
+        }
+    }
+
+    /// The price that the product at this place is judged by; 100 where there is none.
+    pub fn price(&self, index: u32) -> f64 {
+        self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
+    }
+
+    /// The place of a product.
+    pub fn find(&self, asin: &str) -> Option<u32> {
+        match &self.products {
+            Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
+            Products::Mapped(store) => store.find(asin).map(|index| index as u32),
+        }
+    }
+
+    /// The places of all products that fulfil a condition, in the catalogue's order.
+    pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
+        let mut found = Vec::new();
+        for index in 0..self.len() as u32 {
+            if wanted(&*self.product(index)?) {
+                found.push(index);
+            }
+        }
+        Ok(found)
+    }
+}

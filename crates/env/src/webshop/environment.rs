@@ -1,0 +1,219 @@
+//! WebShop as a [`turnwise_core::Environment`]: step limit, rewards, progress, saved states.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{EnvError, Environment, Observation, Step, Task};
+
+use super::action::Action;
+use super::reward::{Judge, Score};
+use super::session::{Effect, Page, Session, Visit};
+use super::set::World;
+
+/// The step limit that most work on the benchmark uses.
+pub const DEFAULT_MAX_STEPS: usize = 15;
+
+/// The metric that holds the score of the purchase, from 0 to 1.
+pub const TASK_SCORE: &str = "task_score";
+
+/// The metric that is 1 if the score's type factor is the project's stand-in and 0 if it is exact: see
+/// [`Judge::type_score`].
+pub const TYPE_STAND_IN: &str = "type_stand_in";
+
+/// What a saved state calls itself.
+const FORMAT: &str = "turnwise.webshop.episode";
+
+/// The version of the saved state.
+const VERSION: u32 = 1;
+
+/// Plays the goals of a [`super::WebshopSet`], one episode at a time.
+///
+/// The reward is 1 for a purchase with a score of 1 and 0 for everything else; the score itself comes as the
+/// metric [`TASK_SCORE`] of the step that buys. An episode ends with a purchase (`terminated`) or at the step limit
+/// (`truncated`); actions that do nothing count as steps.
+///
+/// Progress is the share of what the goal asks for (every attribute, every option, the price, the type) that the open
+/// page has or shows. On a product's pages the product counts, with the options chosen so far. On a page of
+/// results only price and type count, of the best product listed, because nothing else can be seen there. The type
+/// counts with its factor. It is 0 at the start page and 1 exactly where a purchase reaches the goal.
+#[derive(Debug)]
+pub struct WebshopEnv {
+    world: Arc<World>,
+    max_steps: usize,
+    episode: Option<Episode>,
+}
+
+#[derive(Debug)]
+struct Episode {
+    judge: Judge,
+    session: Session,
+    steps: usize,
+    score: Option<Score>,
+    /// The product judged last and how many attributes it has: comparing texts is most of the work.
+    attributes: Option<(u32, usize)>,
+}
+
+/// The saved form: JSON with these keys, in this order.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    /// Always [`FORMAT`].
+    format: String,
+    /// Always [`VERSION`].
+    version: u32,
+    /// The task's id.
+    task: String,
+    /// The instruction: with other data the same id may be another goal.
+    instruction: String,
+    /// Steps taken.
+    steps: usize,
+    /// Where the agent is.
+    visit: Visit,
+}
+
+impl WebshopEnv {
+    pub(super) fn new(world: Arc<World>, max_steps: usize) -> Self {
+        Self { world, max_steps, episode: None }
+    }
+
+    /// The visit being played.
+    pub fn session(&self) -> Option<&Session> {
+        self.episode.as_ref().map(|episode| &episode.session)
+    }
+
+    /// How the purchase was judged, once there is one.
+    pub fn score(&self) -> Option<Score> {
+        self.episode.as_ref()?.score
+    }
+
+    fn observe(&self, session: &Session) -> Result<Observation, EnvError> {
+        let view = session.view()?;
+        Ok(Observation { text: view.render(self.world.observation), admissible: view.admissible() })
+    }
+}
+
+impl Episode {
+    fn new(judge: Judge, session: Session, steps: usize) -> Self {
+        Self { judge, session, steps, score: None, attributes: None }
+    }
+
+    fn buy(&mut self, world: &World) -> Result<Score, EnvError> {
+        let (index, product) =
+            self.session.product().ok_or_else(|| EnvError::Other("nothing to buy is open".to_owned()))?;
+        let price = world.shop.catalogue().price(index);
+        let score = self.judge.score(product, price, &self.session.visit().options);
+        self.session.close(score.total());
+        self.score = Some(score);
+        Ok(score)
+    }
+
+    fn progress(&mut self, world: &World) -> f64 {
+        let goal = self.judge.goal();
+        let asked = (goal.attributes.len() + goal.options.len() + 2) as f64;
+        let price = |index: u32| f64::from(world.shop.catalogue().price(index) <= goal.price_upper);
+        if let Some((index, product)) = self.session.product() {
+            let attributes = match self.attributes {
+                Some((judged, attributes)) if judged == index => attributes,
+                _ => self.judge.attributes_met(product),
+            };
+            self.attributes = Some((index, attributes));
+            let options = self.judge.options_met(&self.session.visit().options);
+            return ((attributes + options) as f64 + price(index) + self.judge.type_score(product).factor)
+                / asked;
+        }
+        let shown = self.session.listed().iter();
+        let best = shown.map(|(index, product)| price(*index) + self.judge.type_score(product).factor);
+        best.fold(0.0, f64::max) / asked
+    }
+}
+
+impl Environment for WebshopEnv {
+    fn reset(&mut self, task: &Task) -> Result<Observation, EnvError> {
+        let judge = self.world.judge(&task.id)?;
+        let session = Session::new(Arc::clone(&self.world.shop), judge.goal().instruction.clone());
+        let observation = self.observe(&session)?;
+        self.episode = Some(Episode::new(judge, session, 0));
+        Ok(observation)
+    }
+
+    fn step(&mut self, action: &str) -> Result<Step, EnvError> {
+        let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        if episode.score.is_some() || episode.steps >= self.max_steps {
+            return Err(EnvError::Other(format!(
+                "{}: the episode is over after {} steps; call `reset` before the next `step`",
+                episode.judge.goal().id,
+                episode.steps
+            )));
+        }
+        let effect = episode.session.step(&Action::parse(action))?;
+        episode.steps += 1;
+        let mut metrics = Vec::new();
+        let mut success = false;
+        if effect == Effect::Bought {
+            let score = episode.buy(&self.world)?;
+            success = score.success();
+            metrics.push((TASK_SCORE, score.total()));
+            metrics.push((TYPE_STAND_IN, f64::from(score.kind.type_stand_in)));
+        }
+        let progress = episode.progress(&self.world);
+        let bought = effect == Effect::Bought;
+        let truncated = !bought && episode.steps >= self.max_steps;
+        let observation = match &self.episode {
+            Some(episode) => self.observe(&episode.session)?,
+            None => Observation::default(),
+        };
+        Ok(Step {
+            observation,
+            reward: f64::from(success),
+            progress: Some(progress),
+            terminated: bought,
+            truncated,
+            success,
+            understood: effect != Effect::Nothing,
+            metrics,
+        })
+    }
+
+    /// Versioned JSON: format, version, task, instruction, steps and the visit. An episode that has ended cannot
+    /// be saved. The step limit is a setting, not part of the state.
+    fn state(&self) -> Result<Vec<u8>, EnvError> {
+        let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
+        if episode.session.visit().page == Page::Done {
+            return Err(EnvError::State(
+                "the episode has ended with a purchase; there is nothing to save".to_owned(),
+            ));
+        }
+        let goal = episode.judge.goal();
+        let saved = Saved {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            task: goal.id.clone(),
+            instruction: goal.instruction.clone(),
+            steps: episode.steps,
+            visit: episode.session.visit().clone(),
+        };
+        serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), EnvError> {
+        let refuse = |reason: String| EnvError::State(reason);
+        let saved: Saved = serde_json::from_slice(state)
+            .map_err(|error| refuse(format!("these bytes are no saved WebShop episode ({error})")))?;
+        if saved.format != FORMAT || saved.version != VERSION {
+            return Err(refuse(format!(
+                "the state is `{}` version {}, this program reads `{FORMAT}` version {VERSION}",
+                saved.format, saved.version
+            )));
+        }
+        let judge = self.world.judge(&saved.task)?;
+        if judge.goal().instruction != saved.instruction {
+            return Err(refuse(format!(
+                "`{}` is not the goal the state was saved from; load the same files with the same seed",
+                saved.task
+            )));
+        }
+        let session = Session::resume(Arc::clone(&self.world.shop), saved.instruction, saved.visit)?;
+        self.episode = Some(Episode::new(judge, session, saved.steps));
+        Ok(())
+    }
+}

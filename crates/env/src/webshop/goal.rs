@@ -1,0 +1,247 @@
+//! What the agent is to buy: goals made of a catalogue, as the original makes them.
+
+use sha2::{Digest as _, Sha256};
+use turnwise_core::EnvError;
+
+use super::catalogue::Catalogue;
+use super::product::Product;
+use super::python::PythonRandom;
+
+/// The chosen options that a goal asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GoalOptions {
+    /// Option and value, sorted by option: synthetic goals.
+    Named(Vec<(String, String)>),
+    /// Values alone: human goals.
+    Values(Vec<String>),
+}
+
+impl GoalOptions {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Named(options) => options.len(),
+            Self::Values(options) => options.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One goal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    /// `synthetic/ASIN/NUMBER` or `human/ASIN/NUMBER`: the product it was made of, and which of its goals.
+    pub id: String,
+    /// The place of that product in the catalogue.
+    pub product: u32,
+    /// What the agent reads.
+    pub instruction: String,
+    /// The attributes asked for.
+    pub attributes: Vec<String>,
+    /// The options asked for.
+    pub options: GoalOptions,
+    /// The price to stay at or below, in dollars; one million where the instruction names none.
+    pub price_upper: f64,
+}
+
+/// Which goals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoalKind {
+    /// Written by a rule from the files' instructions: one for every combination of option values.
+    #[default]
+    Synthetic,
+    /// Written by people.
+    Human,
+}
+
+/// The price of a goal that names none.
+const NO_LIMIT: f64 = 1_000_000.0;
+
+/// All goals of a catalogue in their order, 20 bytes each: a goal is put together when it is asked for.
+#[derive(Clone, Debug)]
+pub struct Goals {
+    kind: GoalKind,
+    specs: Vec<Spec>,
+    /// Their places, ordered by product and number.
+    order: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Spec {
+    product: u32,
+    /// Which combination of option values, or which of the product's human instructions.
+    number: u32,
+    /// In tens of dollars; 0: none.
+    tens: u16,
+}
+
+impl Spec {
+    fn key(&self) -> (u32, u32) {
+        (self.product, self.number)
+    }
+}
+
+impl Goals {
+    /// Makes the goals of a catalogue: in the products' order, then shuffled.
+    ///
+    /// `random` goes on from the draws of the prices; every product with an instruction (every human instruction
+    /// with attributes) draws two of the next four multiples of 10 dollars above the product's price and takes the
+    /// higher, if there are two below 1,000. `shuffle`: the seed of the shuffle. This is the original to the bit:
+    /// with 42 for all three, verl-agent's 6,910 goals of the 1,000-product files come in its order.
+    pub fn make(
+        catalogue: &Catalogue,
+        kind: GoalKind,
+        random: &mut PythonRandom,
+        shuffle: u64,
+    ) -> Result<Self, EnvError> {
+        let mut specs = Vec::new();
+        for index in 0..catalogue.len() as u32 {
+            let product = catalogue.product(index)?;
+            match kind {
+                GoalKind::Synthetic => {
+                    if product.instruction.is_none() {
+                        continue;
+                    }
+                    let tens = price_limit(catalogue.price(index), random);
+                    let combinations: usize =
+                        product.options.iter().map(|option| option.values.len()).product();
+                    let count = u32::try_from(combinations).map_err(|_| {
+                        EnvError::Other(format!(
+                            "{}: {combinations} combinations of options are too many",
+                            product.asin
+                        ))
+                    })?;
+                    specs.extend((0..count).map(|number| Spec { product: index, number, tens }));
+                }
+                GoalKind::Human => {
+                    for (number, instruction) in (0..).zip(&product.human_instructions) {
+                        if !instruction.attributes.is_empty() {
+                            let tens = price_limit(catalogue.price(index), random);
+                            specs.push(Spec { product: index, number, tens });
+                        }
+                    }
+                }
+            }
+        }
+        PythonRandom::new(shuffle).shuffle(&mut specs);
+        let mut order: Vec<u32> = (0..specs.len() as u32).collect();
+        order.sort_unstable_by_key(|place| specs[*place as usize].key());
+        Ok(Self { kind, specs, order })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.specs.is_empty()
+    }
+
+    /// The goal at this place of the shuffled order.
+    pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
+        let spec = self.specs.get(index);
+        let spec = spec.ok_or_else(|| EnvError::Other(format!("there is no goal number {index}")))?;
+        self.build(catalogue, *spec)
+    }
+
+    /// The place of the goal with this id.
+    pub fn position(&self, catalogue: &Catalogue, id: &str) -> Option<usize> {
+        let (asin, number) = self.parse_id(id)?;
+        let wanted = (catalogue.find(asin)?, number);
+        let found = self.order.binary_search_by_key(&wanted, |place| self.specs[*place as usize].key());
+        found.ok().map(|at| self.order[at] as usize)
+    }
+
+    fn prefix(&self) -> &'static str {
+        match self.kind {
+            GoalKind::Synthetic => "synthetic",
+            GoalKind::Human => "human",
+        }
+    }
+
+    fn parse_id<'a>(&self, id: &'a str) -> Option<(&'a str, u32)> {
+        let (asin, number) = id.strip_prefix(self.prefix())?.strip_prefix('/')?.rsplit_once('/')?;
+        Some((asin, number.parse().ok()?))
+    }
+
+    /// The first byte of the SHA-256 of the identifier of the goal's product.
+    pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
+        let spec = self.specs.get(index);
+        let spec = spec.ok_or_else(|| EnvError::Other(format!("there is no goal number {index}")))?;
+        let asin = &catalogue.product(spec.product)?.asin;
+        Ok(Sha256::digest(asin.as_bytes())[0])
+    }
+
+    fn build(&self, catalogue: &Catalogue, spec: Spec) -> Result<Goal, EnvError> {
+        let product = catalogue.product(spec.product)?;
+        let broken = || EnvError::Other(format!("{} has no goal number {}", product.asin, spec.number));
+        let (mut instruction, attributes, options) = match self.kind {
+            GoalKind::Synthetic => {
+                let options = combination(&product, spec.number);
+                let mut text = product.instruction.clone().ok_or_else(broken)?;
+                for (number, (name, value)) in options.iter().enumerate() {
+                    text.push_str(if number == 0 { " with " } else { ", and " });
+                    text.push_str(name);
+                    text.push_str(": ");
+                    text.push_str(value);
+                }
+                (text, product.instruction_attributes.clone(), GoalOptions::Named(options))
+            }
+            GoalKind::Human => {
+                let human = product.human_instructions.get(spec.number as usize).ok_or_else(broken)?;
+                let options = GoalOptions::Values(human.options.clone());
+                (human.text.trim_matches('.').to_owned(), human.attributes.clone(), options)
+            }
+        };
+        let price_upper = if spec.tens == 0 {
+            NO_LIMIT
+        } else {
+            instruction.push_str(&format!(", and price lower than {}.00 dollars", u32::from(spec.tens) * 10));
+            f64::from(spec.tens) * 10.0
+        };
+        Ok(Goal {
+            id: format!("{}/{}/{}", self.prefix(), product.asin, spec.number),
+            product: spec.product,
+            instruction,
+            attributes,
+            options,
+            price_upper,
+        })
+    }
+}
+
+/// The limit above a price, in tens of dollars; 0 if there is none.
+fn price_limit(price: f64, random: &mut PythonRandom) -> u16 {
+    let above: Vec<u16> = (1..100).filter(|tens| f64::from(*tens) * 10.0 > price).take(4).collect();
+    if above.len() < 2 {
+        return 0;
+    }
+    let [first, second] = random.sample_two(above.len());
+    above[first.max(second)]
+}
+
+/// One combination of option values, the options sorted by name, the last one changing fastest.
+fn combination(product: &Product, number: u32) -> Vec<(String, String)> {
+    let mut options: Vec<_> = product.options.iter().collect();
+    options.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut rest = number as usize;
+    let mut chosen: Vec<(String, String)> = options
+        .iter()
+        .rev()
+        .map(|option| {
+            let count = option.values.len().max(1);
+            let value = option.values.get(rest % count).cloned().unwrap_or_default();
+            rest /= count;
+            (option.name.clone(), value)
+        })
+        .collect();
+    chosen.reverse();
+    chosen
+}

@@ -1,0 +1,381 @@
+//! The official files: products, attributes, instructions.
+//!
+//! | File | What it holds |
+//! |---|---|
+//! | `items_shuffle.json`, `items_shuffle_1000.json` | products as crawled, one JSON list |
+//! | `documents.jsonl`, `products_1000_documents.jsonl` | the same products inside the documents of the search, one a line |
+//! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and rule-written instructions, by product |
+//! | `items_human_ins.json` | instructions written by people, by product |
+//!
+//! Every file may also be compressed with zstd (`.zst`). They are read product by product, whatever their size.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use turnwise_core::EnvError;
+
+use super::product::{HumanInstruction, Product, ProductOption};
+use super::python::strip;
+use super::store::ASIN;
+
+/// Which of the official catalogues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Size {
+    /// The 1,000 products that most work on the benchmark uses.
+    #[default]
+    Small,
+    /// All 1.18 million.
+    Full,
+}
+
+impl Size {
+    fn products(self) -> [&'static str; 2] {
+        match self {
+            Self::Small => ["items_shuffle_1000.json", "products_1000_documents.jsonl"],
+            Self::Full => ["items_shuffle.json", "documents.jsonl"],
+        }
+    }
+
+    fn instructions(self) -> &'static str {
+        match self {
+            Self::Small => "items_ins_v2_1000.json",
+            Self::Full => "items_ins_v2.json",
+        }
+    }
+}
+
+const HUMAN: &str = "items_human_ins.json";
+
+/// The attribute of a product that the attributes' file does not know.
+const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
+
+/// Reads an official catalogue from a folder and hands its products over one by one, in their order, prepared as
+/// the original prepares them. Returns how many there were.
+///
+/// Left out, as in the original: products with the identifier `nan` or one longer than ten characters, and all
+/// but the first of several with one identifier. `limit`: only the first products of the file.
+pub fn read(
+    folder: &Path,
+    size: Size,
+    limit: Option<usize>,
+    mut each: impl FnMut(Product) -> Result<(), EnvError>,
+) -> Result<usize, EnvError> {
+    let products = find(folder, &size.products())?;
+    let notes = notes(&find(folder, &[size.instructions()])?)?;
+    let mut human = match find(folder, &[HUMAN]) {
+        Ok(path) => parse::<HashMap<String, Vec<RawHuman>>>(&path)?,
+        Err(_) => HashMap::new(),
+    };
+    let name = products.display().to_string();
+    let mut known: HashSet<String> = HashSet::new();
+    let mut count = 0;
+    let mut number = 0;
+    let mut take = |raw: RawProduct| -> Result<bool, EnvError> {
+        if limit.is_some_and(|limit| number >= limit) {
+            return Ok(false);
+        }
+        number += 1;
+        if raw.asin == "nan" || raw.asin.chars().count() > ASIN || !known.insert(raw.asin.clone()) {
+            return Ok(true);
+        }
+        let asin = raw.asin.clone();
+        let product =
+            raw.prepare(notes.get(&asin), human.remove(&asin)).map_err(|reason| EnvError::File {
+                path: name.clone(),
+                reason: format!("product number {number} (`{asin}`): {reason}"),
+            })?;
+        count += 1;
+        each(product).map(|()| true)
+    };
+    let lines = products.to_string_lossy().contains(".jsonl");
+    if lines {
+        read_lines(&products, &mut take)?;
+    } else {
+        read_list(&products, &mut take)?;
+    }
+    if count == 0 {
+        return Err(EnvError::File { path: name, reason: "there is no product in it".to_owned() });
+    }
+    Ok(count)
+}
+
+/// The first of these files that is there, as it is or with `.zst`.
+fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
+    let candidates = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
+    candidates.map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| EnvError::File {
+        path: folder.display().to_string(),
+        reason: format!(
+            "there is no `{}` (or `.zst` of it) in this folder; put the official WebShop files there",
+            names.join("` and no `")
+        ),
+    })
+}
+
+fn open(path: &Path) -> Result<Box<dyn BufRead>, EnvError> {
+    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    let file = File::open(path).map_err(io)?;
+    if path.extension().is_some_and(|extension| extension == "zst") {
+        let mut decoder = zstd::Decoder::new(file).map_err(io)?;
+        // Archives made with `--long` ask for more than the default window.
+        decoder.window_log_max(31).map_err(io)?;
+        return Ok(Box::new(BufReader::new(decoder)));
+    }
+    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+}
+
+fn broken(path: &Path, error: &serde_json::Error) -> EnvError {
+    let half = if error.is_eof() { "; the file ends too early: fetch it again" } else { "" };
+    EnvError::File {
+        path: path.display().to_string(),
+        reason: format!("not the expected JSON: {error}{half}"),
+    }
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, EnvError> {
+    let mut text = Vec::new();
+    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    open(path)?.read_to_end(&mut text).map_err(io)?;
+    serde_json::from_slice(&text).map_err(|error| broken(path, &error))
+}
+
+fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
+    serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
+}
+
+/// Hands the elements of a JSON list over while it is read.
+fn read_list(
+    path: &Path,
+    take: &mut dyn FnMut(RawProduct) -> Result<bool, EnvError>,
+) -> Result<(), EnvError> {
+    struct Each<'a> {
+        take: &'a mut dyn FnMut(RawProduct) -> Result<bool, EnvError>,
+        failed: &'a mut Option<EnvError>,
+    }
+    impl<'de> DeserializeSeed<'de> for Each<'_> {
+        type Value = ();
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+            deserializer.deserialize_seq(self)
+        }
+    }
+    impl<'de> Visitor<'de> for Each<'_> {
+        type Value = ();
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of products")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+            let mut wanted = true;
+            while wanted {
+                let Some(raw) = list.next_element()? else { return Ok(()) };
+                wanted = (self.take)(raw).unwrap_or_else(|error| {
+                    *self.failed = Some(error);
+                    false
+                });
+            }
+            // What is left of the list is read over, so that a broken end is still noticed.
+            while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+            Ok(())
+        }
+    }
+    let mut failed = None;
+    let mut json = serde_json::Deserializer::from_reader(open(path)?);
+    let read = Each { take, failed: &mut failed }.deserialize(&mut json);
+    match failed {
+        Some(error) => Err(error),
+        None => read.and_then(|()| json.end()).map_err(|error| broken(path, &error)),
+    }
+}
+
+fn read_lines(
+    path: &Path,
+    take: &mut dyn FnMut(RawProduct) -> Result<bool, EnvError>,
+) -> Result<(), EnvError> {
+    for (number, line) in (1..).zip(open(path)?.lines()) {
+        let line = line.map_err(|source| EnvError::Io { path: path.display().to_string(), source })?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let document: Document = serde_json::from_str(&line).map_err(|error| EnvError::File {
+            path: format!("{}, line {number}", path.display()),
+            reason: format!("no document of the search with its `product` inside: {error}"),
+        })?;
+        if !take(document.product)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Document {
+    product: RawProduct,
+}
+
+/// A product as the files have it. Keys that only the original's web pages use are skipped.
+#[derive(Deserialize)]
+struct RawProduct {
+    asin: String,
+    name: String,
+    full_description: Option<String>,
+    small_description: Option<OneOrMany>,
+    pricing: Option<Pricing>,
+    customization_options: Option<Choices>,
+    product_category: String,
+    category: String,
+    query: String,
+    /// Only in documents: the attributes, already looked up.
+    #[serde(rename = "Attributes")]
+    attributes: Option<Vec<String>>,
+    /// Only in documents: the human instructions, already looked up.
+    instructions: Option<Vec<RawHuman>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<Option<String>>),
+}
+
+/// As crawled, a text such as `$9.99$12.50`; in documents already numbers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Pricing {
+    Text(String),
+    Numbers(Vec<f64>),
+}
+
+/// An empty text where there is nothing to choose.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Choices {
+    Nothing(String),
+    Groups(Ordered<Option<Vec<RawValue>>>),
+}
+
+#[derive(Deserialize)]
+struct RawValue {
+    value: String,
+}
+
+#[derive(Clone, Deserialize)]
+struct Notes {
+    attributes: Option<Vec<String>>,
+    instruction: Option<String>,
+    #[serde(default)]
+    instruction_attributes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RawHuman {
+    instruction: String,
+    instruction_attributes: Vec<String>,
+    instruction_options: Vec<String>,
+}
+
+/// A JSON object in the order of its keys.
+struct Ordered<T>(Vec<(String, T)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Pairs<T> {
+            type Value = Ordered<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ordered<T>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Ordered(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs(PhantomData))
+    }
+}
+
+impl RawProduct {
+    fn prepare(self, notes: Option<&Notes>, human: Option<Vec<RawHuman>>) -> Result<Product, String> {
+        let mut options: Vec<ProductOption> = Vec::new();
+        if let Some(Choices::Groups(Ordered(groups))) = self.customization_options {
+            for (name, values) in groups {
+                let (Some(values), name) = (values, name.to_lowercase()) else { continue };
+                let values: Vec<String> =
+                    values.iter().map(|raw| strip(&raw.value).replace('/', " | ").to_lowercase()).collect();
+                match options.iter_mut().find(|option| option.name == name) {
+                    Some(option) => option.values = values,
+                    None => options.push(ProductOption { name, values }),
+                }
+            }
+        } else if let Some(Choices::Nothing(text)) = &self.customization_options
+            && !text.is_empty()
+        {
+            return Err(format!("`customization_options` is the text {text:?}, not an object"));
+        }
+        let pricing = match self.pricing {
+            None => vec![],
+            Some(Pricing::Numbers(numbers)) => numbers,
+            Some(Pricing::Text(text)) => prices(&text)?,
+        };
+        let pricing = if pricing.is_empty() { vec![100.0] } else { pricing.into_iter().take(2).collect() };
+        let bullet_points = match self.small_description {
+            None => vec![],
+            Some(OneOrMany::One(text)) => vec![text],
+            Some(OneOrMany::Many(texts)) => texts.into_iter().map(Option::unwrap_or_default).collect(),
+        };
+        let attributes = notes
+            .and_then(|notes| notes.attributes.clone())
+            .or(self.attributes)
+            .unwrap_or_else(|| vec![NO_ATTRIBUTE.to_owned()]);
+        let human_instructions = human.or(self.instructions).unwrap_or_default();
+        Ok(Product {
+            title: self.name,
+            category: self.category,
+            query: strip(&self.query.to_lowercase()).to_owned(),
+            product_category: self.product_category,
+            description: self.full_description.unwrap_or_default(),
+            bullet_points,
+            pricing,
+            options,
+            attributes,
+            instruction_attributes: notes
+                .map(|notes| notes.instruction_attributes.clone())
+                .unwrap_or_default(),
+            instruction: notes.and_then(|notes| notes.instruction.clone()),
+            human_instructions: human_instructions.into_iter().map(RawHuman::prepare).collect(),
+            asin: self.asin,
+        })
+    }
+}
+
+impl RawHuman {
+    fn prepare(self) -> HumanInstruction {
+        HumanInstruction {
+            text: self.instruction,
+            attributes: self.instruction_attributes,
+            options: self.instruction_options,
+        }
+    }
+}
+
+/// The numbers behind the dollar signs of a crawled price.
+fn prices(text: &str) -> Result<Vec<f64>, String> {
+    if text.is_empty() {
+        return Ok(vec![]);
+    }
+    let number = |part: &str| {
+        let digits: String =
+            part.chars().filter(|character| character.is_ascii_digit() || *character == '.').collect();
+        digits.parse().map_err(|_| format!("`pricing` is {text:?}, in which {part:?} is no price"))
+    };
+    let prices: Vec<f64> = text.split('$').skip(1).map(number).collect::<Result<_, String>>()?;
+    if prices.is_empty() { Err(format!("`pricing` is {text:?}, without a dollar sign")) } else { Ok(prices) }
+}

@@ -1,0 +1,196 @@
+//! The pages of the shop, and the three ways they are read: `text`, `text_rich` and the list of what can be
+//! clicked.
+//!
+//! The original renders HTML and takes it apart again. What survives of that is reproduced here: a text of white
+//! space only disappears if it holds a newline and else becomes one space; `text` strips every part, `text_rich`
+//! none.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::python::{json_string, strip};
+
+/// What a part of a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// Words that nothing happens to.
+    Plain,
+    /// A button.
+    Button,
+    /// The value of an option; chosen or not.
+    Option {
+        /// Whether the page shows it as chosen.
+        chosen: bool,
+    },
+    /// The link to a product; visited or not.
+    Link {
+        /// Whether the product has been looked at since the last `back to search`.
+        visited: bool,
+    },
+}
+
+/// One piece of text on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// What it is.
+    pub kind: PartKind,
+    /// Its text, not stripped.
+    pub text: Cow<'a, str>,
+}
+
+/// What a click does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A button with this text.
+    Button,
+    /// The product at this place of the page's list.
+    Product(usize),
+    /// A value of the option group with this number.
+    Option(usize),
+}
+
+/// One page as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageView<'a> {
+    /// All texts in order.
+    pub parts: Vec<Part<'a>>,
+    /// Whether there is a field to type a search into.
+    pub has_search_bar: bool,
+    /// What can be clicked, in the original's order, and what it leads to.
+    pub clickables: Vec<(Cow<'a, str>, Target)>,
+}
+
+/// How pages are written for the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObservationMode {
+    /// Parts joined by ` [SEP] `.
+    #[default]
+    Text,
+    /// A line for every part, buttons and options marked.
+    TextRich,
+}
+
+impl<'a> PageView<'a> {
+    pub(super) fn push(&mut self, kind: PartKind, text: impl Into<Cow<'a, str>>) {
+        let text = text.into();
+        let spaces = text.chars().all(|character| matches!(character, ' ' | '\n' | '\t' | '\u{c}' | '\r'));
+        match (text.is_empty(), spaces) {
+            (true, _) => {}
+            (false, true) if text.contains('\n') => {}
+            (false, true) => self.parts.push(Part { kind, text: " ".into() }),
+            (false, false) => self.parts.push(Part { kind, text }),
+        }
+    }
+
+    pub(super) fn plain(&mut self, text: impl Into<Cow<'a, str>>) {
+        self.push(PartKind::Plain, text);
+    }
+
+    pub(super) fn button(&mut self, text: &'static str, clickable: &'static str) {
+        self.push(PartKind::Button, text);
+        self.clickables.push((clickable.into(), Target::Button));
+    }
+
+    pub(super) fn link(&mut self, asin: Cow<'a, str>, place: usize, visited: bool) {
+        self.clickables.push((asin.to_lowercase().into(), Target::Product(place)));
+        self.push(PartKind::Link { visited }, asin);
+    }
+
+    /// Adds the values of option groups, which come after everything else. A value that is also something else
+    /// keeps that one's place but becomes the option; of two groups with one value the last wins.
+    pub(super) fn choices(&mut self, values: impl Iterator<Item = (usize, &'a str)>) {
+        let mut places: HashMap<Cow<'a, str>, usize> =
+            self.clickables.iter().enumerate().map(|(place, (name, _))| (name.clone(), place)).collect();
+        for (group, value) in values {
+            if let Some(place) = places.get(value) {
+                self.clickables[*place].1 = Target::Option(group);
+            } else {
+                places.insert(value.into(), self.clickables.len());
+                self.clickables.push((value.into(), Target::Option(group)));
+            }
+        }
+    }
+
+    /// What a click on this leads to; `None` if there is no such thing on the page.
+    pub fn target(&self, name: &str) -> Option<Target> {
+        self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
+    }
+
+    /// The page as the agent reads it.
+    pub fn render(&self, mode: ObservationMode) -> String {
+        match mode {
+            ObservationMode::Text => self.text(),
+            ObservationMode::TextRich => self.text_rich(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::with_capacity(self.parts.iter().map(|part| part.text.len() + 7).sum());
+        for (number, part) in self.parts.iter().enumerate() {
+            if number > 0 {
+                out.push_str(" [SEP] ");
+            }
+            out.push_str(strip(&part.text));
+        }
+        out
+    }
+
+    fn text_rich(&self) -> String {
+        let mut clicked = String::new();
+        let mut out = String::with_capacity(self.parts.iter().map(|part| part.text.len() + 24).sum());
+        for part in &self.parts {
+            let (before, after) = match part.kind {
+                PartKind::Plain => ("", ""),
+                PartKind::Button => ("[button] ", " [button_]"),
+                PartKind::Option { chosen: false } => ("  [button] ", " [button_]"),
+                PartKind::Option { chosen: true } => {
+                    // Each goes in front of what is there already.
+                    clicked.insert_str(0, &format!("You have clicked {}.\n", part.text));
+                    ("  [clicked button] ", " [clicked button_]")
+                }
+                PartKind::Link { visited: false } => ("\n[button] ", " [button_]"),
+                PartKind::Link { visited: true } => ("\n[clicked button] ", " [clicked button_]"),
+            };
+            for piece in [before, &part.text, after, "\n"] {
+                out.push_str(piece);
+            }
+        }
+        if clicked.is_empty() { out } else { clicked + &out }
+    }
+
+    /// The actions to offer: `search[<your query>]` where there is a search bar, then a click on everything.
+    pub fn admissible(&self) -> Vec<String> {
+        let search = self.has_search_bar.then(|| SEARCH.to_owned());
+        let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
+        // `click[search]` is listed by the original as well, but does nothing.
+        let clicks = self.clickables.iter().filter(|(name, _)| name != "search").map(click);
+        search.into_iter().chain(clicks).collect()
+    }
+}
+
+/// How a search is offered among the admissible actions.
+pub const SEARCH: &str = "search[<your query>]";
+
+/// The chosen options as the page after the purchase writes them: JSON with sorted keys, made safe for HTML.
+pub(super) fn options_json(options: &[(String, String)]) -> String {
+    let mut sorted: Vec<&(String, String)> = options.iter().collect();
+    sorted.sort();
+    let plain = dumps(sorted.into_iter());
+    plain.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026").replace('\'', "\\u0027")
+}
+
+/// `json.dumps` of a dictionary of strings.
+pub(super) fn dumps<'a>(options: impl Iterator<Item = &'a (String, String)>) -> String {
+    let mut out = String::from("{");
+    for (number, (name, value)) in options.enumerate() {
+        if number > 0 {
+            out.push_str(", ");
+        }
+        json_string(&mut out, name);
+        out.push_str(": ");
+        json_string(&mut out, value);
+    }
+    out.push('}');
+    out
+}

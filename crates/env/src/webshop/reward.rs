@@ -1,0 +1,344 @@
+//! What a purchase is worth.
+//!
+//! ```text
+//! score = (attributes met + options met + price met) / (attributes asked + options asked + 1) * type factor
+//! ```
+//!
+//! The score is 1 exactly if everything asked for is met by a product of the right type.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::LazyLock;
+
+use super::fuzzy::Words;
+use super::goal::{Goal, GoalOptions};
+use super::product::Product;
+use super::python::pair;
+
+/// Two texts with a higher `token_set_ratio` count as one.
+const ALIKE: u32 = 85;
+
+/// The original's words for colours, in its (alphabetical) order: the first that occurs anywhere in a text stands
+/// for the text.
+const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
+    burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
+    cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
+    grey heather indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight \
+    mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose \
+    royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise \
+    violet walnut wheat white wine yellow";
+
+/// Words that say nothing about what a product is; the stand-in for the type factor skips them.
+static FUNCTION_WORDS: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| FUNCTION_LIST.split_ascii_whitespace().collect());
+
+const FUNCTION_LIST: &str = "a about all also an and any are as at be best both brand but by can each easy for free from \
+    good great has high her his i ideal in inch inches into is it its large long low made medium more most my new no not \
+    of off on one only or our out pack pcs perfect per piece pieces quality set short size small so that the their them \
+    these they this to two up use used very w was we will with without x you your";
+
+/// How options are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Matching {
+    /// As the original compares them, with what that brings: a colour stands for every text it occurs in (`light
+    /// blue` is `blue`, `tailored` is `red`), and a synthetic goal's option is compared as Python writes the pair of
+    /// its name and value, which is a colour only if either is exactly one.
+    #[default]
+    Original,
+    /// An option is met if exactly the value asked for was chosen, for synthetic goals under the name asked for.
+    Strict,
+}
+
+/// How far the product's type is the one asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TypeScore {
+    /// Both were listed under the same kind of product.
+    pub query_match: bool,
+    /// They share two categories at least.
+    pub category_match: bool,
+    /// The share of the wanted title's words that the title has.
+    pub title_score: f64,
+    /// What the rest is multiplied by: 1, 0.5, 0.1 or 0.
+    pub factor: f64,
+    /// The title score is the project's stand-in, not the original's: see [`type_score`].
+    pub type_stand_in: bool,
+}
+
+/// A purchase, judged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Attributes met.
+    pub attributes: usize,
+    /// Attributes asked for.
+    pub attributes_asked: usize,
+    /// Options met.
+    pub options: usize,
+    /// Options asked for.
+    pub options_asked: usize,
+    /// The price is at or below the limit.
+    pub price: bool,
+    /// The type.
+    pub kind: TypeScore,
+}
+
+impl Score {
+    /// The score, from 0 to 1.
+    pub fn total(&self) -> f64 {
+        let met = self.attributes + self.options + usize::from(self.price);
+        met as f64 / (self.attributes_asked + self.options_asked + 1) as f64 * self.kind.factor
+    }
+
+    /// Whether the goal is reached.
+    pub fn success(&self) -> bool {
+        self.total() == 1.0
+    }
+}
+
+/// A goal made ready to judge products by.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    goal: Goal,
+    target: Target,
+    attributes: Vec<Words>,
+    options: Vec<Words>,
+    matching: Matching,
+}
+
+/// What the type factor compares with.
+#[derive(Clone, Debug)]
+struct Target {
+    query: String,
+    categories: BTreeSet<String>,
+    title: String,
+    words: BTreeSet<String>,
+}
+
+impl Judge {
+    /// Prepares a goal; `target` is the product it was made of.
+    pub fn new(goal: Goal, target: &Product, matching: Matching) -> Self {
+        let attributes = goal.attributes.iter().map(|attribute| Words::new(attribute)).collect();
+        let options = match &goal.options {
+            GoalOptions::Named(options) => options
+                .iter()
+                .map(|(name, value)| match colours().find(|colour| colour == name || colour == value) {
+                    Some(colour) => Words::new(colour),
+                    None => Words::new(&pair(name, value)),
+                })
+                .collect(),
+            GoalOptions::Values(values) => {
+                values.iter().map(|value| Words::new(normalize_colour(value))).collect()
+            }
+        };
+        let target = Target {
+            query: target.query.clone(),
+            categories: categories(&target.product_category).map(str::to_owned).collect(),
+            title: target.title.clone(),
+            words: content_words(&target.title),
+        };
+        Self { goal, target, attributes, options, matching }
+    }
+
+    /// The goal.
+    pub fn goal(&self) -> &Goal {
+        &self.goal
+    }
+
+    /// Judges the purchase of a product at a price with chosen options (name and value).
+    pub fn score(&self, product: &Product, price: f64, options: &[(String, String)]) -> Score {
+        Score {
+            attributes: self.attributes_met(product),
+            attributes_asked: self.attributes.len(),
+            options: self.options_met(options),
+            options_asked: self.goal.options.len(),
+            price: price <= self.goal.price_upper,
+            kind: self.type_score(product),
+        }
+    }
+
+    /// How many attributes asked for the product has: one of its own is alike, or its title, bullet points or
+    /// description contain the words.
+    pub fn attributes_met(&self, product: &Product) -> usize {
+        let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
+        let mut texts: Option<[String; 3]> = None;
+        let met = |(asked, words): &(&String, &Words)| {
+            own.iter().any(|attribute| attribute.token_set_ratio(words) > ALIKE)
+                || texts
+                    .get_or_insert_with(|| {
+                        let bullets = product.bullet_points.join(" ");
+                        [&product.title, &bullets, &product.description].map(|text| text.to_lowercase())
+                    })
+                    .iter()
+                    .any(|text| text.contains(asked.as_str()))
+        };
+        self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
+    }
+
+    /// How many options asked for have been chosen.
+    pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
+        match (self.matching, &self.goal.options) {
+            (Matching::Original, _) => {
+                let chosen: Vec<Words> =
+                    chosen.iter().map(|(_, value)| Words::new(normalize_colour(value))).collect();
+                let met = |asked: &&Words| chosen.iter().any(|words| words.token_set_ratio(asked) > ALIKE);
+                self.options.iter().filter(met).count()
+            }
+            (Matching::Strict, GoalOptions::Named(asked)) => {
+                asked.iter().filter(|option| chosen.contains(option)).count()
+            }
+            (Matching::Strict, GoalOptions::Values(asked)) => {
+                let same = |asked: &&String| chosen.iter().any(|(_, value)| value == *asked);
+                asked.iter().filter(same).count()
+            }
+        }
+    }
+
+    /// The type factor.
+    ///
+    /// It is 0 if no content word of the wanted title is in the product's, 0.1 if fewer than a tenth are; else 1 if
+    /// the kinds of product are equal, two categories are shared or more than a fifth of the words are, and 0.5
+    /// otherwise.
+    ///
+    /// Differs from the original, which takes the nouns and names that a language model finds in the titles: here
+    /// content words stand in for them, which are all words with a letter in them but the most common function words.
+    /// `type_stand_in` says so. The product the goal was made of has a title score of 1 by either, so whether a
+    /// goal is reached with it is exact.
+    pub fn type_score(&self, product: &Product) -> TypeScore {
+        let query_match = product.query == self.target.query;
+        let shared: BTreeSet<&str> = categories(&product.product_category)
+            .filter(|category| self.target.categories.contains(*category))
+            .collect();
+        let category_match = shared.len() >= 2;
+        let same = product.title == self.target.title;
+        let title_score = if same {
+            1.0
+        } else if self.target.words.is_empty() {
+            0.2
+        } else {
+            let words = content_words(&product.title);
+            self.target.words.intersection(&words).count() as f64 / self.target.words.len() as f64
+        };
+        let factor = if title_score == 0.0 {
+            0.0
+        } else if title_score < 0.1 {
+            0.1
+        } else if query_match || category_match || title_score > 0.2 {
+            1.0
+        } else {
+            0.5
+        };
+        TypeScore { query_match, category_match, title_score, factor, type_stand_in: !same }
+    }
+}
+
+fn colours() -> impl Iterator<Item = &'static str> {
+    COLOURS.split_ascii_whitespace()
+}
+
+/// The first colour that occurs in a text, or the text.
+fn normalize_colour(text: &str) -> &str {
+    colours().find(|colour| text.contains(colour)).unwrap_or(text)
+}
+
+fn categories(path: &str) -> impl Iterator<Item = &str> {
+    path.split('\u{203a}').map(super::python::strip)
+}
+
+fn content_words(title: &str) -> BTreeSet<String> {
+    let lower = title.to_lowercase();
+    let words = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
+    words
+        .map(|word| word.trim_end_matches("'s").trim_matches('\''))
+        .filter(|word| word.chars().any(char::is_alphabetic) && word.chars().nth(1).is_some())
+        .filter(|word| !FUNCTION_WORDS.contains(word))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(title: &str, category: &str, query: &str) -> Product {
+        Product {
+            title: title.to_owned(),
+            product_category: category.to_owned(),
+            query: query.to_owned(),
+            attributes: vec!["machine wash".to_owned()],
+            bullet_points: vec!["Made with a Rubber Sole".to_owned()],
+            ..Product::default()
+        }
+    }
+
+    fn goal(options: GoalOptions) -> Goal {
+        Goal {
+            id: "synthetic/A/0".to_owned(),
+            product: 0,
+            instruction: String::new(),
+            attributes: ["machine washable", "rubber sole", "long sleeve"].map(str::to_owned).to_vec(),
+            options,
+            price_upper: 30.0,
+        }
+    }
+
+    fn named(options: &[(&str, &str)]) -> GoalOptions {
+        GoalOptions::Named(chosen(options))
+    }
+
+    fn chosen(options: &[(&str, &str)]) -> Vec<(String, String)> {
+        options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn met(matching: Matching, asked: GoalOptions, options: &[(&str, &str)]) -> usize {
+        let shirt = product("Cotton Shirt", "Clothing", "shirts");
+        Judge::new(goal(asked), &shirt, matching).options_met(&chosen(options))
+    }
+
+    #[test]
+    fn the_parts_of_a_score_add_up() {
+        let shirt = product("Cotton Shirt", "Clothing \u{203a} Men", "shirts");
+        let judge = Judge::new(goal(named(&[("size", "x-large")])), &shirt, Matching::Original);
+        // `machine wash` is like `machine washable`; `rubber sole` is in a bullet point; no long sleeves.
+        let score = judge.score(&shirt, 30.0, &chosen(&[("size", "x-large")]));
+        assert_eq!((score.attributes, score.options, score.price), (2, 1, true));
+        assert_eq!(score.total(), 4.0 / 5.0);
+        assert!(!score.kind.type_stand_in);
+        assert_eq!(judge.score(&shirt, 30.01, &[]).total(), 2.0 / 5.0);
+    }
+
+    #[test]
+    fn types_by_kind_category_and_title() {
+        let shirt = product("Slim Cotton Shirt for Men", "Clothing \u{203a} Men \u{203a} Shirts", "shirts");
+        let judge = Judge::new(goal(GoalOptions::Values(vec![])), &shirt, Matching::Original);
+        let factor = |title: &str, category: &str, query: &str| {
+            let score = judge.type_score(&product(title, category, query));
+            assert_eq!(score.type_stand_in, title != shirt.title);
+            score.factor
+        };
+        assert_eq!(factor("Slim Cotton Shirt for Men", "", ""), 1.0);
+        assert_eq!(factor("Cotton Towel", "Home", "towels"), 1.0);
+        assert_eq!(factor("Garden Hose", "Clothing \u{203a} Men", "shirts"), 0.0);
+        // The kind of product makes up for few shared words, not for none.
+        let long = "shirt mango pear apple plum grape melon cherry lemon kiwi fig date";
+        let judge = Judge::new(goal(GoalOptions::Values(vec![])), &product(long, "", ""), Matching::Original);
+        let of = |title: &str, query: &str| judge.type_score(&product(title, "x", query)).factor;
+        assert_eq!([of("Shirt", ""), of("Shirt pear", ""), of("Shirt pear", "q")], [0.1, 1.0, 0.5]);
+    }
+
+    #[test]
+    fn options_match_as_in_the_original() {
+        let original = |asked, options: &[(&str, &str)]| met(Matching::Original, asked, options);
+        let strict = |asked, options: &[(&str, &str)]| met(Matching::Strict, asked, options);
+        let light = || named(&[("color", "light blue")]);
+        // The pair is no colour word, the chosen value is: `blue` is among the words of the pair.
+        assert_eq!(original(light(), &[("color", "light blue")]), 1);
+        assert_eq!(original(light(), &[("color", "dark blue")]), 1);
+        assert_eq!(strict(light(), &[("color", "dark blue")]), 0);
+        assert_eq!(strict(light(), &[("color", "light blue")]), 1);
+        assert_eq!(strict(light(), &[("finish", "light blue")]), 0);
+        // Human goals: both sides become colours.
+        let values = |value: &str| GoalOptions::Values(vec![value.to_owned()]);
+        assert_eq!(original(values("tailored"), &[("fit", "red")]), 1);
+        assert_eq!(strict(values("tailored"), &[("fit", "red")]), 0);
+        assert_eq!(original(values("x-large"), &[("size", "small")]), 0);
+    }
+}

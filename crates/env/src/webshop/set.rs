@@ -1,0 +1,235 @@
+//! A shop with its goals as a task set: options, splits, order.
+
+use std::sync::Arc;
+
+use turnwise_core::{EnvError, Environment, Task, TaskSet};
+
+use super::catalogue::Catalogue;
+use super::environment::{DEFAULT_MAX_STEPS, WebshopEnv};
+use super::goal::{Goal, GoalKind, Goals};
+use super::page::ObservationMode;
+use super::product::Product;
+use super::python::PythonRandom;
+use super::reward::{Judge, Matching};
+use super::shop::{Ranker, Shop};
+
+/// How the goals are divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Splits {
+    /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products that have goals):
+    /// the first byte of the SHA-256 of the product's identifier decides, so nothing else can move a product.
+    #[default]
+    ByProduct,
+    /// The original's: of the shuffled goals the first 500 are `test`, the next 1,000 `eval`, the rest `train`.
+    /// Goals of one product are on all sides.
+    Original,
+    /// verl-agent's: the first 500 are `test`, the rest `train`. Differs from it in that all workers have one
+    /// order of goals; there each worker shuffles with a seed of its own, so that one worker's test goals are
+    /// another's training goals.
+    VerlAgent,
+}
+
+impl Splits {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::ByProduct => &["train", "valid", "test"],
+            Self::Original => &["train", "eval", "test"],
+            Self::VerlAgent => &["train", "test"],
+        }
+    }
+
+    /// Which of the names a goal belongs to, by its place in the shuffled order and its product's byte.
+    fn of(self, place: usize, byte: u8) -> usize {
+        match self {
+            Self::ByProduct => match byte {
+                0..26 => 2,
+                26..52 => 1,
+                52.. => 0,
+            },
+            Self::Original => match place {
+                0..500 => 2,
+                500..1500 => 1,
+                1500.. => 0,
+            },
+            Self::VerlAgent => usize::from(place < 500),
+        }
+    }
+}
+
+/// What a set is made with.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebshopOptions {
+    /// Which goals.
+    pub goals: GoalKind,
+    /// Seed of the draws of prices and price limits and, anew, of the shuffle of the goals.
+    pub seed: u64,
+    /// How the goals are divided.
+    pub splits: Splits,
+    /// How options are compared.
+    pub matching: Matching,
+    /// How pages are written.
+    pub observation: ObservationMode,
+    /// Whether product pages have a button to their attributes.
+    pub show_attributes: bool,
+}
+
+impl Default for WebshopOptions {
+    fn default() -> Self {
+        Self {
+            goals: GoalKind::Synthetic,
+            seed: 42,
+            splits: Splits::ByProduct,
+            matching: Matching::Original,
+            observation: ObservationMode::Text,
+            show_attributes: false,
+        }
+    }
+}
+
+/// What all environments of a set share.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) shop: Arc<Shop>,
+    goals: Goals,
+    splits: Vec<(&'static str, Vec<u32>)>,
+    matching: Matching,
+    pub(super) observation: ObservationMode,
+}
+
+impl World {
+    /// The goal of a task, ready to judge by.
+    pub(super) fn judge(&self, id: &str) -> Result<Judge, EnvError> {
+        let catalogue = self.shop.catalogue();
+        let place = self.goals.position(catalogue, id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
+        let goal = self.goals.get(catalogue, place)?;
+        let target = catalogue.product(goal.product)?;
+        Ok(Judge::new(goal, &target, self.matching))
+    }
+}
+
+/// WebShop as a task set.
+///
+/// A task is a goal; its kind is the department of the product it was made of. Inside a split goals come in
+/// their shuffled order.
+#[derive(Clone, Debug)]
+pub struct WebshopSet {
+    world: Arc<World>,
+    max_steps: usize,
+}
+
+impl WebshopSet {
+    /// A set over products in memory. `ranker` must know the same products.
+    pub fn from_products(
+        products: Vec<Product>,
+        ranker: Box<dyn Ranker>,
+        options: &WebshopOptions,
+    ) -> Result<Self, EnvError> {
+        let mut random = PythonRandom::new(options.seed);
+        let catalogue = Catalogue::from_products(products, &mut random)?;
+        Self::new(catalogue, ranker, &mut random, options)
+    }
+
+    pub(super) fn new(
+        catalogue: Catalogue,
+        ranker: Box<dyn Ranker>,
+        random: &mut PythonRandom,
+        options: &WebshopOptions,
+    ) -> Result<Self, EnvError> {
+        let goals = Goals::make(&catalogue, options.goals, random, options.seed)?;
+        if goals.is_empty() {
+            return Err(EnvError::Other(format!(
+                "the {} products of this catalogue give no goals of the kind asked for; for human goals the files \
+                 need `items_human_ins.json`",
+                catalogue.len()
+            )));
+        }
+        let mut splits: Vec<(&'static str, Vec<u32>)> =
+            options.splits.names().iter().map(|name| (*name, Vec::new())).collect();
+        for place in 0..goals.len() {
+            let byte = goals.product_byte(&catalogue, place)?;
+            splits[options.splits.of(place, byte)].1.push(place as u32);
+        }
+        splits.retain(|(_, places)| !places.is_empty());
+        let shop = Arc::new(Shop::new(catalogue, ranker, options.show_attributes));
+        let (matching, observation) = (options.matching, options.observation);
+        let world = Arc::new(World { shop, goals, splits, matching, observation });
+        Ok(Self { world, max_steps: DEFAULT_MAX_STEPS })
+    }
+
+    /// The same goals with another step limit.
+    pub fn with_max_steps(mut self, max_steps: usize) -> Self {
+        self.max_steps = max_steps;
+        self
+    }
+
+    /// The step limit of the environments.
+    pub fn max_steps(&self) -> usize {
+        self.max_steps
+    }
+
+    /// How many goals there are.
+    pub fn len(&self) -> usize {
+        self.world.goals.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shop.
+    pub fn shop(&self) -> &Arc<Shop> {
+        &self.world.shop
+    }
+
+    /// The goal at this place of the shuffled order of all goals.
+    pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
+        self.world.goals.get(self.world.shop.catalogue(), place)
+    }
+
+    /// The goal of a task, ready to judge purchases by.
+    pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
+        self.world.judge(id)
+    }
+
+    /// The places of a split's goals in the shuffled order of all goals.
+    pub fn split(&self, split: &str) -> Result<&[u32], EnvError> {
+        let found = self.world.splits.iter().find(|(name, _)| *name == split);
+        found.map(|(_, places)| places.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
+            split: split.to_owned(),
+            known: self.splits().join(", "),
+        })
+    }
+
+    /// A goal as a task.
+    pub fn task(&self, place: usize) -> Result<Task, EnvError> {
+        let goal = self.goal(place)?;
+        let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
+        Ok(Task { id: goal.id, kind, goal: goal.instruction })
+    }
+
+    /// A fresh environment, as its own type.
+    pub fn webshop(&self) -> WebshopEnv {
+        WebshopEnv::new(Arc::clone(&self.world), self.max_steps)
+    }
+}
+
+impl TaskSet for WebshopSet {
+    fn name(&self) -> &'static str {
+        "webshop"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        self.world.splits.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.split(split)?.iter().map(|place| self.task(*place as usize)).collect()
+    }
+
+    fn environment(&self) -> Box<dyn Environment> {
+        Box::new(self.webshop())
+    }
+}

@@ -1,0 +1,69 @@
+//! The shop itself: a catalogue and the search over it, shared by all environments.
+
+use turnwise_core::EnvError;
+
+use super::catalogue::Catalogue;
+
+/// How many products a search returns.
+pub const SEARCH_LIMIT: usize = 50;
+
+/// Ranks the products of a catalogue for a query.
+pub trait Ranker: Send + Sync + std::fmt::Debug {
+    /// The identifiers of the best products, best first, at most `limit`.
+    fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
+}
+
+/// A catalogue with its search. Never changes.
+#[derive(Debug)]
+pub struct Shop {
+    catalogue: Catalogue,
+    ranker: Box<dyn Ranker>,
+    shows_attributes: bool,
+}
+
+impl Shop {
+    /// A shop over a catalogue. `shows_attributes`: whether product pages have a button to their attributes (the
+    /// original's `show_attrs`, off by default).
+    pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
+        Self { catalogue, ranker, shows_attributes }
+    }
+
+    /// The products.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// Whether product pages have a button to their attributes.
+    pub fn shows_attributes(&self) -> bool {
+        self.shows_attributes
+    }
+
+    /// What a search finds, best first, as places in the catalogue.
+    ///
+    /// A first word of `<r>`, `<a>`, `<c>` or `<q>` asks for random products, an attribute, a category or a kind
+    /// of product instead, as in the original. Differs from it: its random products are others at every look and
+    /// its attribute search fails; here the random ones are fixed by the query (every n-th product), and the
+    /// attribute search works.
+    pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
+        let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
+        let rest = super::python::strip(rest);
+        match first {
+            "<r>" => {
+                let count = self.catalogue.len();
+                let stride = count.div_ceil(SEARCH_LIMIT).max(1);
+                let start = rest.len() % stride;
+                Ok((start..count).step_by(stride).take(SEARCH_LIMIT).map(|index| index as u32).collect())
+            }
+            "<a>" => self.catalogue.filter(|product| product.attributes.iter().any(|known| known == rest)),
+            "<c>" => {
+                let category = rest.split(' ').next().unwrap_or_default();
+                self.catalogue.filter(|product| product.category == category)
+            }
+            "<q>" => self.catalogue.filter(|product| product.query == rest),
+            _ => {
+                let ranked = self.ranker.rank(query, SEARCH_LIMIT)?;
+                Ok(ranked.iter().filter_map(|asin| self.catalogue.find(asin)).collect())
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The shop against the official files and the recordings of the original.
+//!
+//! Reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use turnwise_core::{EnvError, TaskSet as _};
+use turnwise_env::webshop::goal::{GoalKind, GoalOptions};
+use turnwise_env::webshop::official::{self, Size};
+use turnwise_env::webshop::shop::Ranker;
+use turnwise_env::webshop::{Product, Splits, WebshopOptions, WebshopSet, replay, token_set_ratio};
+
+/// The folder of the data, or `None` after saying so.
+fn data() -> Option<PathBuf> {
+    let folder = std::env::var_os("TURNWISE_DATA");
+    if folder.is_none() {
+        println!("skipped: TURNWISE_DATA not set");
+    }
+    folder.map(|folder| PathBuf::from(folder).join("webshop"))
+}
+
+fn unpacked(path: &Path) -> String {
+    let mut decoder = zstd::stream::read::Decoder::new(std::fs::File::open(path).unwrap()).unwrap();
+    decoder.window_log_max(31).unwrap();
+    let mut text = String::new();
+    decoder.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = unpacked(path);
+    text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn products(folder: &Path) -> &'static [Product] {
+    static PRODUCTS: OnceLock<Vec<Product>> = OnceLock::new();
+    PRODUCTS.get_or_init(|| {
+        let mut products = Vec::new();
+        let count = official::read(folder, Size::Small, None, |product| {
+            products.push(product);
+            Ok(())
+        });
+        assert_eq!(count.unwrap(), 1000);
+        products
+    })
+}
+
+/// The rankings that the recorded sessions show: what the pages list, at its places. The search itself is tested
+/// where it lives.
+#[derive(Debug, Default)]
+struct Recorded(HashMap<String, Vec<String>>);
+
+impl Recorded {
+    fn of(folder: &Path) -> Self {
+        let mut rankings: HashMap<String, Vec<String>> = HashMap::new();
+        let filler: Vec<&str> = products(folder).iter().map(|product| product.asin.as_str()).collect();
+        for session in lines(&folder.join("sessions.jsonl.zst")) {
+            let mut query = String::new();
+            for step in session["steps"].as_array().unwrap() {
+                let action = step["action"].as_str().unwrap();
+                if let Some(words) = action.strip_prefix("search[") {
+                    words.trim_end_matches(']').clone_into(&mut query);
+                }
+                let rich = step["text_rich"].as_str().unwrap_or_default();
+                let Some((_, page)) = rich.split_once("\nPage ") else { continue };
+                let (number, rest) = page.split_once(" (Total results: ").unwrap();
+                let total: usize = rest.split_once(')').unwrap().0.parse().unwrap();
+                let start = (number.parse::<usize>().unwrap() - 1) * 10;
+                let ranking = rankings
+                    .entry(query.clone())
+                    .or_insert_with(|| filler.iter().take(total).map(|asin| (*asin).to_owned()).collect());
+                let listed = rest.lines().filter_map(|line| {
+                    line.strip_prefix("[button] ").or(line.strip_prefix("[clicked button] "))
+                });
+                let asins = listed.filter_map(|line| line.split(' ').next()).filter(|word| word.len() == 10);
+                for (place, asin) in asins.filter(|asin| asin.starts_with('B')).enumerate() {
+                    asin.clone_into(&mut ranking[start + place]);
+                }
+            }
+        }
+        Self(rankings)
+    }
+}
+
+impl Ranker for Recorded {
+    fn rank(&self, query: &str, _: usize) -> Result<Vec<String>, EnvError> {
+        self.0
+            .get(query)
+            .cloned()
+            .ok_or_else(|| EnvError::Other(format!("no ranking of {query:?} was recorded")))
+    }
+}
+
+fn set(folder: &Path, options: &WebshopOptions) -> WebshopSet {
+    WebshopSet::from_products(products(folder).to_vec(), Box::new(Recorded::of(folder)), options).unwrap()
+}
+
+#[test]
+fn goals_and_prices_are_the_recorded_draws() {
+    let Some(folder) = data() else { return };
+    let set = set(&folder, &WebshopOptions::default());
+    let goals = lines(&folder.join("goals_synthetic_seed42.jsonl.zst"));
+    assert_eq!((set.len(), goals.len()), (6910, 6910));
+    for (place, expected) in goals.iter().enumerate() {
+        let goal = set.goal(place).unwrap();
+        let product = set.shop().catalogue().product(goal.product).unwrap();
+        assert_eq!(goal.instruction, expected["instruction_text"].as_str().unwrap());
+        assert_eq!(product.asin, expected["asin"].as_str().unwrap());
+        assert_eq!(goal.price_upper, expected["price_upper"].as_f64().unwrap());
+        assert_eq!(serde_json::json!(goal.attributes), expected["attributes"]);
+        let GoalOptions::Named(options) = goal.options else { panic!("a synthetic goal") };
+        let options: serde_json::Map<String, Value> =
+            options.into_iter().map(|(name, value)| (name, value.into())).collect();
+        assert_eq!(Value::Object(options), expected["goal_options"]);
+        assert_eq!(
+            (&product.query, &product.category),
+            (&text(expected, "query"), &text(expected, "category"))
+        );
+    }
+    let prices: HashMap<String, f64> =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("product_prices_seed42.json")).unwrap())
+            .unwrap();
+    let catalogue = set.shop().catalogue();
+    assert_eq!(prices.len(), catalogue.len());
+    for (asin, price) in prices {
+        assert_eq!(catalogue.price(catalogue.find(&asin).unwrap()), price, "{asin}");
+    }
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_recorded_session_replays_to_the_byte() {
+    let Some(folder) = data() else { return };
+    let set = set(&folder, &WebshopOptions::default());
+    let text = unpacked(&folder.join("sessions.jsonl.zst"));
+    let report = replay::replay("sessions", text.as_bytes(), &set).unwrap();
+    for difference in report.differences.iter().take(5) {
+        println!("{difference:?}");
+    }
+    assert_eq!((report.sessions, report.steps, report.scores_not_compared), (25, 274, 12));
+    assert!(report.differences.is_empty(), "{}", report.differences.len());
+
+    // One changed byte is reported as exactly that.
+    for (field, from, to) in [
+        ("text", " (Total results: 50) [SEP] Next > [SEP] B0", " (Total results: 50) [SEP] Next > [SEP] B1"),
+        ("text_rich", "[button] Back to Search [button_]\\n[", "[button] Back to search [button_]\\n["),
+        ("clickables", "\"< prev\", \"description\"", "\"< prev\", \"descriptio\""),
+        ("reward_info_without_pos", "\"r_att\": 1.0", "\"r_att\": 0.9"),
+        ("goal.price_upper", "\"price_upper\": 60.0", "\"price_upper\": 70.0"),
+    ] {
+        let wrong = text.replacen(from, to, 1);
+        assert_ne!(wrong, text, "{field}");
+        let report = replay::replay("sessions", wrong.as_bytes(), &set).unwrap();
+        let fields: Vec<&str> =
+            report.differences.iter().map(|difference| difference.field.as_str()).collect();
+        assert_eq!(fields, [field]);
+    }
+}
+
+#[test]
+fn human_goals_are_those_of_the_products_that_have_any() {
+    let Some(folder) = data() else { return };
+    let set = set(&folder, &WebshopOptions { goals: GoalKind::Human, ..WebshopOptions::default() });
+    let known: Vec<String> = serde_json::from_str(&unpacked(&folder.join("human_goals.json.zst"))).unwrap();
+    assert_eq!(known.len(), 12087);
+    let known: BTreeSet<String> = known.into_iter().map(|goal| letters(&goal)).collect();
+    let asins: BTreeSet<u32> = (0..set.len()).map(|place| set.goal(place).unwrap().product).collect();
+    assert_eq!(asins.len(), 13);
+    for place in 0..set.len() {
+        let goal = set.goal(place).unwrap();
+        let text = goal.instruction.split(", and price lower than").next().unwrap().to_owned();
+        assert!(known.contains(&letters(&text)), "{text}");
+        assert!(matches!(goal.options, GoalOptions::Values(_)));
+    }
+}
+
+/// The published list of human goals has no punctuation.
+fn letters(text: &str) -> String {
+    text.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect()
+}
+
+#[test]
+fn splits_are_disjoint_and_by_product_share_no_product() {
+    let Some(folder) = data() else { return };
+    let count = |splits| {
+        let set = set(&folder, &WebshopOptions { splits, ..WebshopOptions::default() });
+        let ids: Vec<BTreeSet<String>> = set
+            .splits()
+            .iter()
+            .map(|split| set.tasks(split).unwrap().into_iter().map(|task| task.id).collect())
+            .collect();
+        assert_eq!(ids.iter().flatten().collect::<BTreeSet<_>>().len(), 6910);
+        let products: Vec<BTreeSet<&str>> =
+            ids.iter().map(|ids| ids.iter().map(|id| id.split('/').nth(1).unwrap()).collect()).collect();
+        let shared = products[0].intersection(products.last().unwrap()).count();
+        (set.splits(), ids.iter().map(BTreeSet::len).collect::<Vec<_>>(), shared)
+    };
+    let (names, sizes, shared) = count(Splits::ByProduct);
+    assert_eq!((names.as_slice(), shared), (["train", "valid", "test"].map(str::to_owned).as_slice(), 0));
+    assert!(sizes[1] > 300 && sizes[2] > 300, "{sizes:?}");
+    assert_eq!(count(Splits::Original).1, [5410, 1000, 500]);
+    let (_, sizes, shared) = count(Splits::VerlAgent);
+    // The original's leak: most products of test goals have training goals as well.
+    assert!(sizes == [6410, 500] && shared > 100, "{shared}");
+}
+
+#[test]
+fn thefuzz_is_reproduced() {
+    let cases: Vec<(String, String, u32)> =
+        serde_json::from_str(include_str!("golden/token_set_ratio.json")).unwrap();
+    for (left, right, score) in &cases {
+        assert_eq!(token_set_ratio(left, right), *score, "{left:?} {right:?}");
+    }
+    assert_eq!(cases.len(), 1500);
+    // The comparison notices a changed letter.
+    let changed =
+        cases.iter().filter(|(left, right, score)| token_set_ratio(&format!("{left}q"), right) != *score);
+    assert!(changed.count() > 700);
+}
