@@ -31,6 +31,8 @@ enum Command {
     Eval(commands::eval::EvalArgs),
     /// Play tasks with a policy and write the trajectories.
     Rollout(commands::rollout::RolloutArgs),
+    /// Compute advantages for trajectories you already have.
+    Credit(commands::credit::CreditArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Sft(args) => commands::train::run_sft(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Rollout(args) => commands::rollout::run(args),
+        Command::Credit(args) => commands::credit::run(args),
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Config(args) => commands::config::run(args),

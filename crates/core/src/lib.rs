@@ -14,6 +14,7 @@ mod learner;
 mod sampler;
 mod seed;
 mod sequence;
+mod story;
 mod task;
 mod trajectory;
 
@@ -23,5 +24,6 @@ pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, Token
 pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
+pub use story::{Facts, StageStory};
 pub use task::Task;
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

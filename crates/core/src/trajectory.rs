@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Task, TokenSequence};
+use crate::{StageStory, Task, TokenSequence};
 
 /// Version of the JSON form of [`Trajectory`]. It rises when a reader of the old form would misread the new.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -102,6 +102,9 @@ pub struct Trajectory {
     /// One advantage per turn, once credit has been assigned. Absent is not the same as zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
+    /// How each turn's advantage came about, `[turn][stage]`, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub story: Option<Vec<Vec<StageStory>>>,
 }
 
 impl Trajectory {
@@ -151,6 +154,7 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Facts;
 
     fn trajectory(rewards: &[f64]) -> Trajectory {
         Trajectory {
@@ -165,6 +169,7 @@ mod tests {
             success: true,
             sequences: Vec::new(),
             advantages: None,
+            story: None,
         }
     }
 
@@ -184,6 +189,8 @@ mod tests {
         original.stop = StopReason::EnvironmentError("broken".into());
         original.turns[0].old_logprobs = vec![-0.1, -1.0e-7, f32::MIN_POSITIVE];
         original.advantages = Some(vec![1.0 / 3.0]);
+        let facts = Facts(vec![("entropy".into(), 0.1), ("alpha".into(), 1.0 / 3.0)]);
+        original.story = Some(vec![vec![StageStory { stage: "aem".into(), advantage: 1.0 / 3.0, facts }]]);
         let text = serde_json::to_string(&original).unwrap();
         assert_eq!(serde_json::from_str::<Trajectory>(&text).unwrap(), original);
     }
@@ -195,6 +202,6 @@ mod tests {
             "stop":{"kind":"max_turns"},"success":false}"#;
         let read: Trajectory = serde_json::from_str(text).unwrap();
         assert_eq!(read.stop, StopReason::MaxTurns);
-        assert_eq!(read.advantages, None);
+        assert_eq!((read.advantages, read.story), (None, None));
     }
 }

@@ -36,6 +36,7 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
             success: false,
             sequences: Vec::new(),
             advantages: None,
+            story: None,
         };
         Group { trajectories: (0..size).map(|sample| trajectory(sample, rng)).collect() }
     };

@@ -169,7 +169,9 @@ impl Refinement for Aem {
             let group = &inputs.batch.groups[index];
             story.facts(index, alpha, |trajectory, turn, &alpha| {
                 let entropy = group.trajectories[trajectory].turns[turn].mean_entropy();
-                vec![("entropy", entropy.unwrap_or(f64::NAN)), ("alpha", alpha)]
+                let mut facts: Vec<_> = entropy.map(|entropy| ("entropy", entropy)).into_iter().collect();
+                facts.push(("alpha", alpha));
+                facts
             });
         }
         let all: Vec<f64> = alpha.into_iter().flatten().flatten().collect();

@@ -126,6 +126,13 @@ impl Anchors {
         anchors
     }
 
+    /// How many turns are in every anchor group.
+    pub fn sizes(&self) -> Vec<usize> {
+        let mut sizes = vec![0; self.count];
+        self.of.iter().flatten().for_each(|&id| sizes[id] += 1);
+        sizes
+    }
+
     /// The values of every anchor group, from values `[trajectory][turn]`.
     pub fn gather(&self, values: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let mut gathered = vec![Vec::new(); self.count];

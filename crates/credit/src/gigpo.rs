@@ -149,6 +149,9 @@ impl Estimator for Gigpo {
             story.facts(index, &parts, |trajectory, turn, &(episode, step)| {
                 let anchor = anchors.of[trajectory][turn];
                 vec![
+                    ("score", scores.turns[trajectory][turn]),
+                    ("mean", moments.mean),
+                    ("std", moments.std),
                     ("episode", episode),
                     ("step", step),
                     ("step_return", returns[trajectory][turn]),

@@ -12,6 +12,8 @@
 //! a turn is not scaled down for having few companions; an invalid turn's step return is lowered by
 //! the penalty; zero variance gives exactly 0.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use turnwise_core::Group;
 
@@ -148,6 +150,11 @@ impl Estimator for Hgpo {
             // (sum of w A, sum of w, levels) of every turn.
             let mut sums: Vec<Vec<(f64, f64, usize)>> =
                 returns.iter().map(|turns| vec![(0.0, 0.0, 0); turns.len()]).collect();
+            // (cluster, its size, advantage in it) at each level of every turn, for the story.
+            let mut told: Vec<Vec<Vec<(usize, usize, f64)>>> = Vec::new();
+            if story.is_on() {
+                told = returns.iter().map(|turns| vec![Vec::new(); turns.len()]).collect();
+            }
             for (level, (of, count)) in self.clusters(group).into_iter().enumerate() {
                 let weight = ((level + 2) as f64).powf(config.alpha);
                 let mut members = vec![Vec::new(); count];
@@ -156,23 +163,36 @@ impl Estimator for Hgpo {
                 }
                 let moments: Vec<Moments> =
                     members.iter().map(|values| Moments::of(values, config.ddof)).collect();
-                for ((of, returns), sums) in of.iter().zip(&returns).zip(&mut sums) {
-                    for ((&cluster, &value), sum) in of.iter().zip(returns).zip(sums) {
+                for (row, ((of, returns), sums)) in of.iter().zip(&returns).zip(&mut sums).enumerate() {
+                    for (turn, ((&cluster, &value), sum)) in of.iter().zip(returns).zip(sums).enumerate() {
                         let moments = &moments[cluster];
+                        let advantage =
+                            moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
                         if moments.count > 1 {
-                            let advantage =
-                                moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
                             *sum = (sum.0 + weight * advantage, sum.1 + weight, sum.2 + 1);
+                        }
+                        if let Some(told) = told.get_mut(row) {
+                            told[turn].push((cluster, moments.count, advantage));
                         }
                     }
                 }
             }
             story.facts(index, &sums, |trajectory, turn, &(_, weight, levels)| {
-                vec![
-                    ("step_return", returns[trajectory][turn]),
-                    ("levels", levels as f64),
-                    ("weight", weight),
-                ]
+                let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
+                    ("step_return".into(), returns[trajectory][turn]),
+                    ("levels".into(), levels as f64),
+                    ("weight".into(), weight),
+                ];
+                for (level, &(anchor, size, advantage)) in told[trajectory][turn].iter().enumerate() {
+                    if level == 0 {
+                        facts.extend([("anchor".into(), anchor as f64), ("anchor_size".into(), size as f64)]);
+                    }
+                    if size > 1 {
+                        facts.push((format!("level_{}", level + 1).into(), advantage));
+                        facts.push((format!("level_{}_size", level + 1).into(), size as f64));
+                    }
+                }
+                facts
             });
             let combine =
                 |&(sum, weight, _): &(f64, f64, usize)| if weight > 0.0 { sum / weight } else { 0.0 };

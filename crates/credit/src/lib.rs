@@ -13,6 +13,7 @@
 
 pub mod aem;
 pub mod anchor;
+pub mod embedding;
 pub mod empg;
 pub mod entropies;
 pub mod gae;
@@ -40,7 +41,8 @@ pub use config::{CreditConfig, EstimatorConfig, RefinementConfig};
 pub use error::CreditError;
 pub use pipeline::{CreditReport, Pipeline};
 pub use presets::PRESETS;
-pub use story::{Facts, StageStory, Stories, Story};
+pub use story::{Stories, Story, attach_stories};
+pub use turnwise_core::{Facts, StageStory};
 
 use gae::TokenAdvantages;
 use turnwise_core::Batch;

@@ -92,6 +92,9 @@ pub struct Outliers {
     pub mask: Vec<Vec<Vec<bool>>>,
     /// `H_n` (or the raw entropy), `[group][trajectory][turn]`; nothing where it is excluded.
     pub scores: Vec<Vec<Vec<Option<f64>>>>,
+    /// The anchor groups that entropies were compared in, one for each group of the batch; empty
+    /// where they play no part.
+    pub states: Vec<Anchors>,
     /// The interval of inliers; nothing for `locate = "all"` or an empty batch.
     pub bounds: Option<(f64, f64)>,
     /// The interval was a point and was not taken literally.
@@ -103,15 +106,20 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Records score, interval and verdict of every turn, and the batch's shares.
-    pub(crate) fn tell(&self, story: &mut Story) {
-        let (low, high) = self.bounds.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
+    /// Records verdict, entropies, interval and anchor group of every turn, and the batch's shares.
+    pub(crate) fn tell(&self, batch: &Batch, story: &mut Story) {
         for (group, (mask, scores)) in self.mask.iter().zip(&self.scores).enumerate() {
+            let trajectories = &batch.groups[group].trajectories;
+            let states = self.states.get(group).map(|anchors| (anchors, anchors.sizes()));
             story.facts(group, mask, |trajectory, turn, &outlier| {
                 let mut facts = vec![("outlier", f64::from(u8::from(outlier)))];
+                let entropy = trajectories[trajectory].turns[turn].mean_entropy();
+                facts.extend(entropy.map(|entropy| ("entropy", entropy)));
                 facts.extend(scores[trajectory][turn].map(|score| ("entropy_normalised", score)));
-                if self.bounds.is_some() {
-                    facts.extend([("low", low), ("high", high)]);
+                facts.extend(self.bounds.iter().flat_map(|&(low, high)| [("low", low), ("high", high)]));
+                if let Some((anchors, sizes)) = &states {
+                    let anchor = anchors.of[trajectory][turn];
+                    facts.extend([("anchor", anchor as f64), ("anchor_size", sizes[anchor] as f64)]);
                 }
                 facts
             });
@@ -140,11 +148,15 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
         let scores = shape(batch, None);
         return Ok(Outliers { mask: shape(batch, true), scores, ..Outliers::default() });
     }
-    let scores = scores(batch, config)?;
+    let states = match config.locate {
+        Locate::Normalized => Anchors::find_all(batch, &config.anchor),
+        Locate::Shannon | Locate::All => Vec::new(),
+    };
+    let scores = scores(batch, &states, config)?;
     let mut sorted: Vec<f64> = scores.iter().flatten().flatten().copied().flatten().collect();
     sorted.sort_by(f64::total_cmp);
     let (Some(q1), Some(q3)) = (quantile(&sorted, 0.25), quantile(&sorted, 0.75)) else {
-        return Ok(Outliers { mask: shape(batch, false), scores, ..Outliers::default() });
+        return Ok(Outliers { mask: shape(batch, false), scores, states, ..Outliers::default() });
     };
     let range = q3 - q1;
     let (low, high) = (q1 - config.lambda * range, q3 + config.lambda * range);
@@ -158,7 +170,8 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
         if degenerate { 0 } else { sorted.iter().filter(|&&score| wanted(score)).count() }
     };
     let (below, above) = (count(&|score| score < low), count(&|score| score > high));
-    Ok(Outliers { mask, scores, bounds: Some((low, high)), degenerate, low: below, high: above })
+    let bounds = Some((low, high));
+    Ok(Outliers { mask, scores, states, bounds, degenerate, low: below, high: above })
 }
 
 /// A value for every turn.
@@ -172,20 +185,20 @@ fn shape<T: Clone>(batch: &Batch, value: T) -> Vec<Vec<Vec<T>>> {
 }
 
 /// What turns are located by.
-fn scores(batch: &Batch, config: &OutlierConfig) -> Result<Vec<Vec<Vec<Option<f64>>>>, CreditError> {
+fn scores(
+    batch: &Batch,
+    states: &[Anchors],
+    config: &OutlierConfig,
+) -> Result<Vec<Vec<Vec<Option<f64>>>>, CreditError> {
     let entropies = mean_entropies(NAME, batch)?;
     let mut scores = Vec::with_capacity(entropies.len());
-    let anchored = match config.locate {
-        Locate::Normalized => Anchors::find_all(batch, &config.anchor),
-        Locate::Shannon | Locate::All => Vec::new(),
-    };
     for (index, entropies) in entropies.iter().enumerate() {
         if config.locate == Locate::Shannon {
             scores.push(entropies.iter().map(|row| row.iter().copied().map(Some).collect()).collect());
             continue;
         }
-        let anchors = &anchored[index];
-        let states: Vec<Moments> =
+        let anchors = &states[index];
+        let moments: Vec<Moments> =
             anchors.gather(entropies).iter().map(|values| Moments::of(values, config.ddof)).collect();
         let score = |entropy: f64, state: &Moments| match (state.count, config.singleton) {
             (1, LonelyState::Raw) => Some(entropy),
@@ -197,7 +210,7 @@ fn scores(batch: &Batch, config: &OutlierConfig) -> Result<Vec<Vec<Vec<Option<f6
             entropies
                 .iter()
                 .zip(&anchors.of)
-                .map(|(row, of)| row.iter().zip(of).map(|(&h, &state)| score(h, &states[state])).collect())
+                .map(|(row, of)| row.iter().zip(of).map(|(&h, &state)| score(h, &moments[state])).collect())
                 .collect(),
         );
     }

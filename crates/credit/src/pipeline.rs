@@ -114,7 +114,7 @@ impl Pipeline {
         }
         let outliers = self.outliers.as_ref().map(|config| locate(inputs.batch, config)).transpose()?;
         if let Some(outliers) = &outliers {
-            outliers.tell(&mut story);
+            outliers.tell(inputs.batch, &mut story);
             story.close("outliers", &advantages);
         }
         self.check(&advantages)?;

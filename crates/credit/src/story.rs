@@ -1,39 +1,24 @@
 //! The story of every number: what each stage of the pipeline did to a turn's advantage, and why.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use turnwise_core::{Batch, Facts, StageStory};
 
 use crate::TurnAdvantages;
 
-/// Named numbers that say why an advantage is what it is, in the order a reader wants them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts(pub Vec<(&'static str, f64)>);
-
-impl Serialize for Facts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in &self.0 {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
-    }
-}
-
-/// What one stage did to one turn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StageStory {
-    /// The stage's config name.
-    pub stage: &'static str,
-    /// The advantage after it.
-    pub advantage: f64,
-    /// Why.
-    pub facts: Facts,
-}
-
 /// The stories of a batch, `[group][trajectory][turn][stage]`.
 pub type Stories = Vec<Vec<Vec<Vec<StageStory>>>>;
+
+/// Gives every trajectory of the batch its part of the stories. Stories that nobody asked for are
+/// empty, and the batch then stays as it is.
+pub fn attach_stories(batch: &mut Batch, stories: Stories) {
+    for (group, stories) in batch.groups.iter_mut().zip(stories) {
+        for (trajectory, story) in group.trajectories.iter_mut().zip(stories) {
+            trajectory.story = Some(story);
+        }
+    }
+}
 
 /// Collects stories while a pipeline runs. Switched off it records nothing and costs nothing;
 /// diagnostics of the batch are collected either way.
@@ -59,18 +44,18 @@ impl Story {
 
     /// Records the facts of every turn of one group. `items` is `[trajectory][turn]`; `facts` gets
     /// trajectory, turn and item and is called only when the story is on.
-    pub fn facts<T>(
+    pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,
         items: &[Vec<T>],
-        mut facts: impl FnMut(usize, usize, &T) -> Vec<(&'static str, f64)>,
+        mut facts: impl FnMut(usize, usize, &T) -> Vec<(N, f64)>,
     ) {
         if !self.on {
             return;
         }
         for (trajectory, turns) in items.iter().enumerate() {
             for (turn, item) in turns.iter().enumerate() {
-                let new = facts(trajectory, turn, item);
+                let new = facts(trajectory, turn, item).into_iter().map(|(name, value)| (name.into(), value));
                 slot(&mut self.pending, group, trajectory, turn).0.extend(new);
             }
         }
@@ -87,12 +72,16 @@ impl Story {
             return;
         }
         let mut pending = std::mem::take(&mut self.pending);
+        if self.finished.is_empty() {
+            // A trajectory without turns keeps its place.
+            self.finished = advantages.0.iter().map(|rows| vec![Vec::new(); rows.len()]).collect();
+        }
         for (group, trajectories) in advantages.0.iter().enumerate() {
             for (trajectory, turns) in trajectories.iter().enumerate() {
                 for (turn, &advantage) in turns.iter().enumerate() {
                     let facts = std::mem::take(slot(&mut pending, group, trajectory, turn));
                     slot(&mut self.finished, group, trajectory, turn).push(StageStory {
-                        stage,
+                        stage: stage.into(),
                         advantage,
                         facts,
                     });

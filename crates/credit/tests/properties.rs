@@ -321,7 +321,7 @@ fn the_pipeline_locates_outliers_where_it_is_asked_to() {
     assert_eq!(outliers.mask, [vec![vec![false, false, true], vec![false, false]]]);
     assert_eq!(report.diagnostics["outliers/share"], 0.2);
     let stage = &report.stories[0][0][2][1];
-    assert_eq!((stage.stage, stage.facts.0[0]), ("outliers", ("outlier", 1.0)));
+    assert_eq!((stage.stage.as_ref(), stage.facts.get("outlier")), ("outliers", Some(1.0)));
     let plain = CreditConfig { outliers: None, ..config };
     let report = Pipeline::from_config(&plain).unwrap().report(&Inputs::new(&batch), true).unwrap();
     assert!(report.outliers.is_none());

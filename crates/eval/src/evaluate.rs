@@ -199,6 +199,7 @@ mod tests {
             success,
             sequences: Vec::new(),
             advantages: None,
+            story: None,
         };
         let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };
         let trajectories = [trajectory("a", true, 2), trajectory("a", false, 4), trajectory("b", true, 6)];

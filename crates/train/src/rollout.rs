@@ -216,6 +216,7 @@ impl<S: Sampler> Lane<'_, S> {
             success: false,
             sequences: Vec::new(),
             advantages: None,
+            story: None,
         };
         let mut environment = self.context.task_set.environment();
         match environment.reset(&job.task) {

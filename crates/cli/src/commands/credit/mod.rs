@@ -1,0 +1,198 @@
+//! `turnwise credit`: advantages for trajectories that somebody already has.
+
+mod settings;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use turnwise_core::Batch;
+use turnwise_credit::embedding::HashedNgrams;
+use turnwise_credit::has::Decomposer;
+use turnwise_credit::{CreditError, CreditReport, Inputs, Pipeline};
+use turnwise_dump::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
+
+use crate::ui;
+
+/// Compute advantages for trajectories you already have.
+#[derive(Args)]
+pub(crate) struct CreditArgs {
+    /// The trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet.
+    file: PathBuf,
+    /// The method, by preset name.
+    #[arg(long, value_name = "NAME")]
+    preset: String,
+    /// A switch of the method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo).
+    #[arg(long)]
+    verl_agent: bool,
+    /// Seed of the methods that draw.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// What wrote the file.
+    #[arg(long, default_value = "auto", value_parser = format)]
+    format: FormatChoice,
+    /// A reward column of a TRL file and its weight; may be given again. All count once by default.
+    #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
+    reward: Vec<(String, f64)>,
+    /// Say how every number came about: every stage's value, and why.
+    #[arg(long)]
+    explain: bool,
+    /// Write one line for each trajectory here: .jsonl, .jsonl.zst or .parquet.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How many groups to show here; the file has them all.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    groups: usize,
+}
+
+#[derive(Clone, Copy)]
+struct FormatChoice(Option<Format>);
+
+fn format(text: &str) -> Result<FormatChoice, String> {
+    if text == "auto" {
+        Ok(FormatChoice(None))
+    } else {
+        text.parse().map(|format| FormatChoice(Some(format)))
+    }
+}
+
+fn reward(text: &str) -> Result<(String, f64), String> {
+    match text.split_once('=') {
+        None => Ok((text.to_owned(), 1.0)),
+        Some((name, weight)) => {
+            let weight = weight.parse().map_err(|_| format!("the weight `{weight}` is no number"))?;
+            Ok((name.to_owned(), weight))
+        }
+    }
+}
+
+/// The per-turn credits that a file brings.
+struct FileCredits(Vec<Vec<Vec<f64>>>);
+
+impl Decomposer for FileCredits {
+    fn credits(&self, _: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        Ok(self.0.clone())
+    }
+}
+
+pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
+    let config = settings::config(&args.preset, args.verl_agent, &args.set)?;
+    let pipeline = Pipeline::from_config(&config)?;
+    let dump = read(&args.file, &ReadOptions { format: args.format.0, rewards: args.reward })?;
+    let needs = settings::needs(&config);
+    for (method, field) in &needs {
+        dump.require(method, *field)
+            .map_err(|error| anyhow::anyhow!("{error}. {}", mend(&args.preset, *field)))?;
+    }
+    let mut rows = Vec::new();
+    let mut shown = Vec::new();
+    let several_steps = dump.batches.len() > 1;
+    let group_count: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
+    for step in &dump.batches {
+        let values = step.values();
+        let decomposer = FileCredits(step.credits());
+        let inputs = Inputs {
+            seed: args.seed,
+            embedder: Some(&HashedNgrams::default()),
+            decomposer: Some(&decomposer),
+            values: Some(&values),
+            batch: &step.batch,
+        };
+        let report = pipeline.report(&inputs, args.explain).with_context(|| {
+            format!(
+                "{}{}",
+                args.file.display(),
+                if several_steps { format!(", step {}", step.step) } else { String::new() }
+            )
+        })?;
+        for (number, group) in rows_of(step, report).into_iter().enumerate() {
+            if shown.len() < args.groups {
+                shown.push(table::group(step, number, &group, several_steps));
+            }
+            rows.extend(group);
+        }
+    }
+    if let Some(path) = &args.output {
+        write_rows(path, &rows)?;
+    }
+    for text in &shown {
+        ui::print(&format!("{text}\n"));
+    }
+    ui::print(&summary(&dump, &args.preset, &rows, group_count, shown.len()));
+    for note in dump.notes.iter().cloned().chain(settings::notes(&args.preset, &config)) {
+        ui::print(&format!("note: {note}"));
+    }
+    if let Some(path) = &args.output {
+        ui::print(&format!("written to {}", path.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to do about a field that is missing.
+fn mend(preset: &str, field: Field) -> String {
+    match field {
+        Field::Credit => format!(
+            "`{preset}` takes the credit of every turn from a judge or a trained decomposer, which Turnwise does \
+             not have yet; give each turn a `credit`, or use has-progressive"
+        ),
+        Field::Values => {
+            format!("`{preset}` needs a critic; give each turn its `values`, or use a group-relative method")
+        }
+        _ => format!("So `{preset}` cannot be computed from this file"),
+    }
+}
+
+/// The rows of a step, group by group.
+fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
+    let mut stories = report.stories.into_iter();
+    let mut groups = Vec::with_capacity(step.batch.groups.len());
+    for (number, group) in step.batch.groups.iter().enumerate() {
+        let mut stories = stories.next().into_iter().flatten();
+        let rows = group.trajectories.iter().enumerate().map(|(index, trajectory)| {
+            let origin = &step.origins[number][index];
+            let task = &trajectory.task;
+            Row {
+                line: origin.line,
+                step: step.step,
+                group: origin.group.clone(),
+                sample: trajectory.sample,
+                task: if task.goal.is_empty() { task.id.clone() } else { task.goal.clone() },
+                outcome: trajectory.outcome_return(),
+                success: origin.success,
+                advantages: report.advantages.0[number][index].clone(),
+                outliers: report.outliers.as_ref().map(|outliers| outliers.mask[number][index].clone()),
+                story: stories.next(),
+            }
+        });
+        groups.push(rows.collect());
+    }
+    groups
+}
+
+/// The last line: what was computed.
+fn summary(dump: &Dump, preset: &str, rows: &[Row], groups: usize, shown: usize) -> String {
+    let turns: usize = rows.iter().map(|row| row.advantages.len()).sum();
+    let flat = rows.iter().filter(|row| row.advantages.iter().all(|&advantage| advantage == 0.0)).count();
+    let mut text = format!(
+        "{preset} on {} ({}): {} in {}, {turns} turns",
+        dump.path.file_name().unwrap_or_default().display(),
+        dump.format,
+        table::counted(rows.len(), "trajectory", "trajectories"),
+        table::counted(groups, "group", "groups"),
+    );
+    if dump.batches.len() > 1 {
+        text.push_str(&format!(", {} steps", dump.batches.len()));
+    }
+    if flat > 0 {
+        text.push_str(&format!("; {flat} with no advantage at all"));
+    }
+    if shown < groups {
+        text.push_str(&format!("\n{shown} of {groups} groups shown; --groups N shows more"));
+    }
+    text
+}

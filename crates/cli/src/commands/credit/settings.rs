@@ -1,0 +1,177 @@
+//! From a preset's name and `--set key=value` to a credit config, and what that config needs of a turn.
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use turnwise_credit::has::DecomposerKind;
+use turnwise_credit::outlier::{Locate, OutlierConfig};
+use turnwise_credit::salt::SaltMatching;
+use turnwise_credit::{CreditConfig, EstimatorConfig, PRESETS, RefinementConfig};
+use turnwise_dump::Field;
+use turnwise_train::config::suggest;
+
+/// The credit part of a preset, changed by the overrides.
+pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
+    let Some(mut config) = CreditConfig::preset(preset) else {
+        let nearest = suggest(preset, &PRESETS).map(|name| format!("; did you mean `{name}`?"));
+        let nearest = nearest.unwrap_or_default();
+        bail!("unknown preset `{preset}`{nearest} (there are: {})", PRESETS.join(", "));
+    };
+    if verl_agent {
+        let known = matches!(
+            config.estimator,
+            EstimatorConfig::Grpo(_) | EstimatorConfig::Rloo(_) | EstimatorConfig::Gigpo(_)
+        );
+        if !known {
+            bail!(
+                "--verl-agent: that framework's switches are known for grpo, rloo and gigpo, not `{preset}`"
+            );
+        }
+        config = config.verl_agent();
+    }
+    for text in overrides {
+        config = overridden(&config, text).with_context(|| format!("--set {text}"))?;
+    }
+    Ok(config)
+}
+
+/// The config with one value replaced. A path begins with `estimator`, `outliers`, `refinements.N`, or
+/// the kind of a refinement that the config has.
+fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
+    let (path, value) = text.split_once('=').context("an override is written key.sub=value")?;
+    let mut whole = serde_json::to_value(config)?;
+    let mut keys: Vec<String> = path.trim().split('.').map(str::to_owned).collect();
+    let kinds: Vec<String> = whole["refinements"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|refinement| Some(refinement["kind"].as_str()?.to_owned()))
+        .collect();
+    if let Some(number) = kinds.iter().position(|kind| *kind == keys[0]) {
+        keys.splice(0..1, ["refinements".to_owned(), number.to_string()]);
+    }
+    if keys[0] == "outliers" && config.outliers.is_none() {
+        whole["outliers"] = serde_json::to_value(OutlierConfig::default())?;
+    }
+    let mut place = &mut whole;
+    for (depth, key) in keys.iter().enumerate() {
+        let last = depth + 1 == keys.len();
+        place = match place {
+            Value::Array(items) => {
+                let count = items.len();
+                let item = key.parse::<usize>().ok().and_then(|index| items.get_mut(index));
+                item.with_context(|| format!("`{key}` is no place in a list of {count}"))?
+            }
+            Value::Object(map) => {
+                let mut known: Vec<&str> = map.keys().map(String::as_str).collect();
+                if depth == 0 {
+                    known.extend(kinds.iter().map(String::as_str));
+                    known.push("outliers");
+                }
+                if !known.contains(&key.as_str()) {
+                    let nearest = suggest(key, &known).map(|name| format!(" Did you mean `{name}`?"));
+                    let (nearest, known) = (nearest.unwrap_or_default(), known.join(", "));
+                    bail!("there is no `{key}`; there are {known}.{nearest}");
+                }
+                map.entry(key.as_str()).or_insert(Value::Null)
+            }
+            _ => bail!("`{}` is a value and has no `{key}`", keys[..depth].join(".")),
+        };
+        if last {
+            // What is not JSON is a bare word.
+            let value = value.trim();
+            *place = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        }
+    }
+    Ok(serde_json::from_value(whole)?)
+}
+
+/// Which method needs which field of every turn.
+pub(super) fn needs(config: &CreditConfig) -> Vec<(&'static str, Field)> {
+    let mut needs = Vec::new();
+    match &config.estimator {
+        EstimatorConfig::Grpo(_) | EstimatorConfig::Rloo(_) => {}
+        EstimatorConfig::Gigpo(_) => needs.push(("gigpo", Field::Observation)),
+        EstimatorConfig::Hgpo(_) => needs.push(("hgpo", Field::Observation)),
+        EstimatorConfig::Ppo(_) => needs.push(("ppo", Field::Values)),
+    }
+    for refinement in &config.refinements {
+        match refinement {
+            RefinementConfig::Salt(_) => {
+                needs.extend([("salt", Field::Observation), ("salt", Field::Action)]);
+            }
+            RefinementConfig::Aem(_) => needs.push(("aem", Field::Entropy)),
+            RefinementConfig::Empg(_) => needs.push(("empg", Field::Entropy)),
+            RefinementConfig::Has(has) if has.alpha == 1.0 => {}
+            RefinementConfig::Has(has) => needs.push(match has.decomposer {
+                DecomposerKind::Progressive => ("has", Field::Progress),
+                DecomposerKind::External => ("has", Field::Credit),
+            }),
+        }
+    }
+    match config.outliers.as_ref().map(|outliers| outliers.locate) {
+        None | Some(Locate::All) => {}
+        Some(Locate::Shannon) => needs.push(("stapo", Field::Entropy)),
+        Some(Locate::Normalized) => {
+            needs.extend([("stapo", Field::Observation), ("stapo", Field::Entropy)]);
+        }
+    }
+    needs
+}
+
+/// What the user should know about a config besides its numbers.
+pub(super) fn notes(preset: &str, config: &CreditConfig) -> Vec<String> {
+    let mut notes = Vec::new();
+    if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "stapo-dynamic") {
+        notes.push(format!(
+            "{preset}: choosing groups is part of sampling; here every group of the file is used"
+        ));
+    }
+    let embedded = |refinement: &RefinementConfig| matches!(refinement, RefinementConfig::Salt(salt) if salt.matching == SaltMatching::Embedding);
+    if config.refinements.iter().any(embedded) {
+        notes.push("salt: observations are matched by hashed character n-grams".into());
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(preset: &str, overrides: &[&str]) -> anyhow::Result<CreditConfig> {
+        config(preset, false, &overrides.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn overrides_reach_every_part() {
+        let gigpo = with("gigpo", &["estimator.omega=0.5", "estimator.anchor.matching=similarity"]).unwrap();
+        let EstimatorConfig::Gigpo(estimator) = &gigpo.estimator else { panic!("{gigpo:?}") };
+        assert_eq!(estimator.omega, 0.5);
+        let by_kind = with("aem-grpo", &["aem.lambda=2"]).unwrap();
+        assert_eq!(by_kind, with("aem-grpo", &["refinements.0.lambda=2"]).unwrap());
+        assert!(with("gigpo", &["outliers.lambda=3"]).unwrap().outliers.is_some());
+        assert_eq!(with("grpo", &["estimator={\"kind\":\"rloo\"}"]).unwrap(), with("rloo", &[]).unwrap());
+    }
+
+    #[test]
+    fn wrong_overrides_say_what_there_is() {
+        let message = |preset: &str, text: &str| format!("{:#}", with(preset, &[text]).unwrap_err());
+        assert!(message("gigpo", "estimator.omgea=1").contains("Did you mean `omega`"));
+        assert!(message("gigpo", "estimator.omega").contains("key.sub=value"));
+        assert!(message("gigpo", "estimator.omega=much").contains("much"));
+        assert!(message("gigpo", "estimator.omega.x=1").contains("has no `x`"));
+        assert!(message("gigpo", "aem.lambda=1").contains("there is no `aem`"));
+        assert!(message("aem-grpo", "refinements.1.lambda=1").contains("list of 1"));
+        assert!(format!("{:#}", with("gipgo", &[]).unwrap_err()).contains("did you mean `gigpo`"));
+        assert!(config("hgpo", true, &[]).is_err());
+    }
+
+    #[test]
+    fn every_preset_says_what_it_needs() {
+        for name in PRESETS {
+            let needs = needs(&CreditConfig::preset(name).unwrap());
+            let entropy = needs.iter().any(|(_, field)| *field == Field::Entropy);
+            let expected = name.starts_with("aem") || name.starts_with("stapo") || name == "empg";
+            assert_eq!(entropy, expected, "{name}: {needs:?}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A text embedder that needs nothing from outside: hashed character n-grams.
+//!
+//! The features of a text are its words and, inside each word with a mark at both ends, its runs of 3
+//! to 5 characters. A feature that occurs `n` times weighs `1 + ln n`, is added to the component that
+//! its hash names with the sign that its hash names, and the vector is divided by its length. So two
+//! texts with mostly the same words and word parts have a cosine near 1, whatever their order; meaning
+//! beyond spelling is not seen. Words are runs of letters and digits in lower case; a text without any
+//! has the zero vector.
+//!
+//! Sources: the signed hash is feature hashing (Weinberger et al. 2009, "Feature Hashing for Large
+//! Scale Multitask Learning"); character n-grams inside words are those of Bojanowski et al. 2017
+//! ("Enriching Word Vectors with Subword Information"), with counts in place of learnt vectors.
+
+use crate::Embedder;
+
+/// Lengths of the n-grams, in characters.
+const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
+
+/// The embedder. The same text gives the same bits on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashedNgrams {
+    /// How many components a vector has.
+    pub dimensions: usize,
+}
+
+impl Default for HashedNgrams {
+    fn default() -> Self {
+        Self { dimensions: 1024 }
+    }
+}
+
+/// FNV-1a over the characters, mixed so that every bit depends on all of them.
+fn hash(kind: u64, characters: &[char]) -> u64 {
+    let mut state = 0xCBF2_9CE4_8422_2325_u64 ^ kind;
+    for &character in characters {
+        for byte in u32::from(character).to_le_bytes() {
+            state = (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+    }
+    state ^= state >> 33;
+    state = state.wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    state ^ (state >> 33)
+}
+
+impl Embedder for HashedNgrams {
+    fn embed(&self, text: &str) -> Vec<f32> {
+        let text = text.to_lowercase();
+        let mut features = Vec::new();
+        let mut marked = Vec::new();
+        for word in text.split(|character: char| !character.is_alphanumeric()) {
+            if word.is_empty() {
+                continue;
+            }
+            marked.clear();
+            marked.push('<');
+            marked.extend(word.chars());
+            marked.push('>');
+            features.push(hash(0, &marked));
+            for length in GRAMS {
+                features.extend(marked.windows(length).map(|gram| hash(length as u64, gram)));
+            }
+        }
+        features.sort_unstable();
+        let mut vector = vec![0.0_f64; self.dimensions];
+        if self.dimensions > 0 {
+            for run in features.chunk_by(|a, b| a == b) {
+                let weight = 1.0 + (run.len() as f64).ln();
+                let sign = if run[0] >> 63 == 0 { 1.0 } else { -1.0 };
+                vector[(run[0] % self.dimensions as u64) as usize] += sign * weight;
+            }
+        }
+        let length = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
+        let scale = if length > 0.0 { 1.0 / length } else { 0.0 };
+        vector.into_iter().map(|value| (value * scale) as f32).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cosine(a: &str, b: &str) -> f64 {
+        let (a, b) = (HashedNgrams::default().embed(a), HashedNgrams::default().embed(b));
+        a.iter().zip(&b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+    }
+
+    #[test]
+    fn alike_texts_are_near_and_others_far() {
+        let results = "Results 1 to 10 of 50 for red running shoes: price $40, $42, $55";
+        let counted = "Results 1 to 10 of 48 for red running shoes: price $40, $42, $55";
+        let item = "You open the fridge. Inside you see an apple, a tomato and a lettuce.";
+        assert!((cosine(results, results) - 1.0).abs() < 1e-6);
+        assert!(cosine(results, counted) > 0.9, "{}", cosine(results, counted));
+        assert!(cosine(results, item) < 0.3, "{}", cosine(results, item));
+        // Spelling, not order and not punctuation.
+        assert!(cosine("the apple, the fridge", "The fridge! the APPLE") > 0.999);
+        assert!(cosine("cabinets", "cabinet") > 0.5 && cosine("cabinets", "drawer") < 0.2);
+    }
+
+    #[test]
+    fn vectors_are_unit_or_nothing_and_never_change() {
+        let vector = HashedNgrams::default().embed("go to shelf 1");
+        let length: f64 = vector.iter().map(|&value| f64::from(value).powi(2)).sum();
+        assert!((length - 1.0).abs() < 1e-6);
+        assert!(HashedNgrams::default().embed(" ... ").iter().all(|&value| value == 0.0));
+        // One word has one feature for itself, and one, two or three n-grams: pinned.
+        let word: Vec<(usize, f32)> = HashedNgrams { dimensions: 64 }
+            .embed("go")
+            .into_iter()
+            .enumerate()
+            .filter(|entry| entry.1 != 0.0)
+            .collect();
+        assert_eq!(word.len(), 4, "{word:?}");
+        assert_eq!(hash(3, &['<', 'g', 'o']), hash(3, &['<', 'g', 'o']));
+        assert_ne!(hash(3, &['<', 'g', 'o']), hash(4, &['<', 'g', 'o']));
+    }
+}

@@ -1,0 +1,180 @@
+//! What every format is read into.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use turnwise_core::{Batch, Group, Trajectory};
+
+use crate::{DumpError, Format};
+
+/// A part of a turn that some methods need and some dumps do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    /// The text that identifies the state.
+    Observation,
+    /// The parsed action.
+    Action,
+    /// The mean response entropy.
+    Entropy,
+    /// The environment's progress signal.
+    Progress,
+    /// The critic's values.
+    Values,
+    /// The credit of an outside decomposer.
+    Credit,
+}
+
+impl Field {
+    /// Its key in a file, and what it is.
+    pub fn describe(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Observation => ("observation", "the text that identifies the turn's state"),
+            Self::Action => ("action", "the action of the turn"),
+            Self::Entropy => ("entropy", "the mean entropy of the turn's response tokens, in nats"),
+            Self::Progress => ("progress", "the environment's progress signal after the turn, in [0, 1]"),
+            Self::Values => ("values", "the critic's value of each response token, or one for the turn"),
+            Self::Credit => ("credit", "the turn's credit as an outside decomposer gave it"),
+        }
+    }
+}
+
+/// What a turn of a dump may have and a [`turnwise_core::Turn`] has no place for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TurnExtras {
+    /// Whether the dump says what the turn's state was.
+    pub has_observation: bool,
+    /// Whether the dump says what the turn's action was.
+    pub has_action: bool,
+    /// The critic's values, one for each of the turn's response ids.
+    pub values: Option<Vec<f64>>,
+    /// The credit of an outside decomposer.
+    pub credit: Option<f64>,
+}
+
+/// Where a trajectory came from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// The line of the file, from 1; in a Parquet file the row.
+    pub line: usize,
+    /// The group as the file names it, a string or a number.
+    pub group: Value,
+    /// Whether the task was solved, where the file says so.
+    pub success: Option<bool>,
+    /// What the turns have besides, one entry a turn.
+    pub turns: Vec<TurnExtras>,
+}
+
+/// The groups of one step of a dump.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DumpBatch {
+    /// The training step.
+    pub step: u64,
+    /// The trajectories.
+    pub batch: Batch,
+    /// Where they came from, `[group][trajectory]`.
+    pub origins: Vec<Vec<Origin>>,
+}
+
+impl DumpBatch {
+    /// The critic's values, `[group][trajectory][token]`; a turn that has none adds nothing.
+    pub fn values(&self) -> Vec<Vec<Vec<f64>>> {
+        self.map(|origin| {
+            origin.turns.iter().flat_map(|turn| turn.values.iter().flatten().copied()).collect()
+        })
+    }
+
+    /// The credits of an outside decomposer, `[group][trajectory][turn]`; NaN where there is none.
+    pub fn credits(&self) -> Vec<Vec<Vec<f64>>> {
+        self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
+    }
+
+    fn map<T>(&self, of: impl Fn(&Origin) -> T) -> Vec<Vec<T>> {
+        self.origins.iter().map(|group| group.iter().map(&of).collect()).collect()
+    }
+}
+
+/// A file, read.
+#[derive(Clone, Debug)]
+pub struct Dump {
+    /// The file.
+    pub path: PathBuf,
+    /// What it was read as.
+    pub format: Format,
+    /// Its steps in order; statistics over a whole batch never cross them.
+    pub batches: Vec<DumpBatch>,
+    /// What a reader should know about how the file was read.
+    pub notes: Vec<String>,
+}
+
+impl Dump {
+    /// Checks that every turn has a field that a method needs.
+    ///
+    /// # Errors
+    /// Names the method, the first line and turn without it, and whether the format ever has it.
+    pub fn require(&self, method: &str, field: Field) -> Result<(), DumpError> {
+        for step in &self.batches {
+            for (group, origins) in step.batch.groups.iter().zip(&step.origins) {
+                for (trajectory, origin) in group.trajectories.iter().zip(origins) {
+                    for (index, (turn, extras)) in trajectory.turns.iter().zip(&origin.turns).enumerate() {
+                        let present = match field {
+                            Field::Observation => extras.has_observation,
+                            Field::Action => extras.has_action,
+                            Field::Entropy => !turn.entropies.is_empty(),
+                            Field::Progress => turn.progress.is_some(),
+                            Field::Values => extras.values.is_some(),
+                            Field::Credit => extras.credit.is_some(),
+                        };
+                        if !present {
+                            let (key, what) = field.describe();
+                            let mut reason =
+                                format!("turn {index}: {method} needs `{key}` ({what}), which is missing");
+                            if !self.format.has(field) {
+                                reason.push_str(&format!("; {} dumps do not have it", self.format.name()));
+                            }
+                            return Err(DumpError::line(&self.path, origin.line, reason));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One trajectory as a format's reader found it.
+pub(crate) struct Record {
+    pub(crate) line: usize,
+    pub(crate) step: u64,
+    /// What its group is told from others by.
+    pub(crate) key: String,
+    /// The group as the file names it.
+    pub(crate) group: Value,
+    /// Its group and sample are set by [`assemble`] where the file does not say the sample.
+    pub(crate) trajectory: Trajectory,
+    pub(crate) sample: Option<usize>,
+    pub(crate) success: Option<bool>,
+    pub(crate) turns: Vec<TurnExtras>,
+}
+
+/// Records by step, and by group in order of first appearance.
+pub(crate) fn assemble(records: Vec<Record>) -> Vec<DumpBatch> {
+    let mut batches: BTreeMap<u64, (BTreeMap<String, usize>, DumpBatch)> = BTreeMap::new();
+    for record in records {
+        let (keys, step) = batches.entry(record.step).or_default();
+        step.step = record.step;
+        let next = keys.len();
+        let group = *keys.entry(record.key).or_insert(next);
+        if group == next {
+            step.batch.groups.push(Group::default());
+            step.origins.push(Vec::new());
+        }
+        let mut trajectory = record.trajectory;
+        trajectory.group = group;
+        trajectory.sample = record.sample.unwrap_or(step.origins[group].len());
+        step.batch.groups[group].trajectories.push(trajectory);
+        let (line, success, turns) = (record.line, record.success, record.turns);
+        step.origins[group].push(Origin { line, group: record.group, success, turns });
+    }
+    batches.into_values().map(|(_, step)| step).collect()
+}

@@ -1,0 +1,50 @@
+//! Errors of reading and writing dumps.
+
+use std::path::Path;
+
+use thiserror::Error;
+
+/// Why a dump could not be read, used or written.
+#[derive(Debug, Error)]
+pub enum DumpError {
+    /// The operating system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file as a whole is not what it should be.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong and the mend.
+        reason: String,
+    },
+    /// One line (or Parquet row) is not what it should be.
+    #[error("{path}: line {line}: {reason}")]
+    Line {
+        /// The file.
+        path: String,
+        /// The line, from 1; in a Parquet file the row.
+        line: usize,
+        /// What is wrong and the mend.
+        reason: String,
+    },
+}
+
+impl DumpError {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
+    }
+
+    pub(crate) fn file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.into() }
+    }
+
+    pub(crate) fn line(path: &Path, line: usize, reason: impl Into<String>) -> Self {
+        Self::Line { path: path.display().to_string(), line, reason: reason.into() }
+    }
+}

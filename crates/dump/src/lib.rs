@@ -1,0 +1,27 @@
+//! Trajectories of other frameworks and of one's own hand, read; advantages, written.
+//!
+//! [`read`] turns a file into batches that credit can be computed on, whatever wrote the file, and
+//! keeps what a batch has no place for: where each trajectory came from, a critic's values, per-turn
+//! credits of an outside decomposer. [`write_rows`] writes one line for each trajectory with one
+//! advantage per turn. Both know JSON lines (`.jsonl`, `.jsonl.zst`) and Parquet.
+//!
+//! What each format has and how it is read is said in its own file: [`turnwise`], [`verl`], [`trl`],
+//! [`verifiers`].
+
+pub mod trl;
+pub mod turnwise;
+pub mod verifiers;
+pub mod verl;
+
+mod chat;
+mod dump;
+mod error;
+mod format;
+mod lines;
+mod parquet_rows;
+mod write;
+
+pub use dump::{Dump, DumpBatch, Field, Origin, TurnExtras};
+pub use error::DumpError;
+pub use format::{Format, ReadOptions, read};
+pub use write::{Row, write_rows};

@@ -1,0 +1,57 @@
+//! JSON lines, plain or compressed.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::DumpError;
+
+/// Calls `take` with the number and text of every line that is not blank, until it says `false`.
+/// Files that begin as zstd does are decompressed, whatever their name is.
+pub(crate) fn each(
+    path: &Path,
+    mut take: impl FnMut(usize, &str) -> Result<bool, DumpError>,
+) -> Result<(), DumpError> {
+    let fail = |error| DumpError::io(path, error);
+    let reader: Box<dyn Read> = if begins_with(path, [0x28, 0xB5, 0x2F, 0xFD])? {
+        Box::new(zstd::Decoder::new(File::open(path).map_err(fail)?).map_err(fail)?)
+    } else {
+        Box::new(File::open(path).map_err(fail)?)
+    };
+    for (index, line) in BufReader::new(reader).lines().enumerate() {
+        let line = line.map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => {
+                DumpError::line(path, index + 1, "this is not text in UTF-8, so it is no JSON line")
+            }
+            _ => DumpError::io(path, error),
+        })?;
+        if !line.trim().is_empty() && !take(index + 1, &line)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads one line as JSON.
+pub(crate) fn parse<T: DeserializeOwned>(path: &Path, line: usize, text: &str) -> Result<T, DumpError> {
+    serde_json::from_str(text).map_err(|error| DumpError::line(path, line, json_reason(&error)))
+}
+
+/// serde's message without its own "line 1", which would be taken for the file's line.
+pub(crate) fn json_reason(error: &serde_json::Error) -> String {
+    error.to_string().replace(&format!(" at line {} column", error.line()), " at column")
+}
+
+/// Whether the file is a Parquet file.
+pub(crate) fn is_parquet(path: &Path) -> Result<bool, DumpError> {
+    begins_with(path, *b"PAR1")
+}
+
+fn begins_with(path: &Path, magic: [u8; 4]) -> Result<bool, DumpError> {
+    let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
+    let mut start = Vec::new();
+    file.take(4).read_to_end(&mut start).map_err(|error| DumpError::io(path, error))?;
+    Ok(start == magic)
+}

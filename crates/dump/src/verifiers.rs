@@ -1,0 +1,185 @@
+//! verifiers' dumps, both generations.
+//!
+//! `traces.jsonl` (v1) has one episode a line. Each of its `traces` whose agent is trainable is a
+//! trajectory; each `sampled` node is a turn, and the messages between it and the sampled node before
+//! it on its path are the turn's observation. The reward is the sum of `score * weight` over `rewards`
+//! and belongs to the last turn; traces that were not scored are left out and counted. A group is the
+//! episode's `group.id`, else its task, and the agent's name where an episode has several agents.
+//! `entropies` of a node are the turn's, where the file has them.
+//!
+//! `results.jsonl` (v0) has one rollout a line: `prompt`, `completion`, `reward`, `example_id`.
+//! Rollouts of one `example_id` are a group.
+//!
+//! Rewards of single turns, progress and values are in neither.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::dump::Record;
+use crate::{DumpError, chat, lines};
+
+#[derive(Deserialize)]
+struct Episode {
+    traces: Vec<Trace>,
+    group: Option<EpisodeGroup>,
+    task: Option<EpisodeTask>,
+    run: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct EpisodeGroup {
+    id: Value,
+}
+
+#[derive(Deserialize)]
+struct EpisodeTask {
+    key: Option<String>,
+    hash: Option<String>,
+    data: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Trace {
+    agent: Option<Agent>,
+    #[serde(default)]
+    nodes: Vec<Node>,
+    #[serde(default)]
+    rewards: serde_json::Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    #[serde(default)]
+    name: String,
+    #[serde(default = "yes")]
+    trainable: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize)]
+struct Node {
+    parent: Option<usize>,
+    message: Value,
+    #[serde(default)]
+    sampled: bool,
+    entropies: Option<Vec<f32>>,
+}
+
+#[derive(Deserialize)]
+struct Rollout {
+    example_id: Option<Value>,
+    prompt: Option<Value>,
+    completion: Option<Value>,
+    reward: Option<f64>,
+}
+
+pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record>, DumpError> {
+    let mut records = Vec::new();
+    let mut unscored = 0;
+    lines::each(path, |line, text| {
+        let value: Value = lines::parse(path, line, text)?;
+        let fail = |error: serde_json::Error| DumpError::line(path, line, lines::json_reason(&error));
+        if value.get("traces").is_some() {
+            let episode: Episode = serde_json::from_value(value).map_err(fail)?;
+            unscored += traces(path, line, episode, &mut records)?;
+        } else {
+            records.push(rollout(path, line, serde_json::from_value(value).map_err(fail)?)?);
+        }
+        Ok(true)
+    })?;
+    if unscored > 0 {
+        notes.push(format!("{unscored} traces have no reward and were left out"));
+    }
+    chat::name_groups(&mut records);
+    Ok(records)
+}
+
+/// The trajectories of an episode; how many of its traces had no reward.
+fn traces(path: &Path, line: usize, episode: Episode, records: &mut Vec<Record>) -> Result<usize, DumpError> {
+    let mut unscored = 0;
+    let task = episode.task.as_ref();
+    let (name, key) = match (episode.group, task) {
+        (Some(group), _) => (group.id.clone(), group.id.to_string()),
+        (None, Some(EpisodeTask { key: Some(key), .. } | EpisodeTask { hash: Some(key), .. })) => {
+            (Value::from(key.as_str()), key.clone())
+        }
+        (None, Some(EpisodeTask { data: Some(data), .. })) => (Value::Null, data.to_string()),
+        (None, _) => {
+            let reason = "neither `group` nor `task` says which episodes are compared with each other";
+            return Err(DumpError::line(path, line, reason));
+        }
+    };
+    let step = episode.run.as_ref().and_then(|run| run["work"]["step"].as_u64()).unwrap_or(0);
+    let several = episode.traces.len() > 1;
+    for trace in episode.traces {
+        let agent = trace.agent.unwrap_or(Agent { name: String::new(), trainable: true });
+        if !agent.trainable {
+            continue;
+        }
+        let scored: Vec<f64> = trace
+            .rewards
+            .values()
+            .filter_map(|reward| Some(reward["score"].as_f64()? * reward["weight"].as_f64().unwrap_or(1.0)))
+            .collect();
+        if scored.is_empty() {
+            unscored += 1;
+            continue;
+        }
+        let reward = scored.iter().sum();
+        let key = if several { format!("{key} {}", agent.name) } else { key.clone() };
+        let messages = walk(&trace.nodes).map_err(|reason| DumpError::line(path, line, reason))?;
+        let goal = messages.iter().take_while(|message| !message.sampled).last();
+        let goal = goal.map(|message| message.text.clone()).unwrap_or_default();
+        records.push(chat::record(line, step, key, name.clone(), goal, messages, reward, None));
+    }
+    Ok(unscored)
+}
+
+/// The messages of a trace in the order of its sampled nodes, each after what is new on its path.
+fn walk(nodes: &[Node]) -> Result<Vec<chat::Message>, String> {
+    let mut messages = Vec::new();
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.sampled) {
+        let mut before = Vec::new();
+        let mut at = node.parent;
+        while let Some(parent) = at {
+            // A parent comes before its child, which also rules out circles.
+            let Some(node) = nodes[..index].get(parent).filter(|node| !node.sampled) else {
+                if parent >= index {
+                    return Err(format!(
+                        "node {index} of a trace has the parent {parent}, which comes later"
+                    ));
+                }
+                break;
+            };
+            before.push(chat::message(&node.message).ok_or("a node's message has no readable content")?);
+            at = node.parent.filter(|&next| next < parent);
+        }
+        messages.extend(before.into_iter().rev().map(|message| chat::Message { sampled: false, ..message }));
+        let message = chat::message(&node.message).ok_or("a node's message has no readable content")?;
+        let entropies = node.entropies.clone().unwrap_or_default();
+        messages.push(chat::Message { sampled: true, entropies, ..message });
+    }
+    Ok(messages)
+}
+
+fn rollout(path: &Path, line: usize, read: Rollout) -> Result<Record, DumpError> {
+    let fail = |reason: &str| DumpError::line(path, line, reason);
+    let reward = read.reward.ok_or_else(|| fail("`reward` is missing; every method needs the outcome"))?;
+    let name = read.example_id.ok_or_else(|| fail("`example_id` is missing; it says what the group is"))?;
+    let prompt = read.prompt.as_ref().and_then(chat::messages).unwrap_or_default();
+    let completion = read
+        .completion
+        .as_ref()
+        .and_then(chat::messages)
+        .ok_or_else(|| fail("`completion` is neither a text nor a list of messages"))?;
+    let goal = prompt.last().map(|message| message.text.clone()).unwrap_or_default();
+    let mut messages: Vec<chat::Message> =
+        prompt.into_iter().map(|message| chat::Message { sampled: false, ..message }).collect();
+    messages.extend(completion);
+    Ok(chat::record(line, 0, name.to_string(), name, goal, messages, reward, None))
+}

@@ -1,0 +1,191 @@
+//! Advantages, written: one line or row for each trajectory.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use serde::Serialize;
+use serde_json::Value;
+use turnwise_core::StageStory;
+
+use crate::DumpError;
+
+/// The advantages of one trajectory, and which one it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The line of the input it came from, from 1; in a Parquet file the row.
+    pub line: usize,
+    /// The training step.
+    pub step: u64,
+    /// The group as the input names it.
+    pub group: Value,
+    /// Its place in the group.
+    pub sample: usize,
+    /// What was to be done.
+    pub task: String,
+    /// Sum of rewards.
+    #[serde(rename = "return")]
+    pub outcome: f64,
+    /// Whether the task was solved, where the input says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub success: Option<bool>,
+    /// One advantage per turn.
+    pub advantages: Vec<f64>,
+    /// Whether each turn is of unusual entropy, where the method locates such turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outliers: Option<Vec<bool>>,
+    /// What each stage did, `[turn][stage]`, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub story: Option<Vec<Vec<StageStory>>>,
+}
+
+/// Writes rows as JSON lines (`.jsonl`; compressed where the name ends in `.jsonl.zst`) or Parquet
+/// (`.parquet`).
+///
+/// The Parquet columns are `line`, `step`, `group`, `sample`, `task`, `return`, `success` (nullable),
+/// `advantages` (list of doubles), `outliers` (nullable list of booleans) and `story` (nullable: the
+/// stages as JSON text). The file is written aside and renamed when whole.
+///
+/// # Errors
+/// Another extension, or what the system or the Parquet writer said.
+pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
+    let extension = |path: &Path| path.extension().map(|text| text.to_string_lossy().to_lowercase());
+    let last = extension(path).unwrap_or_default();
+    let parquet = last == "parquet";
+    let compressed = last == "zst";
+    let lines = if compressed { path.with_extension("") } else { path.to_owned() };
+    if !parquet && extension(&lines).is_none_or(|extension| extension != "jsonl") {
+        return Err(DumpError::file(path, "the name must end in .jsonl, .jsonl.zst or .parquet"));
+    }
+    let bytes = if parquet {
+        table(rows).map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?
+    } else {
+        let mut lines = Vec::new();
+        for row in rows {
+            serde_json::to_writer(&mut lines, row)
+                .map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
+            lines.push(b'\n');
+        }
+        if compressed {
+            zstd::encode_all(lines.as_slice(), 3).map_err(|error| DumpError::io(path, error))?
+        } else {
+            lines
+        }
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&aside);
+        DumpError::io(path, error)
+    })
+}
+
+const SCHEMA: &str = "message trajectories {
+    required int64 line;
+    required int64 step;
+    required binary group (utf8);
+    required int64 sample;
+    required binary task (utf8);
+    required double return;
+    optional boolean success;
+    required group advantages (list) { repeated group list { required double element; } }
+    optional group outliers (list) { repeated group list { required boolean element; } }
+    optional binary story (utf8);
+}";
+
+fn table(rows: &[Row]) -> Result<Vec<u8>, ParquetError> {
+    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let properties =
+        WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?)).build();
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+
+    let integers = |of: &dyn Fn(&Row) -> u64| rows.iter().map(|row| of(row) as i64).collect::<Vec<_>>();
+    let texts = |of: &dyn Fn(&Row) -> String| {
+        rows.iter().map(|row| ByteArray::from(of(row).as_str())).collect::<Vec<ByteArray>>()
+    };
+    let name = |row: &Row| row.group.as_str().map_or_else(|| row.group.to_string(), str::to_owned);
+    column::<Int64Type>(&mut group, &integers(&|row| row.line as u64), None, None)?;
+    column::<Int64Type>(&mut group, &integers(&|row| row.step), None, None)?;
+    column::<ByteArrayType>(&mut group, &texts(&name), None, None)?;
+    column::<Int64Type>(&mut group, &integers(&|row| row.sample as u64), None, None)?;
+    column::<ByteArrayType>(&mut group, &texts(&|row| row.task.clone()), None, None)?;
+    let returns: Vec<f64> = rows.iter().map(|row| row.outcome).collect();
+    column::<DoubleType>(&mut group, &returns, None, None)?;
+    let (solved, defined): (Vec<bool>, Vec<i16>) = optional(rows.iter().map(|row| row.success));
+    column::<BoolType>(&mut group, &solved, Some(&defined), None)?;
+    let (values, defined, repeated) = list(rows.iter().map(|row| Some(row.advantages.as_slice())), 0);
+    column::<DoubleType>(&mut group, &values, Some(&defined), Some(&repeated))?;
+    let (values, defined, repeated) = list(rows.iter().map(|row| row.outliers.as_deref()), 1);
+    column::<BoolType>(&mut group, &values, Some(&defined), Some(&repeated))?;
+    let stories = rows.iter().map(|row| row.story.as_ref().map(serde_json::to_string).transpose());
+    let stories: Vec<Option<String>> =
+        stories.collect::<Result<_, _>>().map_err(|error| ParquetError::External(Box::new(error)))?;
+    let (values, defined) = optional(stories.into_iter().map(|story| Some(ByteArray::from(story?.as_str()))));
+    column::<ByteArrayType>(&mut group, &values, Some(&defined), None)?;
+
+    group.close()?;
+    writer.close()?;
+    Ok(bytes)
+}
+
+/// Writes the next column of the schema.
+fn column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
+    values: &[T::T],
+    defined: Option<&[i16]>,
+    repeated: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let missing = || ParquetError::General("the schema has fewer columns than are written".into());
+    let mut writer = group.next_column()?.ok_or_else(missing)?;
+    writer.typed::<T>().write_batch(values, defined, repeated)?;
+    writer.close()
+}
+
+/// The values that there are, and the definition level of every row.
+fn optional<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
+    let (mut present, mut defined) = (Vec::new(), Vec::new());
+    for value in values {
+        defined.push(i16::from(value.is_some()));
+        present.extend(value);
+    }
+    (present, defined)
+}
+
+/// The values of a list column with their definition and repetition levels. `empty` is the definition
+/// level of an empty list: 1 where the list itself may be absent, else 0.
+fn list<'a, T: Copy + 'a>(
+    rows: impl Iterator<Item = Option<&'a [T]>>,
+    empty: i16,
+) -> (Vec<T>, Vec<i16>, Vec<i16>) {
+    let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let row = row.map(|row| {
+            values.extend_from_slice(row);
+            row.len()
+        });
+        match row {
+            None => {
+                defined.push(0);
+                repeated.push(0);
+            }
+            Some(0) => {
+                defined.push(empty);
+                repeated.push(0);
+            }
+            Some(count) => {
+                defined.extend(std::iter::repeat_n(empty + 1, count));
+                repeated.extend((0..count).map(|index| i16::from(index > 0)));
+            }
+        }
+    }
+    (values, defined, repeated)
+}
