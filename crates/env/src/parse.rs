@@ -4,6 +4,8 @@
 //! read is still sent to the environment, which answers that nothing happens; the turn is marked
 //! invalid, and credit subtracts its penalty there.
 
+use crate::webshop::python::is_space;
+
 /// The form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseStyle {
@@ -32,7 +34,8 @@ pub struct ParsedAction {
 /// The project's own rule. `tags`: after the reasoning there is exactly one `<action>` block and its
 /// trimmed text is not empty; if reasoning is demanded, a `<think>` block comes before it. Tags inside the
 /// reasoning do not count. `line`: the trimmed first line is not empty. With `admissible` on, the action must
-/// also be one of those the environment would understand.
+/// also be one of those the environment would understand; one that lists `name[<what goes here>]` admits any
+/// `name[..]` that is not empty.
 ///
 /// With `verl_agent` on, `tags` responses are read exactly as that framework reads ALFWorld's, see
 /// [`ActionParser::parse`].
@@ -41,6 +44,7 @@ pub struct ActionParser {
     style: ResponseStyle,
     admissible: bool,
     verl_agent: bool,
+    tail: usize,
 }
 
 /// Characters that a malformed response is cut to, from its end.
@@ -50,7 +54,14 @@ impl ActionParser {
     /// A parser for a style of response. `admissible`: an action that the environment would not understand
     /// is invalid, however well it is written. `verl_agent`: that framework's quirks.
     pub fn new(style: ResponseStyle, admissible: bool, verl_agent: bool) -> Self {
-        Self { style, admissible, verl_agent }
+        Self { style, admissible, verl_agent, tail: TAIL }
+    }
+
+    /// How many characters of a malformed response's end are sent in place of an action, where that is not 30.
+    /// (verl-agent sends 20 to WebShop.)
+    pub fn with_tail(mut self, characters: usize) -> Self {
+        self.tail = characters;
+        self
     }
 
     /// Reads the action of a response.
@@ -63,18 +74,29 @@ impl ActionParser {
     pub fn parse(&self, response: &str, admissible: &[String]) -> ParsedAction {
         let (action, reason) = match self.style {
             ResponseStyle::Tags { .. } if self.verl_agent => {
-                let (action, reason) = verl_agent(response);
+                let (action, reason) = verl_agent(response, self.tail);
                 return ParsedAction { action, valid: reason.is_none(), reason };
             }
-            ResponseStyle::Tags { think } => tags(response, think),
+            ResponseStyle::Tags { think } => tags(response, think, self.tail),
             ResponseStyle::Line => line(response),
         };
         let reason = reason.or_else(|| {
-            let foreign = self.admissible && !admissible.contains(&action);
+            let foreign = self.admissible && !admissible.iter().any(|listed| admits(listed, &action));
             foreign.then_some("the action is not admissible")
         });
         ParsedAction { action, valid: reason.is_none(), reason }
     }
+}
+
+/// Whether a listed action is this one, or a pattern `name[<..>]` that it fits.
+fn admits(listed: &str, action: &str) -> bool {
+    let open = || listed.strip_suffix(">]")?.split_once("[<").map(|(name, _)| name);
+    listed == action
+        || open().is_some_and(|name| {
+            let argument =
+                action.strip_prefix(name).and_then(|rest| rest.strip_prefix('[')?.strip_suffix(']'));
+            argument.is_some_and(|argument| !argument.trim().is_empty())
+        })
 }
 
 fn line(response: &str) -> (String, Option<&'static str>) {
@@ -82,12 +104,12 @@ fn line(response: &str) -> (String, Option<&'static str>) {
     (action.to_owned(), action.is_empty().then_some("the first line is empty"))
 }
 
-fn tags(response: &str, think: bool) -> (String, Option<&'static str>) {
+fn tags(response: &str, think: bool, length: usize) -> (String, Option<&'static str>) {
     let reasoning = between(response, "<think>", "</think>");
     let answer = reasoning.map_or(response, |(_, after)| after);
     let Some((block, after)) = between(answer, "<action>", "</action>") else {
         return (
-            tail(response).trim().to_owned(),
+            tail(response, length).trim().to_owned(),
             Some("there is no <action>..</action> block after the reasoning"),
         );
     };
@@ -104,14 +126,14 @@ fn tags(response: &str, think: bool) -> (String, Option<&'static str>) {
     (action.to_owned(), reason)
 }
 
-fn verl_agent(response: &str) -> (String, Option<&'static str>) {
+fn verl_agent(response: &str, length: usize) -> (String, Option<&'static str>) {
     let lower = response.to_lowercase();
     let (Some(start), Some(end)) = (lower.find("<action>"), lower.find("</action>")) else {
-        return (tail(&lower).to_owned(), Some("a tag of <action>..</action> is missing"));
+        return (tail(&lower, length).to_owned(), Some("a tag of <action>..</action> is missing"));
     };
     // Python's slice is empty when the closing tag comes first; the opening tag cannot overlap it.
     let action = lower.get(start + "<action>".len()..end).unwrap_or_default();
-    let action = action.trim_matches(python_whitespace).to_owned();
+    let action = action.trim_matches(is_space).to_owned();
     let reason = if !response.contains("<think>") || !response.contains("</think>") {
         Some("a tag of <think>..</think> is missing")
     } else if response.contains(|character| ('\u{4e00}'..='\u{9fff}').contains(&character)) {
@@ -128,13 +150,9 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a s
 }
 
 /// The last characters (Unicode scalar values, as Python counts them).
-fn tail(text: &str) -> &str {
-    text.char_indices().rev().nth(TAIL - 1).map_or(text, |(start, _)| &text[start..])
-}
-
-/// What Python's `str.strip` removes: Unicode's white space and four separators of ASCII.
-fn python_whitespace(character: char) -> bool {
-    character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
+fn tail(text: &str, length: usize) -> &str {
+    let Some(before) = length.checked_sub(1) else { return "" };
+    text.char_indices().rev().nth(before).map_or(text, |(start, _)| &text[start..])
 }
 
 #[cfg(test)]
@@ -202,6 +220,14 @@ mod tests {
             let parsed = ActionParser::new(ResponseStyle::Line, strict, false).parse(response, &admissible);
             assert_eq!((parsed.valid, parsed.action.as_str()), (valid, response));
         }
+        // A pattern admits what fits it.
+        let parser = ActionParser::new(ResponseStyle::Line, true, false);
+        let listed = ["search[<your query>]", "click[buy now]"].map(str::to_owned);
+        for (response, valid) in
+            [("search[red mug]", true), ("search[ ]", false), ("search[red", false), ("click[x]", false)]
+        {
+            assert_eq!(parser.parse(response, &listed).valid, valid, "{response}");
+        }
         // A malformed response keeps the first reason.
         let parsed = ActionParser::new(ResponseStyle::Line, true, false).parse("", &admissible);
         assert_eq!(parsed.reason, Some("the first line is empty"));
@@ -226,6 +252,8 @@ mod tests {
         );
         assert_eq!(verl("<think>a</think><action>look"), bad("<think>a</think><action>look"));
         assert_eq!(verl("short"), bad("short"));
+        let short = ActionParser::new(THINK, true, true).with_tail(20);
+        assert_eq!(short.parse("I would rather Go To Desk 1 now ", &[]).action, "er go to desk 1 now ");
         // Chinese characters make it invalid but are kept; other scripts do not.
         assert_eq!(verl("<think>好</think><action>look</action>"), bad("look"));
         assert_eq!(verl("<think>é ひ 한</think><action>look</action>"), ok("look"));

@@ -1,9 +1,9 @@
 //! How observations become prompts.
 //!
 //! A template is a TOML file: the texts of the prompts with placeholders in braces, and how a response
-//! to them looks. Two are embedded, `alfworld` (free reasoning and tags; figures 12 and 13 of the STAPO
-//! paper) and `alfworld-compact` (the world's own words, for small policies). A user's file replaces
-//! them; with `base = "alfworld"` it needs only the keys that differ.
+//! to them looks. Embedded are `alfworld` and `webshop` (free reasoning and tags; figures 12 to 15 of the STAPO
+//! paper), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies). A user's file
+//! replaces them; with `base = "alfworld"` it needs only the keys that differ.
 //!
 //! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
 //! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
@@ -62,14 +62,16 @@ pub struct PromptView<'a> {
     pub step: usize,
 }
 
-const EMBEDDED: [(&str, &str); 2] = [
+const EMBEDDED: [(&str, &str); 4] = [
     ("alfworld", include_str!("../templates/alfworld.toml")),
     ("alfworld-compact", include_str!("../templates/alfworld-compact.toml")),
+    ("webshop", include_str!("../templates/webshop.toml")),
+    ("webshop-compact", include_str!("../templates/webshop-compact.toml")),
 ];
 
 const KEYS: [(&str, &[&str]); 5] = [
     ("response", &["style", "think", "text", "end", "stop"]),
-    ("observation", &["goal_marker", "keep_goal"]),
+    ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote"]),
     ("history", &["line", "separator"]),
     ("admissible", &["item", "separator", "exclude"]),
     (
@@ -85,6 +87,10 @@ const KEYS: [(&str, &[&str]); 5] = [
         ],
     ),
 ];
+
+/// Keys that have a default: `think` means nothing for one-line responses, the others little for observations in
+/// sentences.
+const OPTIONAL: [&str; 5] = ["think", "goal_end", "separator", "join", "quote"];
 
 const FULL: Rule = Rule {
     allowed: &[
@@ -167,10 +173,21 @@ struct ResponseSection {
     stop: Vec<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct ObservationSection {
     goal_marker: String,
     keep_goal: bool,
+    /// What the goal ends before, where that is not the end of the line. Then what stands before the marker is part
+    /// of the page's head and goes with the goal.
+    goal_end: Option<String>,
+    /// What stands between the parts of an observation, and what prompts have there instead.
+    #[serde(default)]
+    separator: String,
+    #[serde(default)]
+    join: String,
+    /// What stands around every part in prompts.
+    #[serde(default)]
+    quote: String,
 }
 
 #[derive(Deserialize)]
@@ -204,8 +221,7 @@ pub struct PromptTemplate {
     response: Text,
     end: String,
     stop: Vec<String>,
-    goal_marker: String,
-    keep_goal: bool,
+    observation: ObservationSection,
     line: Text,
     line_separator: String,
     item: Text,
@@ -275,8 +291,8 @@ impl PromptTemplate {
                     "the section [{section}] is missing; add it, or start from `base = \"alfworld\"`"
                 ));
             };
-            // `think` means nothing for one-line responses.
-            if let Some(missing) = keys.iter().find(|key| !values.contains_key(**key) && **key != "think") {
+            let missing = |key: &&&str| !values.contains_key(**key) && !OPTIONAL.contains(*key);
+            if let Some(missing) = keys.iter().find(missing) {
                 return Err(format!(
                     "{section}.{missing} is missing; add it, or start from an embedded template with `base = \"alfworld\"`"
                 ));
@@ -300,8 +316,7 @@ impl PromptTemplate {
             response: text("response.text", &file.response.text, &RESPONSE)?,
             end: file.response.end,
             stop: file.response.stop,
-            goal_marker: file.observation.goal_marker,
-            keep_goal: file.observation.keep_goal,
+            observation: file.observation,
             line: text("history.line", &file.history.line, &LINE)?,
             line_separator: file.history.separator,
             item: text("admissible.item", &file.admissible.item, &ITEM)?,
@@ -319,7 +334,7 @@ impl PromptTemplate {
             )?,
             concatenated_next: text("prompt.concatenated_next", &file.prompt.concatenated_next, &NO_HISTORY)?,
         };
-        if !template.keep_goal && !template.first.has(Slot::TaskDescription) {
+        if !template.observation.keep_goal && !template.first.has(Slot::TaskDescription) {
             return Err(
                 "prompt.first: with observation.keep_goal = false no prompt but this states the goal at the \
                         first turn; add {task_description}"
@@ -375,7 +390,7 @@ impl PromptTemplate {
                 (&self.blind, true)
             }
         };
-        self.fill(text, view, shown, hide_goal || !self.keep_goal)
+        self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
     }
 
     /// The start of a concatenated sequence: everything before the first response.
@@ -386,7 +401,8 @@ impl PromptTemplate {
     /// What a concatenated sequence gets between a response and the next one. `closed` says that the
     /// response before it ended by itself; one that was cut off is closed here first.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
-        let next = self.fill(&self.concatenated_next, view, &[], false);
+        // The goal stands at the start of the sequence already.
+        let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
         if closed { next } else { format!("{}{next}", self.end) }
     }
 
@@ -398,7 +414,7 @@ impl PromptTemplate {
             Slot::CurrentStep => push(out, view.step + 1),
             Slot::HistoryLength => push(out, shown.len()),
             Slot::ActionHistory => self.push_history(out, view, shown, strip),
-            Slot::CurrentObservation => self.push_observation(out, view.observation, strip),
+            Slot::CurrentObservation => self.push_observation(out, view.goal, view.observation, strip),
             Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
             // The rules of the texts filled here let no other placeholder in.
             Slot::Step | Slot::Observation | Slot::Action | Slot::Thought => {}
@@ -414,7 +430,7 @@ impl PromptTemplate {
             }
             self.line.fill(out, |slot, out| match slot {
                 Slot::Step => push(out, first + index),
-                Slot::Observation => self.push_observation(out, observation, strip),
+                Slot::Observation => self.push_observation(out, view.goal, observation, strip),
                 _ => out.push_str(action),
             });
         }
@@ -431,16 +447,51 @@ impl PromptTemplate {
         }
     }
 
-    /// The observation, without the lines from the goal's marker on if the goal is to be hidden.
-    fn push_observation(&self, out: &mut String, observation: &str, strip: bool) {
-        let mut rest = observation;
-        while strip && !self.goal_marker.is_empty() {
-            let Some(at) = rest.find(&self.goal_marker) else { break };
-            out.push_str(rest[..at].trim_end());
-            let goal = &rest[at + self.goal_marker.len()..];
-            rest = goal.find('\n').map_or("", |end| &goal[end..]);
+    /// The observation, without the goal if that is to be hidden: without the lines from its marker on, or without
+    /// everything up to its end, as the template says. Should the goal still stand there to the letter, it is
+    /// taken out as well.
+    fn push_observation(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
+        let section = &self.observation;
+        if !strip {
+            section.push_parts(out, observation);
+            return;
         }
-        out.push_str(rest);
+        let mut shown = String::with_capacity(observation.len());
+        let mut rest = observation;
+        while !section.goal_marker.is_empty() {
+            let Some(at) = rest.find(&section.goal_marker) else { break };
+            let goal = &rest[at + section.goal_marker.len()..];
+            match &section.goal_end {
+                None => {
+                    shown.push_str(rest[..at].trim_end());
+                    rest = goal.find('\n').map_or("", |end| &goal[end..]);
+                }
+                Some(end) => rest = goal.split_once(end.as_str()).map_or("", |(_, after)| after),
+            }
+        }
+        shown.push_str(rest);
+        if !goal.is_empty() && shown.contains(goal) {
+            shown = shown.replace(goal, "");
+        }
+        section.push_parts(out, &shown);
+    }
+}
+
+impl ObservationSection {
+    /// A text with its parts joined and quoted as the template says.
+    fn push_parts(&self, out: &mut String, text: &str) {
+        if self.separator.is_empty() {
+            out.push_str(text);
+            return;
+        }
+        for (number, part) in text.split(self.separator.as_str()).enumerate() {
+            if number > 0 {
+                out.push_str(&self.join);
+            }
+            for piece in [&self.quote, part, &self.quote] {
+                out.push_str(piece);
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Step, Task};
+use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
 use turnwise_env::webshop::goal::GoalKind;
 use turnwise_env::webshop::official::{self, Size};
 use turnwise_env::webshop::page::ObservationMode;
@@ -260,6 +261,81 @@ fn human_goals_name_no_options() {
     let mut shop = start(&set, "mug");
     let step = play(&mut shop, &["search[mug]", "click[mug0000000]", "click[buy now]"]);
     assert_eq!(step.metrics[0].1, 1.0);
+}
+
+#[test]
+fn prompts_show_the_page_and_hide_the_goal() {
+    for (mode, name) in [
+        (ObservationMode::Text, "webshop"),
+        (ObservationMode::Text, "webshop-compact"),
+        (ObservationMode::TextRich, "webshop"),
+    ] {
+        let set = set(&WebshopOptions { observation: mode, ..WebshopOptions::default() });
+        let template = PromptTemplate::named(name).unwrap();
+        let task = task(&set, "color: navy, and size: large");
+        let mut shop = set.webshop();
+        let mut observation = shop.reset(&task).unwrap();
+        let mut history = Vec::new();
+        for (step, action) in ["search[mug]", "click[mug0000000]", "click[navy]", "click[features]", "noise"]
+            .into_iter()
+            .enumerate()
+        {
+            let (text, admissible) = (&observation.text, &observation.admissible);
+            let view = PromptView {
+                goal: &task.goal,
+                history: &history,
+                window: 2,
+                observation: text,
+                admissible,
+                step,
+            };
+            let count = |kind| template.render(&view, kind).matches("Find me").count();
+            assert_eq!(count(PromptKind::Full), 1, "{name} {step}");
+            assert_eq!(count(PromptKind::Masked(Mask::History)), 1);
+            assert_eq!(count(PromptKind::Masked(Mask::Goal)), 0);
+            assert_eq!(count(PromptKind::Masked(Mask::GoalAndHistory)), 0);
+            let next = shop.step(action).unwrap();
+            history.push((std::mem::replace(&mut observation, next.observation).text, action.to_owned()));
+        }
+    }
+}
+
+#[test]
+fn the_full_prompt_reads_as_in_the_paper() {
+    let set = set(&WebshopOptions::default());
+    let task = task(&set, "color: navy, and size: large");
+    let mut shop = set.webshop();
+    let first = shop.reset(&task).unwrap();
+    let mut step = play(&mut shop, &["search[stoneware mug]", "click[next >]"]);
+    step.observation.admissible.truncate(2);
+    let history = [(first.text, "search[stoneware mug]".to_owned())];
+    let view = PromptView {
+        goal: &task.goal,
+        history: &history,
+        window: 2,
+        observation: &step.observation.text,
+        admissible: &step.observation.admissible,
+        step: 1,
+    };
+    let prompt = PromptTemplate::named("webshop").unwrap().render(&view, PromptKind::Full);
+    let expected = format!(
+        "You are an expert autonomous agent operating in the WebShop e-commerce environment. Your task is to: {}. Prior to \
+         this step, you have already taken 1 step(s). Below are the most recent 1 observations and the corresponding actions \
+         you took: [Observation 1: ''Search'', Action 1: 'search[stoneware mug]']. You are now at step 2 and your current \
+         observation is: 'Back to Search' [SEP] 'Page 2 (Total results: 12)' [SEP] '< Prev' [SEP] 'Next >' [SEP] \
+         'MUG0000010' [SEP] 'Stoneware Mug 10' [SEP] '$12.0' [SEP] 'MUG0000011' [SEP] 'Stoneware Mug 11' [SEP] '$12.0 to \
+         $18.5'. Your admissible actions of the current situation are: ['click[back to search]',\n'click[< prev]',].\n\n\
+         Now it's your turn to take one action",
+        task.goal
+    );
+    assert!(prompt.starts_with(&expected), "{prompt}");
+    let compact = PromptTemplate::named("webshop-compact").unwrap();
+    let view = PromptView { observation: "Instruction: [SEP] x [SEP] Back to Search [SEP] Page 1", ..view };
+    assert_eq!(
+        compact.render(&view, PromptKind::Full),
+        format!("Task: {}.\nSearch\n> search[stoneware mug]\nBack to Search\nPage 1\n>", task.goal)
+    );
+    assert_eq!(compact.render_concatenated_next(&view, true), "Back to Search\nPage 1\n>");
 }
 
 fn read(folder: &std::path::Path) -> Result<Vec<Product>, EnvError> {
