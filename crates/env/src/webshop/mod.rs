@@ -11,6 +11,7 @@ pub mod product;
 pub mod python;
 pub mod replay;
 pub mod reward;
+pub mod search;
 pub mod session;
 mod set;
 pub mod shop;

@@ -1,0 +1,245 @@
+//! From text to the terms that are searched, as Anserini's default English analyzer makes them.
+//!
+//! Five stages, each as in Lucene 9: the standard tokenizer, the possessive filter (`'s` goes), lower case, a
+//! stop set of 33 words, Porter's stemmer ([`super::porter`]).
+//!
+//! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps the segments that hold a
+//! letter, a digit, an ideograph or an emoji. At each position the longest token counts; where none begins, one
+//! character is skipped. The grammar is written as a regular expression ([`grammar`]) and run as an automaton
+//! that reports the longest match.
+//!
+//! Differs from Lucene: character classes are those of the Unicode version that `regex-syntax` carries, newer
+//! than Lucene's, so that letters and emoji assigned since are tokens here.
+
+use std::sync::LazyLock;
+
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::util::pool::Pool;
+use regex_automata::{Anchored, Input, MatchKind};
+
+use super::{SearchError, porter};
+
+/// The stop set, in Lucene's order.
+pub const STOP_WORDS: [&str; 33] = [
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
+    "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
+    "was", "will", "with",
+];
+
+/// The longest token in UTF-16 units; longer ones are cut into pieces of this length.
+pub const MAX_TOKEN_UNITS: usize = 255;
+
+/// No token reaches beyond this many bytes: a UTF-16 unit takes three bytes of UTF-8 at most.
+const MAX_TOKEN_BYTES: usize = 3 * MAX_TOKEN_UNITS;
+
+/// The token grammar, compiled once.
+static AUTOMATON: LazyLock<Result<DFA, String>> = LazyLock::new(|| {
+    DFA::builder()
+        .configure(DFA::config().match_kind(MatchKind::All).skip_cache_capacity_check(true))
+        .thompson(thompson::Config::new().which_captures(WhichCaptures::None))
+        .build(&grammar())
+        .map_err(|error| error.to_string())
+});
+
+/// The tokens of the standard tokenizer as one regular expression.
+///
+/// Every class takes the marks that follow it along (rule WB4). A word is a run of letters, digits and their
+/// joints (WB5 to WB13b), a run of Katakana, a run of a script that Unicode breaks by dictionary, one ideograph,
+/// one Hiragana, or an emoji sequence of Unicode Technical Standard 51.
+pub fn grammar() -> String {
+    let marks = r"[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*";
+    let letter = format!(r"(?:[\p{{wb=ALetter}}\p{{wb=Hebrew_Letter}}]{marks})");
+    let hebrew = format!(r"(?:\p{{wb=Hebrew_Letter}}{marks})");
+    let digit = format!(r"(?:[\p{{wb=Numeric}}\x{{FF10}}-\x{{FF19}}]{marks})");
+    let katakana = format!(r"(?:\p{{wb=Katakana}}{marks})");
+    let letter_joint = format!(r"(?:[\p{{wb=MidLetter}}\p{{wb=MidNumLet}}\p{{wb=Single_Quote}}]{marks})");
+    let digit_joint = format!(r"(?:[\p{{wb=MidNum}}\p{{wb=MidNumLet}}\p{{wb=Single_Quote}}]{marks})");
+    let joint = format!(r"(?:\p{{wb=ExtendNumLet}}{marks})");
+    let single = format!(r"(?:\p{{wb=Single_Quote}}{marks})");
+    let double = format!(r"(?:\p{{wb=Double_Quote}}{marks})");
+    let part = format!(
+        "(?:{katakana}(?:{joint}*{katakana})*\
+         |(?:{hebrew}(?:{single}|{double}{hebrew})\
+         |{digit}(?:(?:{joint}*|{digit_joint}){digit})*\
+         |{letter}(?:(?:{joint}*|{letter_joint}){letter})*)+)"
+    );
+    let word = format!("{joint}*{part}(?:{joint}+{part})*{joint}*");
+    // Line breaking class "complex context": letters and marks of these scripts and a few signs.
+    let dictionary = format!(
+        r"(?:(?:[[\p{{Thai}}\p{{Lao}}\p{{Myanmar}}\p{{Khmer}}\p{{Tai_Le}}\p{{New_Tai_Lue}}\p{{Tai_Tham}}\p{{Tai_Viet}}\p{{Ahom}}]&&[\p{{L}}\p{{M}}]]|[\x{{109E}}\x{{109F}}\x{{19DA}}\x{{19DE}}\x{{19DF}}\x{{1AA0}}-\x{{1AAD}}]){marks})+"
+    );
+    let single_characters = format!(r"[\p{{Han}}\p{{Hiragana}}]{marks}");
+
+    // The presentation selectors are marks too, but emoji name them.
+    let marks = r"[[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]--[\x{FE0E}\x{FE0F}]]*";
+    let picture = format!(
+        r"(?:[\p{{Extended_Pictographic}}[\p{{Emoji}}--[\p{{wb=Regional_Indicator}}\p{{Emoji_Modifier}}0-9\#*]]]{marks})"
+    );
+    let modified =
+        format!(r"(?:(?:\x{{200D}}*\p{{Emoji_Modifier_Base}}{marks})?\p{{Emoji_Modifier}}{marks})");
+    let element = format!(r"(?:\x{{200D}}*{picture}\x{{FE0F}}?|{modified})");
+    let tags = r"[\x{E0020}-\x{E007E}]+\x{E007F}";
+    let key = format!(r"[0-9\#*]{marks}\x{{FE0F}}?\x{{20E3}}{marks}");
+    let flag = r"(?:\p{wb=Regional_Indicator}[\p{wb=Format}\p{wb=Extend}\p{wb=ZWJ}]*){2}";
+    let emoji = format!(r"{element}(?:(?:\x{{200D}}{element})*|{tags})|{key}|{flag}");
+
+    format!("{word}|{dictionary}|{single_characters}|{emoji}")
+}
+
+type NewCache = Box<dyn Fn() -> Cache + Send + Sync>;
+
+/// The analyzer. Clones are cheap to make but warm up on their own; share one where that matters.
+pub struct Analyzer {
+    automaton: &'static DFA,
+    caches: Pool<Cache, NewCache>,
+}
+
+impl std::fmt::Debug for Analyzer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Analyzer").finish_non_exhaustive()
+    }
+}
+
+impl Clone for Analyzer {
+    fn clone(&self) -> Self {
+        Self::over(self.automaton)
+    }
+}
+
+impl Analyzer {
+    /// An analyzer over the compiled grammar.
+    pub fn new() -> Result<Self, SearchError> {
+        match &*AUTOMATON {
+            Ok(automaton) => Ok(Self::over(automaton)),
+            Err(reason) => Err(SearchError::Grammar { reason: reason.clone() }),
+        }
+    }
+
+    fn over(automaton: &'static DFA) -> Self {
+        Self { automaton, caches: Pool::new(Box::new(|| automaton.create_cache())) }
+    }
+
+    /// The terms of a text, in order, repeated as often as they occur.
+    pub fn terms(&self, text: &str) -> Vec<String> {
+        let mut terms = Vec::new();
+        self.each(text, |_, term| terms.push(term.to_owned()));
+        terms
+    }
+
+    /// Calls `sink` with every term and the place of its token in the text.
+    pub(super) fn each(&self, text: &str, mut sink: impl FnMut(std::ops::Range<usize>, &str)) {
+        let mut cache = self.caches.get();
+        let mut term = String::new();
+        let mut start = 0;
+        while start < text.len() {
+            // A plain blank begins no token.
+            if text.as_bytes()[start] == b' ' {
+                start += 1;
+                continue;
+            }
+            let Some(end) = longest_token(self.automaton, &mut cache, text, start) else {
+                start = text.ceil_char_boundary(start + 1);
+                continue;
+            };
+            term.clear();
+            term.extend(without_possessive(&text[start..end]).chars().map(lower));
+            if !STOP_WORDS.contains(&term.as_str()) {
+                porter::stem(&mut term);
+                sink(start..end, &term);
+            }
+            start = end;
+        }
+    }
+}
+
+/// Where the longest token from `start` ends.
+fn longest_token(automaton: &DFA, cache: &mut Cache, text: &str, start: usize) -> Option<usize> {
+    // One character more than a token may have tells a token that is too long from one that just fits.
+    let reach = text.floor_char_boundary(start + MAX_TOKEN_BYTES + 4);
+    let mut find = |end: usize| {
+        let input = Input::new(text).span(start..end).anchored(Anchored::Yes);
+        // The search only fails where a configuration asks it to, and this one does not.
+        automaton.try_search_fwd(cache, &input).ok().flatten().map(|found| found.offset())
+    };
+    let end = find(reach)?;
+    let mut units = 0;
+    for (offset, character) in text[start..end].char_indices() {
+        units += character.len_utf16();
+        if units > MAX_TOKEN_UNITS {
+            return find(start + offset);
+        }
+    }
+    Some(end)
+}
+
+/// Without a final `'s`, with any of three apostrophes.
+fn without_possessive(token: &str) -> &str {
+    let Some(owner) = token.strip_suffix(['s', 'S']) else { return token };
+    owner.strip_suffix(['\'', '\u{2019}', '\u{FF07}']).unwrap_or(token)
+}
+
+/// Java's lower case of one character, which is always one character.
+fn lower(character: char) -> char {
+    character.to_lowercase().next().unwrap_or(character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(text: &str) -> Vec<String> {
+        Analyzer::new().unwrap().terms(text)
+    }
+
+    #[test]
+    fn words_numbers_and_their_joints() {
+        assert_eq!(
+            terms("Men's slim-fit shirts, 3.5mm & 1,000.50 (brand:Black) don't U.S.A. a_b x__2 _ -- !"),
+            [
+                "men",
+                "slim",
+                "fit",
+                "shirt",
+                "3.5mm",
+                "1,000.50",
+                "brand:black",
+                "don't",
+                "u.s.a",
+                "a_b",
+                "x__2"
+            ]
+        );
+        assert_eq!(terms("end. next 5. 6 5.a a.5"), ["end", "next", "5", "6", "5", "5"]);
+    }
+
+    #[test]
+    fn stop_words_go_and_only_they() {
+        assert_eq!(terms(&STOP_WORDS.join(" ")), Vec::<String>::new());
+        assert_eq!(terms("The WITH which from"), ["which", "from"]);
+        // The filter comes before the stemmer and after the possessive.
+        assert_eq!(terms("ands it's its"), ["and", "it"]);
+    }
+
+    #[test]
+    fn other_scripts_and_pictures() {
+        assert_eq!(
+            terms("食品 ひら カタカナ 한국어 ภาษา"),
+            ["食", "品", "ひ", "ら", "カタカナ", "한국어", "ภาษา"]
+        );
+        assert_eq!(
+            terms("✔️good 👍🏽👨\u{200d}💼 🇫🇷🇩🇪 1⃣ ★"),
+            ["✔️", "good", "👍🏽", "👨\u{200d}💼", "🇫🇷", "🇩🇪", "1⃣", "★"]
+        );
+        assert_eq!(terms("Décor WOMEN\u{2019}S İ"), ["décor", "women", "i"]);
+    }
+
+    #[test]
+    fn long_tokens_are_cut() {
+        let lengths =
+            |text: &str| terms(text).iter().map(|term| term.encode_utf16().count()).collect::<Vec<_>>();
+        assert_eq!(lengths(&"x".repeat(255)), [255]);
+        assert_eq!(lengths(&"x".repeat(600)), [255, 255, 90]);
+        assert_eq!(lengths(&"𝐱".repeat(200)), [254, 146]);
+    }
+}

@@ -1,0 +1,95 @@
+//! The file that says that an index is whole, and of what.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::SearchError;
+
+/// Written last, under another name first: where it is, the index is whole.
+pub(super) const MANIFEST: &str = "turnwise-search.json";
+
+/// Raised whenever terms, norms or files change their meaning.
+pub(super) const FORMAT: u32 = 1;
+
+/// What the index knows of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    pub(super) format: u32,
+    /// Products in the index.
+    pub(super) products: u32,
+    /// Products whose text has any term.
+    pub(super) documents: u64,
+    /// Terms in all texts.
+    pub(super) tokens: u64,
+    /// SHA-256 over the products in the order given: length and bytes of ASIN and text.
+    pub(super) fingerprint: String,
+    /// The other files with their sizes in bytes.
+    pub(super) files: BTreeMap<String, u64>,
+}
+
+impl Manifest {
+    /// Writes the manifest of a folder whose other files are final.
+    pub(super) fn write(mut self, folder: &Path) -> Result<(), SearchError> {
+        self.files = sizes(folder)?;
+        let text = serde_json::to_string_pretty(&self)
+            .map_err(|error| SearchError::Io { path: folder.join(MANIFEST), source: error.into() })?;
+        let (aside, path) = (folder.join(format!("{MANIFEST}.part")), folder.join(MANIFEST));
+        fs::write(&aside, text + "\n").map_err(|source| SearchError::Io { path: aside.clone(), source })?;
+        fs::rename(&aside, &path).map_err(|source| SearchError::Io { path, source })
+    }
+
+    /// Reads the manifest and holds the folder against it.
+    pub(super) fn read(folder: &Path) -> Result<Self, SearchError> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let path = folder.join(MANIFEST);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.is_dir() => {
+                return Err(SearchError::Unfinished { path: folder.to_owned() });
+            }
+            Err(source) => return Err(SearchError::Io { path, source }),
+        };
+        let damaged =
+            |error: serde_json::Error| SearchError::Damaged { path: path.clone(), reason: error.to_string() };
+        let Format { format } = serde_json::from_str(&text).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(SearchError::Stale {
+                path: folder.to_owned(),
+                reason: format!("it has format {format}, and this program reads format {FORMAT}"),
+            });
+        }
+        let manifest: Self = serde_json::from_str(&text).map_err(damaged)?;
+        let found = sizes(folder)?;
+        for (name, &size) in &manifest.files {
+            let reason = match found.get(name) {
+                Some(&found) if found == size => continue,
+                Some(found) => format!("it has {found} bytes and had {size}"),
+                None => "it is missing".to_owned(),
+            };
+            return Err(SearchError::Damaged { path: folder.join(name), reason });
+        }
+        Ok(manifest)
+    }
+}
+
+/// Names and sizes of the files in a folder, without the manifest and lock files.
+fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, SearchError> {
+    let failed = |source| SearchError::Io { path: folder.to_owned(), source };
+    let mut sizes = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let lock = Path::new(&name).extension().is_some_and(|extension| extension == "lock");
+        if !lock && !name.starts_with(MANIFEST) {
+            sizes.insert(name, entry.metadata().map_err(failed)?.len());
+        }
+    }
+    Ok(sizes)
+}

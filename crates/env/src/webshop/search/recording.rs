@@ -1,0 +1,82 @@
+//! Queries in, answers out, in the form in which the original's answers were recorded.
+//!
+//! A query file has one JSON object a line with the key `query`; other keys are ignored, so a recording is a
+//! query file too. A recording has `{"query", "tokens", "hits"}`, where `tokens` are the analyzer's terms and
+//! every hit is `[asin, position in the catalogue, score]`, best first.
+//!
+//! Scores are as Anserini prints them: four decimals, and where several in a row print alike, each after the
+//! first is lowered by one millionth more ([`printed_scores`]).
+
+use std::io::{BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Hit, SearchError, SearchIndex};
+
+/// One recorded query with its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// What was searched for.
+    pub query: String,
+    /// Its terms.
+    pub tokens: Vec<String>,
+    /// ASIN, position in the catalogue and printed score, best first.
+    pub hits: Vec<(String, u32, f32)>,
+}
+
+/// Scores as Anserini's `ScoreTiesAdjusterReranker` leaves them, for hits in order.
+pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
+    let mut printed = Vec::with_capacity(hits.len());
+    let (mut last, mut ties) = (None, 0_u32);
+    for hit in hits {
+        let rounded = ((f64::from(hit.score) * 1e4).round() / 1e4) as f32;
+        ties = if last == Some(rounded) { ties + 1 } else { 0 };
+        last = Some(rounded);
+        printed.push(rounded - 1e-6 * ties as f32);
+    }
+    printed
+}
+
+/// Asks the index one query.
+pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, SearchError> {
+    let hits = index.search(query, limit)?;
+    let printed = printed_scores(&hits);
+    Ok(Answer {
+        query: query.to_owned(),
+        tokens: index.analyzer().terms(query),
+        hits: hits.into_iter().zip(printed).map(|(hit, score)| (hit.asin, hit.id, score)).collect(),
+    })
+}
+
+/// Asks every query of a file and writes the answers, one a line. Returns how many there were.
+///
+/// # Errors
+///
+/// [`SearchError::Line`] with the name given where a line is no query, and what reading, searching and writing
+/// may run into.
+pub fn record(
+    name: &str,
+    queries: impl BufRead,
+    index: &SearchIndex,
+    limit: usize,
+    out: &mut dyn Write,
+) -> Result<usize, SearchError> {
+    #[derive(Deserialize)]
+    struct Query {
+        query: String,
+    }
+    let mut count = 0;
+    for (line, text) in queries.lines().enumerate() {
+        let failed = |reason: String| SearchError::Line { name: name.to_owned(), line: line + 1, reason };
+        let text = text.map_err(|error| failed(error.to_string()))?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let Query { query } = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+        let answer = answer(index, &query, limit)?;
+        serde_json::to_writer(&mut *out, &answer).map_err(|error| failed(error.to_string()))?;
+        out.write_all(b"\n").map_err(|error| failed(error.to_string()))?;
+        count += 1;
+    }
+    Ok(count)
+}

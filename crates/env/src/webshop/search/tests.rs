@@ -1,0 +1,205 @@
+//! The index on texts of our own.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+const SHOES: [(&str, &str); 5] = [
+    ("B5", "red running shoes for women"),
+    ("B4", "blue running shoes"),
+    ("B3", "running shoes, running socks, running everything"),
+    ("B2", "a kettle of steel"),
+    ("B1", "blue running shoes"),
+];
+
+fn asins(index: &SearchIndex, query: &str, limit: usize) -> Vec<String> {
+    index.search(query, limit).unwrap().into_iter().map(|hit| hit.asin).collect()
+}
+
+#[test]
+fn equal_scores_come_by_asin() {
+    let index = SearchIndex::build_in_memory(SHOES).unwrap();
+    assert_eq!(asins(&index, "Blue shoe", 10), ["B1", "B4", "B5", "B3"]);
+    assert_eq!(asins(&index, "blue shoes", 1), ["B1"]);
+    let hits = index.search("kettles", 10).unwrap();
+    assert_eq!((hits.len(), hits[0].id, hits[0].asin.as_str()), (1, 3, "B2"));
+    for nothing in ["", "!!!", "the", "zebra"] {
+        assert_eq!(index.search(nothing, 10).unwrap(), [], "{nothing:?}");
+    }
+    assert_eq!(index.search("shoes", 0).unwrap(), []);
+    assert_eq!(SearchIndex::build_in_memory([("", ""); 0]).unwrap().search("shoes", 5).unwrap(), []);
+}
+
+#[test]
+fn a_repeated_term_counts_twice() {
+    let index = SearchIndex::build_in_memory(SHOES).unwrap();
+    let score = |query: &str| index.search(query, 1).unwrap()[0].score;
+    assert_eq!(score("kettle kettle"), 2.0 * score("kettle"));
+    assert_eq!(asins(&index, "red blue", 1), ["B5"]);
+    assert_eq!(asins(&index, "blue red blue", 1), ["B1"]);
+}
+
+#[test]
+fn segments_make_no_difference() {
+    let text = |number: usize| {
+        let words = ["red", "blue", "shoe", "sock", "kettle", "steel", "cotton"];
+        (0..=number % 5).map(|place| words[(number * 7 + place * 3) % 7]).collect::<Vec<_>>().join(" ")
+    };
+    // ASINs descend while positions ascend, and some products have no terms.
+    let products: Vec<(String, String)> = (0..200)
+        .map(|n| (format!("A{:03}", 999 - n), if n % 11 == 0 { String::new() } else { text(n) }))
+        .collect();
+    let one = SearchIndex::build_in_memory(products.iter().map(|(asin, text)| (asin, text))).unwrap();
+    let mut builder = IndexBuilder::in_memory().unwrap();
+    builder.keep_segments();
+    for (number, (asin, text)) in products.iter().enumerate() {
+        builder.add(asin, text).unwrap();
+        if number % 37 == 0 {
+            builder.cut().unwrap();
+        }
+    }
+    let several = builder.finish().unwrap();
+    assert_eq!((one.segment_count(), several.segment_count()), (1, 7));
+    assert_eq!(one.fingerprint(), several.fingerprint());
+    for query in ["red", "blue shoes", "steel kettle red cotton", "sock sock red"] {
+        for limit in [1, 7, 50, 300] {
+            let found = one.search(query, limit).unwrap();
+            assert_eq!(found, several.search(query, limit).unwrap(), "{query}, {limit}");
+            assert!(found.is_sorted_by(|left, right| {
+                left.score > right.score || left.score == right.score && left.asin < right.asin
+            }));
+        }
+    }
+}
+
+#[test]
+fn threads_share_an_index() {
+    let index = SearchIndex::build_in_memory(SHOES).unwrap();
+    let alone = index.search("blue running shoes", 10).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    assert_eq!(index.search("blue running shoes", 10).unwrap(), alone);
+                }
+            });
+        }
+    });
+}
+
+fn create(folder: &Path) -> SearchIndex {
+    SearchIndex::create(folder, SHOES, BuildOptions { memory: 15_000_000, ..BuildOptions::default() })
+        .unwrap()
+}
+
+#[test]
+fn an_index_on_disk_answers_like_one_in_memory() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("index");
+    let written = create(&path).search("blue running shoes", 10).unwrap();
+    assert_eq!(SearchIndex::open(&path).unwrap().search("blue running shoes", 10).unwrap(), written);
+    let memory = SearchIndex::build_in_memory(SHOES).unwrap();
+    assert_eq!(memory.search("blue running shoes", 10).unwrap(), written);
+    assert_eq!(SearchIndex::open_for(&path, SHOES).unwrap().fingerprint(), memory.fingerprint());
+
+    let mut other = SHOES;
+    other[0].1 = "red running shoes for men";
+    let error = SearchIndex::open_for(&path, other).unwrap_err();
+    assert!(
+        matches!(error, SearchError::Stale { .. }) && error.to_string().contains("other products"),
+        "{error}"
+    );
+    let error = SearchIndex::create(&path, SHOES, BuildOptions::default()).unwrap_err();
+    assert!(matches!(error, SearchError::Occupied { .. }), "{error}");
+}
+
+#[test]
+fn a_broken_index_is_refused_with_its_reason() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    create(path);
+    let manifest = std::fs::read_to_string(path.join(MANIFEST)).unwrap();
+    let refused = || SearchIndex::open(path).unwrap_err();
+
+    std::fs::write(path.join(MANIFEST), manifest.replace("\"format\": 1", "\"format\": 0")).unwrap();
+    assert!(matches!(refused(), SearchError::Stale { .. }), "{}", refused());
+    std::fs::write(path.join(MANIFEST), &manifest[..manifest.len() / 2]).unwrap();
+    assert!(matches!(refused(), SearchError::Damaged { .. }), "{}", refused());
+    std::fs::remove_file(path.join(MANIFEST)).unwrap();
+    assert!(matches!(refused(), SearchError::Unfinished { .. }), "{}", refused());
+    assert!(refused().to_string().contains("build it again"), "{}", refused());
+
+    std::fs::write(path.join(MANIFEST), &manifest).unwrap();
+    assert_eq!(SearchIndex::open(path).unwrap().len(), 5);
+    let terms = std::fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "idx"))
+        .unwrap();
+    let bytes = std::fs::read(&terms).unwrap();
+    std::fs::write(&terms, &bytes[..bytes.len() - 1]).unwrap();
+    assert!(matches!(refused(), SearchError::Damaged { path, .. } if path == terms));
+    std::fs::remove_file(&terms).unwrap();
+    assert!(refused().to_string().contains("it is missing"), "{}", refused());
+    let nowhere = SearchIndex::open(&path.join("nowhere")).unwrap_err();
+    assert!(matches!(nowhere, SearchError::Io { .. }), "{nowhere}");
+}
+
+#[test]
+fn printed_scores_tell_ties_apart() {
+    let hits: Vec<Hit> =
+        [2.00004_f32, 2.00001, 1.99996, 1.5].map(|score| Hit { id: 0, asin: String::new(), score }).into();
+    assert_eq!(recording::printed_scores(&hits), [2.0, 2.0 - 1e-6, 2.0 - 2e-6, 1.5]);
+}
+
+#[test]
+fn a_line_that_is_no_query_is_named() {
+    let index = SearchIndex::build_in_memory(SHOES).unwrap();
+    let mut out = Vec::new();
+    let text = "{\"query\": \"kettle\", \"goal\": 3}\n\n{\"question\": \"kettle\"}\n";
+    let error = recording::record("queries.jsonl", text.as_bytes(), &index, 5, &mut out).unwrap_err();
+    assert!(error.to_string().starts_with("queries.jsonl, line 3: missing field `query`"), "{error}");
+    let line = String::from_utf8(out).unwrap();
+    assert!(line.starts_with(r#"{"query":"kettle","tokens":["kettl"],"hits":[["B2",3,"#), "{line}");
+}
+
+/// The score of every document by the formula's own words, in double precision.
+fn by_definition(texts: &[String], query: &str) -> Vec<f64> {
+    let analyzer = Analyzer::new().unwrap();
+    let documents: Vec<Vec<String>> = texts.iter().map(|text| analyzer.terms(text)).collect();
+    let nonempty: Vec<&Vec<String>> = documents.iter().filter(|terms| !terms.is_empty()).collect();
+    let count = nonempty.len() as f64;
+    let average = nonempty.iter().map(|terms| terms.len() as f64).sum::<f64>() / count;
+    let score = |document: &Vec<String>| {
+        analyzer.terms(query).iter().fold(0.0, |sum, term| {
+            let df = nonempty.iter().filter(|terms| terms.contains(term)).count() as f64;
+            let tf = document.iter().filter(|other| *other == term).count() as f64;
+            let idf = (1.0 + (count - df + 0.5) / (df + 0.5)).ln();
+            sum + idf * tf / (tf + 0.9 * (0.6 + 0.4 * document.len() as f64 / average))
+        })
+    };
+    documents.iter().map(score).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn scores_are_the_formula(
+        texts in prop::collection::vec("[abc]{1,2}( [abc]{1,2}){0,12}", 1..20),
+        query in "[abc]{1,2}( [abc]{1,2}){0,5}",
+    ) {
+        let products = texts.iter().enumerate().map(|(n, text)| (format!("P{n:02}"), text));
+        let index = SearchIndex::build_in_memory(products).unwrap();
+        let expected = by_definition(&texts, &query);
+        let found = index.search(&query, 100).unwrap();
+        prop_assert_eq!(found.len(), expected.iter().filter(|&&score| score > 0.0).count());
+        for hit in found {
+            let difference = f64::from(hit.score) - expected[hit.id as usize];
+            prop_assert!(difference.abs() < 1e-5, "{:?}: {}", hit, expected[hit.id as usize]);
+        }
+    }
+}
