@@ -16,6 +16,7 @@ mod packing;
 mod parameters;
 mod schedule;
 mod tokenizer;
+pub mod turnrd;
 
 pub use config::ModelConfig;
 pub use error::ModelError;

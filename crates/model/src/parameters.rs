@@ -68,7 +68,7 @@ impl LayerLayout {
 }
 
 /// Places of all tensors of a decoder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Token embedding, `[vocab, hidden]`.
     pub embedding: Range<usize>,
@@ -87,7 +87,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of a config.
     pub fn new(config: &ModelConfig) -> Self {
-        let mut builder = Builder { tensors: Vec::new(), len: 0 };
+        let mut builder = Builder::default();
         let hidden = config.hidden_size;
         let (query, key_value) = (config.query_width(), config.key_value_width());
         let intermediate = config.intermediate_size;
@@ -122,13 +122,15 @@ impl Layout {
     }
 }
 
-struct Builder {
-    tensors: Vec<TensorInfo>,
-    len: usize,
+/// Places one tensor after the other.
+#[derive(Default)]
+pub(crate) struct Builder {
+    pub(crate) tensors: Vec<TensorInfo>,
+    pub(crate) len: usize,
 }
 
 impl Builder {
-    fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
+    pub(crate) fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
         self.len = range.end;
         self.tensors.push(TensorInfo {

@@ -149,7 +149,7 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 
 /// Softmax in place; returns the logarithm of the denominator.
 #[inline(always)]
-fn softmax<T: Real>(scores: &mut [T]) -> T {
+pub(crate) fn softmax<T: Real>(scores: &mut [T]) -> T {
     let max = maximum(scores);
     let mut lanes = [T::ZERO; LANES];
     let (chunks, rest) = scores.as_chunks_mut::<LANES>();

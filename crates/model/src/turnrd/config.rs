@@ -1,0 +1,192 @@
+//! The switches of TurnRD, with the paper's values as defaults.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AdamWConfig, ModelError};
+
+/// How credits are made of values and weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CreditRule {
+    /// Clipped values, shifted by a constant so that they sum to the return (equation 5).
+    #[default]
+    Projection,
+    /// `w_t R`.
+    Attention,
+}
+
+/// What happens to turn and goal vectors before the first layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InputNorm {
+    /// Nothing.
+    #[default]
+    None,
+    /// Division by the root mean square of the vector.
+    Rms,
+}
+
+/// What the value head is held to where there is a progress signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ValueTarget {
+    /// The signal as it is after the turn.
+    #[default]
+    Level,
+    /// How much the turn changed it; the first turn changed it from 0.
+    Change,
+}
+
+/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`); for `WebShop` set `max_turns = 16` and
+/// `value_weight = 0.5`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TurnRdConfig {
+    /// Whether the goal modulates the encoder's output (`has-turnrd-film`) or is ignored (`has-turnrd`).
+    pub film: bool,
+    /// Hidden width `H`.
+    pub hidden: usize,
+    /// Transformer layers.
+    pub layers: usize,
+    /// Attention heads; a divisor of `hidden`.
+    pub heads: usize,
+    /// Width of the feed-forward part as a multiple of `hidden`.
+    pub feed_forward: usize,
+    /// Longest trajectory: the number of learned positions.
+    pub max_turns: usize,
+    /// Share of activations dropped in training, in steps of 1/65536.
+    pub dropout: f64,
+    /// What happens to the input vectors.
+    pub input_norm: InputNorm,
+    /// How credits are made.
+    pub credits: CreditRule,
+    /// `c` of equation 5.
+    pub value_clip: f64,
+    /// Weight of the rank hinge.
+    pub rank_weight: f64,
+    /// Margin of the rank hinge.
+    pub rank_margin: f64,
+    /// Weight of the progress prior.
+    pub progress_weight: f64,
+    /// `lambda_V`, weight of the value loss.
+    pub value_weight: f64,
+    /// Target of the value loss.
+    pub value_target: ValueTarget,
+    /// Learning rate of AdamW.
+    pub learning_rate: f64,
+    /// Decoupled weight decay of matrices. The paper names none; this is PyTorch's default.
+    pub weight_decay: f64,
+    /// Largest global norm of the gradient; 0 switches clipping off. The paper names none.
+    pub clip_norm: f64,
+    /// Passes over the replay per round.
+    pub epochs: usize,
+    /// Trajectories of a minibatch.
+    pub batch: usize,
+    /// Rounds after which a replay record counts half.
+    pub half_life: f64,
+    /// Parts of a minibatch that are worked on at a time. The same number gives the same bits on every
+    /// machine, however many processors it has.
+    pub lanes: usize,
+}
+
+impl Default for TurnRdConfig {
+    fn default() -> Self {
+        Self {
+            film: true,
+            hidden: 128,
+            layers: 2,
+            heads: 4,
+            feed_forward: 4,
+            max_turns: 50,
+            dropout: 0.1,
+            input_norm: InputNorm::None,
+            credits: CreditRule::Projection,
+            value_clip: 2.0,
+            rank_weight: 0.1,
+            rank_margin: 0.1,
+            progress_weight: 0.01,
+            value_weight: 1.0,
+            value_target: ValueTarget::Level,
+            learning_rate: 5e-4,
+            weight_decay: 0.01,
+            clip_norm: 1.0,
+            epochs: 5,
+            batch: 16,
+            half_life: 4.0,
+            lanes: 4,
+        }
+    }
+}
+
+impl TurnRdConfig {
+    /// Refuses settings that cannot work.
+    ///
+    /// # Errors
+    /// Name the key, its value and what would do.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let sizes = [
+            ("hidden", self.hidden),
+            ("heads", self.heads),
+            ("feed_forward", self.feed_forward),
+            ("max_turns", self.max_turns),
+            ("epochs", self.epochs),
+            ("batch", self.batch),
+            ("lanes", self.lanes),
+        ];
+        for (key, value) in sizes {
+            if !(1..=1 << 20).contains(&value) {
+                return Err(setting(key, format!("is {value}; must be 1 to 1048576")));
+            }
+        }
+        if self.layers > 1024 {
+            return Err(setting("layers", format!("is {}; must be 0 to 1024", self.layers)));
+        }
+        if !self.hidden.is_multiple_of(self.heads) {
+            let reason = format!("is {}, which does not divide hidden = {}", self.heads, self.hidden);
+            return Err(setting("heads", reason));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(setting("dropout", format!("is {}; must be at least 0 and below 1", self.dropout)));
+        }
+        let weights = [
+            ("rank_weight", self.rank_weight),
+            ("rank_margin", self.rank_margin),
+            ("progress_weight", self.progress_weight),
+            ("value_weight", self.value_weight),
+            ("weight_decay", self.weight_decay),
+            ("clip_norm", self.clip_norm),
+        ];
+        for (key, value) in weights {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(setting(key, format!("is {value}; must be a finite number of at least 0")));
+            }
+        }
+        let positive = [
+            ("value_clip", self.value_clip),
+            ("learning_rate", self.learning_rate),
+            ("half_life", self.half_life),
+        ];
+        for (key, value) in positive {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(setting(key, format!("is {value}; must be a finite number above 0")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The optimiser: PyTorch's betas and epsilon.
+    pub(super) fn optimizer(&self) -> AdamWConfig {
+        AdamWConfig {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: self.weight_decay,
+            clip_norm: self.clip_norm,
+        }
+    }
+}
+
+/// An error about a setting or an argument of TurnRD.
+pub(super) fn setting(key: &str, reason: impl Into<String>) -> ModelError {
+    ModelError::Setting { key: format!("turnrd.{key}"), reason: reason.into() }
+}

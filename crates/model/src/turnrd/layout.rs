@@ -1,0 +1,115 @@
+//! Where TurnRD's tensors are in the flat buffer, and what they start as.
+
+use std::ops::Range;
+
+use turnwise_core::{Purpose, Seed};
+
+use super::TurnRdConfig;
+use crate::Layout;
+use crate::parameters::Builder;
+
+/// First coordinate of every draw of TurnRD, so that it shares no stream with the policy.
+pub(super) const TAG: u64 = 0x7475_726e_7264;
+
+/// A linear layer: weight `[out, in]` and bias `[out]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Linear {
+    pub(super) weight: Range<usize>,
+    pub(super) bias: Range<usize>,
+}
+
+/// One transformer layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) norm1: Linear,
+    pub(super) qkv: Linear,
+    pub(super) out: Linear,
+    pub(super) norm2: Linear,
+    pub(super) up: Linear,
+    pub(super) down: Linear,
+}
+
+/// A head with one hidden layer and one output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) inner: Linear,
+    pub(super) outer: Linear,
+}
+
+/// All tensors. Names are those of PyTorch modules, so that a checkpoint reads there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    pub(super) input: Linear,
+    pub(super) positions: Range<usize>,
+    pub(super) blocks: Vec<Block>,
+    pub(super) attention: Head,
+    pub(super) value: Head,
+    /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that networks with and without it
+    /// start from the same other weights.
+    pub(super) film: Option<Linear>,
+    pub(super) layout: Layout,
+}
+
+impl Builder {
+    /// Weight and bias of a PyTorch module; the fused projection of its attention spells them its own way.
+    fn module(&mut self, name: &str, shape: &[usize]) -> Linear {
+        let separator = if name.ends_with("in_proj") { '_' } else { '.' };
+        Linear {
+            weight: self.add(&format!("{name}{separator}weight"), shape),
+            bias: self.add(&format!("{name}{separator}bias"), &shape[..1]),
+        }
+    }
+}
+
+impl Places {
+    pub(super) fn new(config: &TurnRdConfig, input_dim: usize) -> Self {
+        let mut builder = Builder::default();
+        let hidden = config.hidden;
+        let wide = hidden * config.feed_forward;
+        let input = builder.module("input", &[hidden, input_dim]);
+        let mut head = |name: &str| Head {
+            inner: builder.module(&format!("{name}.0"), &[hidden, hidden]),
+            outer: builder.module(&format!("{name}.2"), &[1, hidden]),
+        };
+        let (attention, value) = (head("attention"), head("value"));
+        let blocks = (0..config.layers)
+            .map(|index| {
+                let mut module =
+                    |name: &str, shape: &[usize]| builder.module(&format!("layers.{index}.{name}"), shape);
+                Block {
+                    norm1: module("norm1", &[hidden]),
+                    qkv: module("self_attn.in_proj", &[3 * hidden, hidden]),
+                    out: module("self_attn.out_proj", &[hidden, hidden]),
+                    norm2: module("norm2", &[hidden]),
+                    up: module("linear1", &[wide, hidden]),
+                    down: module("linear2", &[hidden, wide]),
+                }
+            })
+            .collect();
+        let positions = builder.add("positions", &[config.max_turns, hidden]);
+        let film = config.film.then(|| builder.module("film", &[2 * hidden, input_dim]));
+        let layout = Layout { tensors: builder.tensors, len: builder.len, ..Layout::default() };
+        Self { input, positions, blocks, attention, value, film, layout }
+    }
+
+    /// Weights to start from: matrices uniform in `+-1/sqrt(in)`, positions normal with deviation 0.02,
+    /// norms 1, biases and FiLM 0.
+    pub(super) fn init(&self, seed: u64) -> Vec<f32> {
+        let mut weights = vec![0.0; self.layout.len];
+        let mut rng = Seed::derive(seed, Purpose::Init, &[TAG]).rng();
+        for tensor in &self.layout.tensors {
+            let values = &mut weights[tensor.range.clone()];
+            if tensor.name == "positions" {
+                values.fill_with(|| (0.02 * rng.normal()) as f32);
+            } else if tensor.name.starts_with("film.") {
+                values.fill(0.0);
+            } else if let [_, inputs] = tensor.shape[..] {
+                let bound = 1.0 / (inputs as f64).sqrt();
+                values.fill_with(|| (bound * (2.0 * rng.uniform() - 1.0)) as f32);
+            } else if tensor.name.contains("norm") && tensor.name.ends_with("weight") {
+                values.fill(1.0);
+            }
+        }
+        weights
+    }
+}

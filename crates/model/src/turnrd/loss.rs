@@ -1,0 +1,192 @@
+//! The losses of TurnRD and their derivatives, in `f64`.
+//!
+//! With `q_i` the weight of trajectory `i`, `Q = sum q_i`, `w = softmax(a)`, `Rhat_i = sum_t w_it V_it`:
+//!
+//! ```text
+//! prediction = 1/Q sum_i q_i (Rhat_i - R_i)^2
+//! rank       = sum_{R_i > R_j} q_i q_j max(0, margin - (Rhat_i - Rhat_j)) / sum_{R_i > R_j} q_i q_j
+//! prior      = 1/Q sum_i q_i KL(w_i || p_i)      p_i = softmax of the progress changes, or of t/T
+//! value      = sum_i q_i sum_{t in M_i} (V_it - g_it)^2 / sum_i q_i |M_i|
+//! total      = prediction + rank_weight rank + progress_weight prior + value_weight value
+//! ```
+//!
+//! `M_i` are the turns of `i` that have a progress signal. The prior falls back to `t/T` (`t` from 1)
+//! where one turn or more has none.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Sample, TurnRdConfig, ValueTarget};
+
+/// The parts of the loss, each a weighted mean over a minibatch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// `prediction + rank_weight rank + progress_weight prior + value_weight value`.
+    pub total: f64,
+    /// Mean squared error of the estimated return.
+    pub prediction: f64,
+    /// Rank hinge, before its weight.
+    pub rank: f64,
+    /// Divergence from the progress prior in nats, before its weight.
+    pub prior: f64,
+    /// Mean squared error of the values against the progress signal, before its weight; 0 without one.
+    pub value: f64,
+}
+
+impl Losses {
+    pub(super) fn add(&mut self, other: &Self, share: f64) {
+        self.total += share * other.total;
+        self.prediction += share * other.prediction;
+        self.rank += share * other.rank;
+        self.prior += share * other.prior;
+        self.value += share * other.value;
+    }
+}
+
+/// What the heads say about one trajectory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// `ln w_t`.
+    log_weights: Vec<f64>,
+    /// `w_t`.
+    pub(super) weights: Vec<f64>,
+    /// `V_t`.
+    pub(super) values: Vec<f64>,
+    /// `Rhat`.
+    pub(super) estimate: f64,
+}
+
+impl Outcome {
+    /// From the attention head's scores and the values.
+    pub(super) fn new(scores: impl Iterator<Item = f64>, values: impl Iterator<Item = f64>) -> Self {
+        let log_weights = log_softmax(scores);
+        let weights: Vec<f64> = log_weights.iter().map(|log| log.exp()).collect();
+        let values: Vec<f64> = values.collect();
+        let estimate = weights.iter().zip(&values).map(|(w, v)| w * v).sum();
+        Self { log_weights, weights, values, estimate }
+    }
+}
+
+/// Derivatives of the total loss with respect to one trajectory's scores and values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Derivatives {
+    pub(super) scores: Vec<f64>,
+    pub(super) values: Vec<f64>,
+}
+
+fn log_softmax(scores: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut scores: Vec<f64> = scores.collect();
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let log_sum = max + scores.iter().map(|score| (score - max).exp()).sum::<f64>().ln();
+    for score in &mut scores {
+        *score -= log_sum;
+    }
+    scores
+}
+
+/// How much each turn changed the progress signal; `None` at a turn without one, or after one.
+fn changes(progress: &[Option<f32>]) -> Vec<Option<f64>> {
+    let mut before = Some(0.0f32);
+    let change = |&now: &Option<f32>| {
+        let change = before.zip(now).map(|(before, now)| f64::from(now) - f64::from(before));
+        before = now;
+        change
+    };
+    progress.iter().map(change).collect()
+}
+
+/// Target of the value head at each turn.
+pub(super) fn value_targets(config: &TurnRdConfig, progress: &[Option<f32>]) -> Vec<Option<f64>> {
+    match config.value_target {
+        ValueTarget::Level => progress.iter().map(|level| level.map(f64::from)).collect(),
+        ValueTarget::Change => changes(progress),
+    }
+}
+
+/// `ln p` of the progress prior.
+fn log_prior(progress: &[Option<f32>], turns: usize) -> Vec<f64> {
+    let known: Option<Vec<f64>> = changes(progress).into_iter().collect();
+    match known.filter(|known| known.len() == turns) {
+        Some(known) => log_softmax(known.into_iter()),
+        None => log_softmax((1..=turns).map(|turn| turn as f64 / turns as f64)),
+    }
+}
+
+/// The losses of a minibatch and their derivatives.
+pub(super) fn losses(
+    config: &TurnRdConfig,
+    outcomes: &[Outcome],
+    samples: &[Sample],
+) -> (Losses, Vec<Derivatives>) {
+    let mut losses = Losses::default();
+    let total_weight: f64 = samples.iter().map(|sample| sample.weight).sum();
+    let shares: Vec<f64> = samples.iter().map(|sample| sample.weight / total_weight).collect();
+    let mut d_estimates = vec![0.0; samples.len()];
+    for (((outcome, sample), share), d) in outcomes.iter().zip(samples).zip(&shares).zip(&mut d_estimates) {
+        let error = outcome.estimate - sample.ret;
+        losses.prediction += share * error * error;
+        *d = 2.0 * share * error;
+    }
+    rank(config, outcomes, samples, &mut losses, &mut d_estimates);
+    let targets: Vec<Vec<Option<f64>>> =
+        samples.iter().map(|sample| value_targets(config, &sample.progress)).collect();
+    let supervised: f64 = targets
+        .iter()
+        .zip(samples)
+        .map(|(targets, sample)| sample.weight * targets.iter().flatten().count() as f64)
+        .sum();
+    let mut derivatives = Vec::with_capacity(samples.len());
+    for (index, (outcome, sample)) in outcomes.iter().zip(samples).enumerate() {
+        let prior = log_prior(&sample.progress, outcome.weights.len());
+        let mut d_weights: Vec<f64> = outcome.values.iter().map(|value| d_estimates[index] * value).collect();
+        let mut d_values: Vec<f64> = outcome.weights.iter().map(|w| d_estimates[index] * w).collect();
+        for (turn, d) in d_weights.iter_mut().enumerate() {
+            let distance = outcome.log_weights[turn] - prior[turn];
+            // A weight that underflowed to 0 contributes its limit, 0.
+            losses.prior += shares[index] * outcome.weights[turn] * distance;
+            *d += config.progress_weight * shares[index] * (distance + 1.0);
+        }
+        for ((d, &value), target) in d_values.iter_mut().zip(&outcome.values).zip(&targets[index]) {
+            let Some(target) = target else { continue };
+            let share = sample.weight / supervised;
+            losses.value += share * (value - target) * (value - target);
+            *d += config.value_weight * 2.0 * share * (value - target);
+        }
+        let pull: f64 = outcome.weights.iter().zip(&d_weights).map(|(w, d)| w * d).sum();
+        let scores = outcome.weights.iter().zip(&d_weights).map(|(w, d)| w * (d - pull)).collect();
+        derivatives.push(Derivatives { scores, values: d_values });
+    }
+    losses.total = losses.prediction
+        + config.rank_weight * losses.rank
+        + config.progress_weight * losses.prior
+        + config.value_weight * losses.value;
+    (losses, derivatives)
+}
+
+/// The rank hinge over the pairs of the minibatch whose returns differ.
+fn rank(
+    config: &TurnRdConfig,
+    outcomes: &[Outcome],
+    samples: &[Sample],
+    losses: &mut Losses,
+    d_estimates: &mut [f64],
+) {
+    let mut pairs = Vec::new();
+    let mut total = 0.0;
+    for (better, a) in samples.iter().enumerate() {
+        for (worse, b) in samples.iter().enumerate() {
+            if a.ret > b.ret {
+                pairs.push((better, worse, a.weight * b.weight));
+                total += a.weight * b.weight;
+            }
+        }
+    }
+    for (better, worse, weight) in pairs {
+        let short = config.rank_margin - (outcomes[better].estimate - outcomes[worse].estimate);
+        if short > 0.0 {
+            let share = weight / total;
+            losses.rank += share * short;
+            d_estimates[better] -= config.rank_weight * share;
+            d_estimates[worse] += config.rank_weight * share;
+        }
+    }
+}

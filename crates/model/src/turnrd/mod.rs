@@ -1,0 +1,49 @@
+//! TurnRD: a small network that learns which turns earned the return of a trajectory.
+//!
+//! Input are one vector per turn, `h_1 .. h_T` (the policy's mean-pooled hidden state), and one for the
+//! goal, all of width `D`. With `H` the hidden width:
+//!
+//! ```text
+//! x_t  = W h_t + b + p_t                                 learned positions, at most `max_turns`
+//! x    = pre-norm transformer layers over all turns      bidirectional
+//! z_t  = x_t (1 + gamma) + beta                          FiLM; [gamma, beta] = F goal + f, zero at the start
+//! w    = softmax_t(attention head(z_t))                  V_t = value head(z_t)
+//! Rhat = sum_t w_t V_t
+//! ```
+//!
+//! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which sum to
+//! the return `R`; or `w_t R`.
+//!
+//! Trajectories of different lengths are laid one after the other, without padding. [`TurnRd::credits`]
+//! runs one trajectory at a time, so that no other trajectory can change a bit of its credits.
+//!
+//! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in LLM-Agent
+//! Reinforcement Learning", section 3.3 and appendix B.
+//!
+//! Differs from the paper: FiLM is `h (1 + gamma) + beta` rather than `gamma h + beta`, since only so is a
+//! projector of zeros the identity that the paper asks for. What the paper leaves open is settled as
+//! PyTorch's `TransformerEncoderLayer` has it (layer norm with epsilon 1e-5, dropout after attention, inside
+//! and after the feed-forward part), but for GELU, which is the tanh form, and for the attention
+//! probabilities, which are not dropped.
+
+mod checkpoint;
+mod config;
+#[cfg(test)]
+mod golden_tests;
+mod layout;
+mod loss;
+mod model;
+mod network;
+mod ops;
+mod probes;
+mod replay;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+pub use config::{CreditRule, InputNorm, TurnRdConfig, ValueTarget};
+pub use loss::Losses;
+pub use model::{Credits, EpochReport, Fit, TrainProgress, TrainReport, TurnRd};
+pub use probes::{FilmNorms, FilmZeroed, GoalsShuffled};
+pub use replay::{Replay, ReplayHealth, ReplayRecord, ReplayView};
+pub use sample::{Sample, SampleSource};

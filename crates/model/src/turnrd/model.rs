@@ -1,0 +1,338 @@
+//! The model: training, credits and how well it fits.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Purpose, Seed};
+
+use super::config::setting;
+use super::layout::{Places, TAG};
+use super::loss::{Derivatives, Losses, Outcome, losses};
+use super::network::{Dropout, Network, Pack, Trace};
+use super::sample::check_vectors;
+use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
+use crate::optimizer::reduce;
+use crate::{ModelError, OptimizerState};
+
+/// A learned decomposer of returns, with its optimiser's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnRd {
+    pub(super) config: TurnRdConfig,
+    pub(super) input_dim: usize,
+    pub(super) places: Places,
+    pub(super) weights: Vec<f32>,
+    pub(super) optimizer: OptimizerState,
+}
+
+/// What TurnRD says about one trajectory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Credits {
+    /// `V_t`.
+    pub values: Vec<f64>,
+    /// `w_t`; they sum to 1.
+    pub weights: Vec<f64>,
+    /// `r_t`; they sum to the return.
+    pub credits: Vec<f64>,
+    /// `Rhat`.
+    pub estimate: f64,
+}
+
+/// How far a round of training has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrainProgress {
+    /// Minibatches done in all epochs.
+    pub done: usize,
+    /// Minibatches of all epochs.
+    pub total: usize,
+    /// Losses of the minibatch just done.
+    pub losses: Losses,
+}
+
+/// One pass over the samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Means over the minibatches.
+    #[serde(flatten)]
+    pub losses: Losses,
+    /// Mean global norm of the gradient before clipping.
+    pub gradient_norm: f64,
+}
+
+/// What a round of training did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainReport {
+    /// One entry per epoch.
+    pub epochs: Vec<EpochReport>,
+    /// Fit to the samples trained on, after the last epoch and without dropout.
+    pub fit: Fit,
+}
+
+/// How well estimated returns match, weighted as the samples are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// Trajectories.
+    pub samples: usize,
+    /// Mean squared error of `Rhat`.
+    pub mse: f64,
+    /// Variance of the returns: the error of always saying their mean.
+    pub variance: f64,
+    /// `1 - mse / variance`; absent where all returns are equal.
+    pub r2: Option<f64>,
+    /// `max |sum_t r_t - R|`.
+    pub sum_drift: f64,
+}
+
+impl TurnRd {
+    /// A new network for vectors of width `input_dim`.
+    ///
+    /// # Errors
+    /// A setting that cannot work.
+    pub fn new(config: TurnRdConfig, input_dim: usize, seed: u64) -> Result<Self, ModelError> {
+        let mut model = Self::zeros(config, input_dim)?;
+        model.weights = model.places.init(seed);
+        Ok(model)
+    }
+
+    pub(super) fn zeros(config: TurnRdConfig, input_dim: usize) -> Result<Self, ModelError> {
+        config.check()?;
+        if !(1..=1 << 20).contains(&input_dim) {
+            return Err(setting("input_dim", format!("is {input_dim}; must be 1 to 1048576")));
+        }
+        let places = Places::new(&config, input_dim);
+        let (weights, optimizer) = (vec![0.0; places.layout.len], OptimizerState::new(places.layout.len));
+        Ok(Self { config, input_dim, places, weights, optimizer })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &TurnRdConfig {
+        &self.config
+    }
+
+    /// Width of turn and goal vectors.
+    pub fn input_dim(&self) -> usize {
+        self.input_dim
+    }
+
+    /// Number of weights.
+    pub fn parameters(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Optimiser steps done so far.
+    pub fn steps(&self) -> u64 {
+        self.optimizer.step
+    }
+
+    pub(super) fn network(&self) -> Network<'_, f32> {
+        let Self { config, places, weights, .. } = self;
+        Network { config, places, weights }
+    }
+
+    /// Lays trajectories one after the other.
+    pub(super) fn pack<'a>(
+        &self,
+        trajectories: impl Iterator<Item = (&'a [f32], &'a [f32])>,
+        dropout: Option<Dropout>,
+    ) -> Pack<f32> {
+        let mut pack = Pack { dropout, ..Pack::default() };
+        for (turns, goal) in trajectories {
+            pack.lengths.push(turns.len() / self.input_dim);
+            for (from, to) in [(turns, &mut pack.inputs), (goal, &mut pack.goals)] {
+                for vector in from.chunks_exact(self.input_dim) {
+                    match self.config.input_norm {
+                        InputNorm::None => to.extend_from_slice(vector),
+                        InputNorm::Rms => {
+                            let squares: f64 = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+                            let scale = 1.0 / (squares / self.input_dim as f64 + 1e-12).sqrt();
+                            to.extend(vector.iter().map(|&x| (f64::from(x) * scale) as f32));
+                        }
+                    }
+                }
+            }
+        }
+        pack
+    }
+
+    /// Splits a return into one credit per turn.
+    ///
+    /// `turns` is row-major `[T, D]`, `goal` is `[D]`. The result depends on nothing but these and the
+    /// weights, to the bit.
+    ///
+    /// # Errors
+    /// Vectors of another width, more turns than `max_turns`, numbers that are not finite.
+    pub fn credits(&self, turns: &[f32], goal: &[f32], ret: f64) -> Result<Credits, ModelError> {
+        check_vectors(&self.config, self.input_dim, turns, goal)?;
+        let pack = self.pack([(turns, goal)].into_iter(), None);
+        let mut outcomes = outcomes(&pack, &self.network().forward(&pack));
+        let Outcome { weights, values, estimate, .. } = outcomes.pop().unwrap_or_default();
+        let credits = match self.config.credits {
+            CreditRule::Projection => project(&values, self.config.value_clip, ret),
+            CreditRule::Attention => weights.iter().map(|weight| weight * ret).collect(),
+        };
+        Ok(Credits { values, weights, credits, estimate })
+    }
+
+    /// [`TurnRd::credits`] of many trajectories, given as (turns, goal, return), on all processors.
+    ///
+    /// # Errors
+    /// Those of [`TurnRd::credits`].
+    pub fn credits_of(&self, trajectories: &[(&[f32], &[f32], f64)]) -> Result<Vec<Credits>, ModelError> {
+        trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
+    }
+
+    /// One round: `epochs` passes over the samples in shuffled minibatches.
+    ///
+    /// All draws come from (`seed`, `round`, epoch, sample), so that a round that is repeated gives the
+    /// same bits. `progress` is called after every minibatch.
+    ///
+    /// # Errors
+    /// No samples, a sample that cannot be read or does not fit, a gradient that is not finite. The
+    /// weights are then those of the last whole minibatch.
+    pub fn train(
+        &mut self,
+        samples: &mut dyn SampleSource,
+        round: u64,
+        seed: u64,
+        progress: &mut dyn FnMut(TrainProgress),
+    ) -> Result<TrainReport, ModelError> {
+        if samples.is_empty() {
+            return Err(setting("train", "there are no samples; collect trajectories first"));
+        }
+        let batches = samples.len().div_ceil(self.config.batch);
+        let total = batches * self.config.epochs;
+        let mut report = TrainReport::default();
+        for epoch in 0..self.config.epochs {
+            let mut order: Vec<usize> = (0..samples.len()).collect();
+            let coordinates = [TAG, round, epoch as u64];
+            Seed::derive(seed, Purpose::Shuffle, &coordinates).rng().shuffle(&mut order);
+            let mut mean = EpochReport::default();
+            for (batch, indices) in order.chunks(self.config.batch).enumerate() {
+                let read: Vec<Sample> =
+                    indices.iter().map(|&index| samples.sample(index)).collect::<Result<_, _>>()?;
+                let dropout = Dropout {
+                    run: seed,
+                    round,
+                    epoch: epoch as u64,
+                    samples: indices.iter().map(|&index| index as u64).collect(),
+                };
+                let (losses, norm) = self.step(&read, &dropout)?;
+                mean.losses.add(&losses, 1.0 / batches as f64);
+                mean.gradient_norm += norm / batches as f64;
+                progress(TrainProgress { done: epoch * batches + batch + 1, total, losses });
+            }
+            report.epochs.push(mean);
+        }
+        report.fit = self.fit(samples)?;
+        Ok(report)
+    }
+
+    /// One minibatch: forward in lanes, losses over all of it, backward in lanes, AdamW.
+    fn step(&mut self, samples: &[Sample], dropout: &Dropout) -> Result<(Losses, f64), ModelError> {
+        for sample in samples {
+            sample.check(&self.config, self.input_dim)?;
+        }
+        let size = samples.len().div_ceil(self.config.lanes);
+        let packs: Vec<Pack<f32>> = samples
+            .chunks(size)
+            .zip(dropout.samples.chunks(size))
+            .map(|(samples, indices)| {
+                let dropout = Dropout { samples: indices.to_vec(), ..*dropout };
+                let vectors = samples.iter().map(|sample| (&sample.turns[..], &sample.goal[..]));
+                self.pack(vectors, Some(dropout))
+            })
+            .collect();
+        let network = self.network();
+        let traces: Vec<Trace<f32>> = packs.par_iter().map(|pack| network.forward(pack)).collect();
+        let outcomes: Vec<Outcome> =
+            packs.iter().zip(&traces).flat_map(|(pack, trace)| outcomes(pack, trace)).collect();
+        let (losses, derivatives) = losses(&self.config, &outcomes, samples);
+        let len = self.weights.len();
+        let mut gradients: Vec<Vec<f32>> = packs
+            .par_iter()
+            .zip(&traces)
+            .zip(derivatives.par_chunks(size))
+            .map(|((pack, trace), derivatives)| {
+                let mut gradient = vec![0.0; len];
+                let rows = |part: fn(&Derivatives) -> &[f64]| -> Vec<f32> {
+                    derivatives.iter().flat_map(part).map(|&value| value as f32).collect()
+                };
+                let (scores, values) = (rows(|d| &d.scores), rows(|d| &d.values));
+                network.backward(pack, trace, [&scores, &values], &mut gradient);
+                gradient
+            })
+            .collect();
+        let norm = reduce(&mut gradients);
+        if !norm.is_finite() {
+            let reason = format!("the gradient's norm is {norm}; lower learning_rate or set input_norm");
+            return Err(setting("train", reason));
+        }
+        let Self { config, places, weights, optimizer, .. } = self;
+        let rate = config.learning_rate;
+        optimizer.update(&config.optimizer(), &places.layout, rate, norm, &gradients[0], weights);
+        Ok((losses, norm))
+    }
+
+    /// How well estimated returns match, without dropout.
+    ///
+    /// # Errors
+    /// A sample that cannot be read or does not fit.
+    pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
+        let mut fit = Fit { samples: samples.len(), ..Fit::default() };
+        let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);
+        self.each(samples, &mut |_, sample, credits| {
+            fit.mse += sample.weight * (credits.estimate - sample.ret).powi(2);
+            fit.sum_drift = fit.sum_drift.max((credits.credits.iter().sum::<f64>() - sample.ret).abs());
+            weights += sample.weight;
+            returns += sample.weight * sample.ret;
+            squares += sample.weight * sample.ret * sample.ret;
+            Ok(())
+        })?;
+        if weights > 0.0 {
+            fit.mse /= weights;
+            let mean = returns / weights;
+            fit.variance = (squares / weights - mean * mean).max(0.0);
+            // Below this the variance is the rounding of a difference of squares.
+            fit.r2 = (fit.variance > 1e-12 * (1.0 + mean * mean)).then(|| 1.0 - fit.mse / fit.variance);
+        }
+        Ok(fit)
+    }
+
+    /// Calls `visit` with every sample and its credits, in order; reads a few at a time.
+    pub(super) fn each(
+        &self,
+        samples: &mut dyn SampleSource,
+        visit: &mut dyn FnMut(usize, &Sample, &Credits) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let all: Vec<usize> = (0..samples.len()).collect();
+        for indices in all.chunks(64) {
+            let read: Vec<Sample> =
+                indices.iter().map(|&index| samples.sample(index)).collect::<Result<_, _>>()?;
+            let trajectories: Vec<(&[f32], &[f32], f64)> =
+                read.iter().map(|sample| (&sample.turns[..], &sample.goal[..], sample.ret)).collect();
+            for ((&index, sample), credits) in indices.iter().zip(&read).zip(&self.credits_of(&trajectories)?)
+            {
+                sample.check(&self.config, self.input_dim)?;
+                visit(index, sample, credits)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The heads' outputs by trajectory.
+pub(super) fn outcomes<T: crate::Real>(pack: &Pack<T>, trace: &Trace<T>) -> Vec<Outcome> {
+    let part = |all: &[T], first: usize, turns: usize| -> Vec<f64> {
+        all[first..first + turns].iter().map(|value| value.to_f64()).collect()
+    };
+    let of = |(first, turns)| {
+        let (scores, values) = (part(trace.scores(), first, turns), part(trace.values(), first, turns));
+        Outcome::new(scores.into_iter(), values.into_iter())
+    };
+    pack.places().map(of).collect()
+}
+
+/// Equation 5: `r_t = clip(V_t) - (sum_s clip(V_s) - R) / T`.
+fn project(values: &[f64], clip: f64, ret: f64) -> Vec<f64> {
+    let clipped: Vec<f64> = values.iter().map(|value| value.clamp(-clip, clip)).collect();
+    let shift = (clipped.iter().sum::<f64>() - ret) / values.len() as f64;
+    clipped.iter().map(|value| value - shift).collect()
+}

@@ -1,0 +1,152 @@
+//! The probes of section 5.2: does the trained network use the goal, and how strongly?
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Purpose, Seed};
+
+use super::layout::TAG;
+use super::loss::value_targets;
+use super::{SampleSource, TurnRd};
+use crate::ModelError;
+
+/// Values with FiLM against values without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FilmZeroed {
+    /// `sum |V_t - V_t with gamma = beta = 0| / sum |V_t|` over all turns.
+    pub relative_change: f64,
+    /// Trajectories.
+    pub samples: usize,
+}
+
+/// Errors with the own goal against errors with another trajectory's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GoalsShuffled {
+    /// Mean squared error with the own goals.
+    pub mse: f64,
+    /// With goals dealt anew.
+    pub shuffled_mse: f64,
+    /// Share of trajectories whose error grew.
+    pub worse: f64,
+    /// Whether the error is that of `V_t` against the progress signal (where any trajectory has one) or
+    /// that of `Rhat` against the return.
+    pub of_values: bool,
+    /// Trajectories compared.
+    pub samples: usize,
+}
+
+impl GoalsShuffled {
+    /// Relative growth of the error; absent where it was 0.
+    pub fn relative_growth(&self) -> Option<f64> {
+        (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
+    }
+}
+
+/// How strongly goals modulate: mean Euclidean norms over trajectories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FilmNorms {
+    /// Of gamma.
+    pub gamma: f64,
+    /// Of beta.
+    pub beta: f64,
+}
+
+impl TurnRd {
+    /// This network with FiLM set to zero.
+    fn without_film(&self) -> Self {
+        let mut model = self.clone();
+        if let Some(film) = &model.places.film {
+            model.weights[film.weight.clone()].fill(0.0);
+            model.weights[film.bias.clone()].fill(0.0);
+        }
+        model
+    }
+
+    /// How much the values change where FiLM is set to zero; 0 without FiLM.
+    ///
+    /// # Errors
+    /// A sample that cannot be read or does not fit.
+    pub fn probe_film_zeroed(&self, samples: &mut dyn SampleSource) -> Result<FilmZeroed, ModelError> {
+        let zeroed = self.without_film();
+        let (mut change, mut size) = (0.0, 0.0);
+        self.each(samples, &mut |_, sample, credits| {
+            let plain = zeroed.credits(&sample.turns, &sample.goal, sample.ret)?;
+            for (with, without) in credits.values.iter().zip(&plain.values) {
+                change += (with - without).abs();
+                size += with.abs();
+            }
+            Ok(())
+        })?;
+        let relative_change = if size > 0.0 { change / size } else { 0.0 };
+        Ok(FilmZeroed { relative_change, samples: samples.len() })
+    }
+
+    /// How much worse the network is with the goals of other trajectories, dealt by `seed`.
+    ///
+    /// # Errors
+    /// A sample that cannot be read or does not fit.
+    pub fn probe_goals_shuffled(
+        &self,
+        samples: &mut dyn SampleSource,
+        seed: u64,
+    ) -> Result<GoalsShuffled, ModelError> {
+        let mut dealt: Vec<usize> = (0..samples.len()).collect();
+        Seed::derive(seed, Purpose::Shuffle, &[TAG, u64::MAX]).rng().shuffle(&mut dealt);
+        let mut of_values = false;
+        for index in 0..samples.len() {
+            of_values |= samples.sample(index)?.progress.iter().any(Option::is_some);
+        }
+        let mut found = GoalsShuffled { of_values, ..GoalsShuffled::default() };
+        for (index, &other) in dealt.iter().enumerate() {
+            let sample = samples.sample(index)?;
+            sample.check(&self.config, self.input_dim)?;
+            let targets = value_targets(&self.config, &sample.progress);
+            if of_values && !targets.iter().any(Option::is_some) {
+                continue;
+            }
+            let error = |goal: &[f32]| -> Result<f64, ModelError> {
+                let credits = self.credits(&sample.turns, goal, sample.ret)?;
+                if !of_values {
+                    return Ok((credits.estimate - sample.ret).powi(2));
+                }
+                let errors: Vec<f64> = credits
+                    .values
+                    .iter()
+                    .zip(&targets)
+                    .filter_map(|(value, target)| target.map(|target| (value - target).powi(2)))
+                    .collect();
+                Ok(errors.iter().sum::<f64>() / errors.len() as f64)
+            };
+            let (own, shuffled) = (error(&sample.goal)?, error(&samples.sample(other)?.goal)?);
+            found.mse += own;
+            found.shuffled_mse += shuffled;
+            found.worse += f64::from(shuffled > own);
+            found.samples += 1;
+        }
+        let count = found.samples.max(1) as f64;
+        found.mse /= count;
+        found.shuffled_mse /= count;
+        found.worse /= count;
+        Ok(found)
+    }
+
+    /// Norms of gamma and beta; `None` without FiLM or samples.
+    ///
+    /// # Errors
+    /// A sample that cannot be read or does not fit.
+    pub fn probe_film_norms(&self, samples: &mut dyn SampleSource) -> Result<Option<FilmNorms>, ModelError> {
+        if self.places.film.is_none() || samples.is_empty() {
+            return Ok(None);
+        }
+        let mut norms = FilmNorms::default();
+        let norm = |values: &[f32]| values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        for index in 0..samples.len() {
+            let sample = samples.sample(index)?;
+            sample.check(&self.config, self.input_dim)?;
+            let pack = self.pack([(&sample.turns[..], &sample.goal[..])].into_iter(), None);
+            let trace = self.network().forward(&pack);
+            let (gamma, beta) = trace.film.split_at(self.config.hidden);
+            norms.gamma += norm(gamma) / samples.len() as f64;
+            norms.beta += norm(beta) / samples.len() as f64;
+        }
+        Ok(Some(norms))
+    }
+}

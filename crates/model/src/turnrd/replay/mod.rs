@@ -1,0 +1,291 @@
+//! The replay: every trajectory of every round, on disk, append-only.
+//!
+//! A file is `TWREPLY1` and then frames. A frame is sixteen bytes and a payload:
+//!
+//! ```text
+//! marker "TWRR" | payload length u32 | CRC-32C of the payload | CRC-32C of these first twelve bytes
+//! ```
+//!
+//! All numbers are little-endian. A kill at any byte leaves a prefix of what was to be written; its
+//! unfinished last frame is dropped and counted when the file is opened, and cut off before the next
+//! record is appended. A frame whose payload does not have its checksum is skipped and reported;
+//! where a frame's own header is damaged, reading goes on at the next whole header.
+//!
+//! Memory: an index of 32 bytes per record and, while training, one minibatch; turn vectors stay on
+//! disk and are read with their checksum tested again.
+
+mod frame;
+mod record;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use self::frame::Found;
+pub use self::record::ReplayRecord;
+use super::config::setting;
+use super::{Sample, SampleSource};
+use crate::ModelError;
+use crate::files::{failed, wrong};
+
+/// First bytes of a file.
+const MAGIC: &[u8; 8] = b"TWREPLY1";
+
+/// What was wrong with a file when it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayHealth {
+    /// Bytes of an unfinished record at the end, which a kill leaves; 0 or 1 record.
+    pub torn_bytes: u64,
+    /// Damaged places in the middle, as byte ranges of the file. Their records are lost.
+    pub corrupt: Vec<Range<u64>>,
+}
+
+/// Where a record is and what decides whether it is wanted.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Of the payload.
+    offset: u64,
+    length: u32,
+    round: u32,
+    id: u64,
+}
+
+/// A replay file.
+#[derive(Debug)]
+pub struct Replay {
+    path: PathBuf,
+    file: File,
+    writable: bool,
+    index: Vec<Entry>,
+    known: HashSet<(u32, u64)>,
+    health: ReplayHealth,
+    /// Where the next record goes.
+    end: u64,
+}
+
+impl Replay {
+    /// Opens a file to read it.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not a replay. Damage is no error: see [`Replay::health`].
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        let file = File::open(path).map_err(failed(path))?;
+        Self::scan(path, file, false)
+    }
+
+    /// Opens a file to append to it, makes it where there is none, and cuts an unfinished record off.
+    ///
+    /// # Errors
+    /// A file that cannot be read and written, is not a replay, or is open for appending elsewhere.
+    pub fn append_to(path: &Path) -> Result<Self, ModelError> {
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed(path))?;
+        if let Err(error) = file.try_lock() {
+            let reason = format!("is being written by another process ({error}); wait for it to end");
+            return Err(wrong(path, reason));
+        }
+        let mut replay = Self::scan(path, file, true)?;
+        replay.file.set_len(replay.end).map_err(failed(path))?;
+        if replay.end == 0 {
+            replay.file.seek(SeekFrom::Start(0)).map_err(failed(path))?;
+            replay.file.write_all(MAGIC).map_err(failed(path))?;
+            replay.end = MAGIC.len() as u64;
+        }
+        Ok(replay)
+    }
+
+    fn scan(path: &Path, file: File, writable: bool) -> Result<Self, ModelError> {
+        let mut replay = Self {
+            path: path.to_owned(),
+            file,
+            writable,
+            index: Vec::new(),
+            known: HashSet::new(),
+            health: ReplayHealth::default(),
+            end: 0,
+        };
+        let size = replay.file.metadata().map_err(failed(path))?.len();
+        let mut start = Vec::new();
+        (&replay.file).take(MAGIC.len() as u64).read_to_end(&mut start).map_err(failed(path))?;
+        if start.len() < MAGIC.len() && MAGIC.starts_with(&start) {
+            replay.health.torn_bytes = size;
+            return Ok(replay);
+        }
+        if start != MAGIC {
+            return Err(wrong(path, "is not a replay (its first bytes are not `TWREPLY1`)"));
+        }
+        let mut reader = frame::Reader::new(&replay.file, MAGIC.len() as u64, size);
+        replay.end = size;
+        while let Some(found) = reader.next().map_err(failed(path))? {
+            match found {
+                Found::Whole { offset, payload } => match ReplayRecord::key(payload) {
+                    Some((round, id)) => {
+                        // The first one counts, as it does when a record is appended again.
+                        if replay.known.insert((round, id)) {
+                            let length = payload.len() as u32;
+                            replay.index.push(Entry { offset, length, round, id });
+                        }
+                    }
+                    None => {
+                        replay.health.corrupt.push(offset - frame::HEADER..offset + payload.len() as u64);
+                    }
+                },
+                Found::Corrupt(range) => replay.health.corrupt.push(range),
+                Found::Torn(start) => {
+                    replay.health.torn_bytes = size - start;
+                    replay.end = start;
+                }
+            }
+        }
+        Ok(replay)
+    }
+
+    /// What was wrong with the file when it was opened.
+    pub fn health(&self) -> &ReplayHealth {
+        &self.health
+    }
+
+    /// Whole records.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Records by round.
+    pub fn rounds(&self) -> BTreeMap<u32, usize> {
+        let mut rounds = BTreeMap::new();
+        for entry in &self.index {
+            *rounds.entry(entry.round).or_default() += 1;
+        }
+        rounds
+    }
+
+    /// Appends a record. One whose (round, id) is there already is left out, so that a round that is
+    /// repeated after a kill does no harm; `false` says so.
+    ///
+    /// # Errors
+    /// A file opened only to read, a record whose parts do not fit each other, a failed write.
+    pub fn append(&mut self, record: &ReplayRecord) -> Result<bool, ModelError> {
+        if !self.writable {
+            return Err(wrong(&self.path, "was opened to read; open it with `Replay::append_to`"));
+        }
+        if self.known.contains(&(record.round, record.id)) {
+            return Ok(false);
+        }
+        let payload = record.encode().map_err(|reason| wrong(&self.path, reason))?;
+        let bytes = frame::frame(&payload).ok_or_else(|| wrong(&self.path, "a record exceeds 4 GiB"))?;
+        self.file.seek(SeekFrom::Start(self.end)).map_err(failed(&self.path))?;
+        if let Err(error) = self.file.write_all(&bytes) {
+            // A full disk must not leave half a record between two whole ones.
+            let _ = self.file.set_len(self.end);
+            return Err(failed(&self.path)(error));
+        }
+        let entry = Entry {
+            offset: self.end + frame::HEADER,
+            length: payload.len() as u32,
+            round: record.round,
+            id: record.id,
+        };
+        self.end += bytes.len() as u64;
+        self.index.push(entry);
+        self.known.insert((record.round, record.id));
+        Ok(true)
+    }
+
+    /// Waits until everything is on the disk, so that it survives a power cut.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn sync(&self) -> Result<(), ModelError> {
+        self.file.sync_data().map_err(failed(&self.path))
+    }
+
+    /// Reads a record by its place in `0..len()`.
+    ///
+    /// # Errors
+    /// No such record, a failed read, or damage since the file was opened.
+    pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
+        let Some(entry) = self.index.get(index).copied() else {
+            return Err(wrong(&self.path, format!("has {} records, not a record {index}", self.len())));
+        };
+        let mut bytes = vec![0; frame::HEADER as usize + entry.length as usize];
+        self.file.seek(SeekFrom::Start(entry.offset - frame::HEADER)).map_err(failed(&self.path))?;
+        self.file.read_exact(&mut bytes).map_err(failed(&self.path))?;
+        frame::payload(&bytes).and_then(ReplayRecord::decode).ok_or_else(|| {
+            wrong(&self.path, format!("record {index} at byte {} is damaged", entry.offset - frame::HEADER))
+        })
+    }
+
+    /// Deals the records into (trained on, held out): one in `every` is held out, chosen by a hash of
+    /// (round, id), so that a record stays on its side however long the replay grows. 0 holds none out.
+    pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
+        (0..self.len()).partition(|&index| {
+            let Entry { round, id, .. } = self.index[index];
+            let mut key = [0; 12];
+            key[..4].copy_from_slice(&round.to_le_bytes());
+            key[4..].copy_from_slice(&id.to_le_bytes());
+            every == 0 || !u64::from(crc32c::crc32c(&key)).is_multiple_of(every)
+        })
+    }
+
+    /// These records as samples for the network that is trained after round `now`: weight
+    /// `0.5^((now - round) / half_life)`.
+    ///
+    /// # Errors
+    /// An index that is not there, a half-life that is not above 0.
+    pub fn view(
+        &mut self,
+        indices: Vec<usize>,
+        now: u32,
+        half_life: f64,
+    ) -> Result<ReplayView<'_>, ModelError> {
+        if !(half_life > 0.0 && half_life.is_finite()) {
+            return Err(setting("half_life", format!("is {half_life}; must be finite and above 0")));
+        }
+        if let Some(index) = indices.iter().find(|&&index| index >= self.len()) {
+            return Err(wrong(&self.path, format!("has {} records, not a record {index}", self.len())));
+        }
+        Ok(ReplayView { replay: self, indices, now, half_life })
+    }
+}
+
+/// Some records of a replay as weighted samples, read when they are needed.
+#[derive(Debug)]
+pub struct ReplayView<'a> {
+    replay: &'a mut Replay,
+    indices: Vec<usize>,
+    now: u32,
+    half_life: f64,
+}
+
+impl SampleSource for ReplayView<'_> {
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn sample(&mut self, index: usize) -> Result<Sample, ModelError> {
+        let Some(&place) = self.indices.get(index) else {
+            return Err(setting("sample", format!("there is no sample {index}")));
+        };
+        let record = self.replay.read(place)?;
+        let age = f64::from(self.now.saturating_sub(record.round));
+        Ok(Sample {
+            turns: record.turns,
+            goal: record.goal,
+            ret: record.ret,
+            progress: record.progress,
+            // Never 0, however old.
+            weight: 0.5f64.powf(age / self.half_life).max(f64::MIN_POSITIVE),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

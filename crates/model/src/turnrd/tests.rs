@@ -1,0 +1,257 @@
+//! Properties of the whole network: gradients, independence of company, conservation, resumption.
+
+use proptest::prelude::*;
+use turnwise_core::{Purpose, Seed};
+
+use super::layout::Places;
+use super::loss::losses;
+use super::model::outcomes;
+use super::network::{Dropout, Network, Pack};
+use super::*;
+use crate::ops::testing::{check_gradient, random};
+
+fn small() -> TurnRdConfig {
+    TurnRdConfig {
+        hidden: 8,
+        heads: 2,
+        feed_forward: 2,
+        max_turns: 7,
+        batch: 5,
+        lanes: 2,
+        ..TurnRdConfig::default()
+    }
+}
+
+/// A task with an answer: the return is 1 where a turn's first feature has the sign of the goal's.
+fn samples(count: usize, dim: usize, seed: u64) -> Vec<Sample> {
+    let mut rng = Seed::derive(seed, Purpose::World, &[]).rng();
+    (0..count)
+        .map(|_| {
+            let turns = 1 + rng.below(6);
+            let mut sample = Sample {
+                turns: (0..turns * dim).map(|_| rng.normal() as f32 * 0.5).collect(),
+                goal: (0..dim).map(|_| rng.normal() as f32).collect(),
+                weight: 0.5 + rng.uniform(),
+                ..Sample::default()
+            };
+            let sign = sample.goal[0].signum();
+            for turn in 0..turns {
+                sample.turns[turn * dim] = 0.0;
+            }
+            let decisive = rng.below(turns);
+            sample.turns[decisive * dim] = if rng.chance(0.5) { 2.0 } else { -2.0 };
+            let success = sample.turns[decisive * dim].signum() == sign;
+            sample.ret = f64::from(u8::from(success));
+            sample.progress =
+                (0..turns).map(|turn| Some(if success && turn >= decisive { 1.0 } else { 0.0 })).collect();
+            sample
+        })
+        .collect()
+}
+
+fn network<'a>(config: &'a TurnRdConfig, places: &'a Places, weights: &'a [f64]) -> Network<'a, f64> {
+    Network { config, places, weights }
+}
+
+#[test]
+fn the_gradient_is_the_derivative_of_the_whole_loss() {
+    for (film, target) in [(true, ValueTarget::Level), (false, ValueTarget::Change)] {
+        // Weights large enough for every term to be felt, dropout on.
+        let config =
+            TurnRdConfig { film, value_target: target, rank_margin: 5.0, progress_weight: 0.5, ..small() };
+        let dim = 5;
+        let places = Places::new(&config, dim);
+        let weights: Vec<f64> = random(1, places.layout.len).iter().map(|x| 0.4 * x).collect();
+        let mut batch = samples(4, dim, 2);
+        batch[1].progress.clear();
+        if let Some(last) = batch[2].progress.last_mut() {
+            *last = None;
+        }
+        let vectors = |part: fn(&Sample) -> &Vec<f32>| -> Vec<f64> {
+            batch.iter().flat_map(part).map(|&x| f64::from(x)).collect()
+        };
+        let pack = Pack {
+            inputs: vectors(|sample| &sample.turns),
+            goals: vectors(|sample| &sample.goal),
+            lengths: batch.iter().map(|sample| sample.turns.len() / dim).collect(),
+            dropout: Some(Dropout { run: 1, round: 2, epoch: 3, samples: vec![9, 4, 2, 7] }),
+        };
+        let loss = |weights: &[f64]| {
+            losses(&config, &outcomes(&pack, &network(&config, &places, weights).forward(&pack)), &batch)
+                .0
+                .total
+        };
+        let trace = network(&config, &places, &weights).forward(&pack);
+        let (parts, derivatives) = losses(&config, &outcomes(&pack, &trace), &batch);
+        assert!(parts.rank > 0.0 && parts.prior > 0.0 && parts.value > 0.0, "{parts:?}");
+        let scores: Vec<f64> = derivatives.iter().flat_map(|d| d.scores.clone()).collect();
+        let values: Vec<f64> = derivatives.iter().flat_map(|d| d.values.clone()).collect();
+        let mut gradient = vec![0.0; weights.len()];
+        network(&config, &places, &weights).backward(&pack, &trace, [&scores, &values], &mut gradient);
+        for tensor in &places.layout.tensors {
+            // The softmax over turns does not feel a constant.
+            if tensor.name == "attention.2.bias" {
+                assert!(gradient[tensor.range.start].abs() < 1e-12);
+                continue;
+            }
+            check_gradient(
+                &tensor.name,
+                &weights[tensor.range.clone()],
+                &gradient[tensor.range.clone()],
+                |own| {
+                    let mut weights = weights.clone();
+                    weights[tensor.range.clone()].copy_from_slice(own);
+                    loss(&weights)
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn a_new_film_changes_no_bit_and_a_trained_one_does() {
+    let dim = 6;
+    let data = samples(40, dim, 3);
+    let mut film = TurnRd::new(small(), dim, 1).unwrap();
+    let blind = TurnRd::new(TurnRdConfig { film: false, ..small() }, dim, 1).unwrap();
+    for (sample, other) in data.iter().zip(data.iter().rev()) {
+        let own = film.credits(&sample.turns, &sample.goal, sample.ret).unwrap();
+        assert_eq!(own, film.credits(&sample.turns, &other.goal, sample.ret).unwrap());
+        assert_eq!(own, blind.credits(&sample.turns, &sample.goal, sample.ret).unwrap());
+    }
+    assert_eq!(film.probe_film_zeroed(&mut data.as_slice()).unwrap().relative_change, 0.0);
+    assert_eq!(film.probe_film_norms(&mut data.as_slice()).unwrap(), Some(FilmNorms::default()));
+    film.train(&mut data.as_slice(), 0, 1, &mut |_| ()).unwrap();
+    let sample = &data[0];
+    let own = film.credits(&sample.turns, &sample.goal, sample.ret).unwrap();
+    assert_ne!(own, film.credits(&sample.turns, &data[1].goal, sample.ret).unwrap());
+    assert!(film.probe_film_zeroed(&mut data.as_slice()).unwrap().relative_change > 0.0);
+    assert!(film.probe_film_norms(&mut data.as_slice()).unwrap().unwrap().gamma > 0.0);
+    assert_eq!(blind.probe_film_norms(&mut data.as_slice()).unwrap(), None);
+}
+
+#[test]
+fn it_learns_a_task_that_needs_the_goal() {
+    let dim = 6;
+    let (data, held_out) = (samples(400, dim, 4), samples(200, dim, 5));
+    let fit_of = |film| {
+        let config = TurnRdConfig {
+            film,
+            hidden: 16,
+            heads: 2,
+            epochs: 20,
+            learning_rate: 3e-3,
+            value_target: ValueTarget::Change,
+            ..TurnRdConfig::default()
+        };
+        let mut model = TurnRd::new(config, dim, 1).unwrap();
+        let report = model.train(&mut data.as_slice(), 0, 1, &mut |_| ()).unwrap();
+        assert!(report.epochs[19].losses.total < report.epochs[0].losses.total);
+        let shuffled = model.probe_goals_shuffled(&mut held_out.as_slice(), 1).unwrap();
+        (model.fit(&mut held_out.as_slice()).unwrap(), shuffled)
+    };
+    let (with, shuffled) = fit_of(true);
+    let (without, unmoved) = fit_of(false);
+    assert!(with.r2.unwrap() > 0.5, "{with:?}");
+    assert!(without.r2.unwrap() < 0.3, "{without:?}");
+    assert!(with.sum_drift < 1e-9, "{with:?}");
+    assert!(shuffled.of_values && shuffled.relative_growth().unwrap() > 0.5, "{shuffled:?}");
+    assert_eq!(unmoved.relative_growth(), Some(0.0), "without FiLM goals are not read");
+}
+
+#[test]
+fn a_round_repeats_to_the_bit_and_goes_on_from_a_checkpoint() {
+    let dim = 6;
+    let data = samples(23, dim, 6);
+    let folder = tempfile::tempdir().unwrap();
+    let mut straight = TurnRd::new(small(), dim, 1).unwrap();
+    straight.train(&mut data.as_slice(), 0, 9, &mut |_| ()).unwrap();
+    straight.save(folder.path()).unwrap();
+    let mut resumed = TurnRd::load(folder.path()).unwrap();
+    assert_eq!(resumed, straight);
+    // A leftover of a killed save is ignored, and a second save replaces the first.
+    std::fs::write(folder.path().join("turnrd.safetensors.tmp"), b"half").unwrap();
+    let mut steps = 0;
+    let report = straight.train(&mut data.as_slice(), 1, 9, &mut |progress| steps = progress.total).unwrap();
+    assert_eq!((steps, report.epochs.len()), (25, 5));
+    assert_eq!(resumed.train(&mut data.as_slice(), 1, 9, &mut |_| ()).unwrap(), report);
+    assert_eq!(resumed, straight);
+    resumed.save(folder.path()).unwrap();
+    assert_eq!(TurnRd::load(folder.path()).unwrap(), straight);
+    let mut other = TurnRd::new(small(), dim, 1).unwrap();
+    other.train(&mut data.as_slice(), 0, 10, &mut |_| ()).unwrap();
+    assert_ne!(other.weights, straight.weights);
+    // Another network's file is named as what it is.
+    let path = folder.path().join("turnrd.safetensors");
+    std::fs::write(&path, b"\x02\0\0\0\0\0\0\0{}").unwrap();
+    assert!(TurnRd::load(folder.path()).unwrap_err().to_string().contains("not a TurnRD checkpoint"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let model = TurnRd::new(small(), 3, 0).unwrap();
+    let refused = |turns: &[f32], goal: &[f32], name: &str| {
+        let error = model.credits(turns, goal, 1.0).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    };
+    refused(&[], &[0.0; 3], "sample.turns");
+    refused(&[0.0; 4], &[0.0; 3], "sample.turns");
+    refused(&[0.0; 24], &[0.0; 3], "max_turns");
+    refused(&[0.0; 3], &[0.0; 2], "sample.goal");
+    refused(&[f32::NAN; 3], &[0.0; 3], "not finite");
+    for bad in [
+        TurnRdConfig { heads: 3, ..small() },
+        TurnRdConfig { dropout: 1.0, ..small() },
+        TurnRdConfig { batch: 0, ..small() },
+        TurnRdConfig { half_life: 0.0, ..small() },
+        TurnRdConfig { learning_rate: f64::NAN, ..small() },
+    ] {
+        assert!(TurnRd::new(bad, 3, 0).is_err());
+    }
+    let mut empty: &[Sample] = &[];
+    assert!(TurnRd::new(small(), 3, 0).unwrap().train(&mut empty, 0, 0, &mut |_| ()).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn credits_do_not_know_their_company_and_sum_to_the_return(
+        seed in 0u64..1000,
+        count in 1usize..12,
+        scale in prop::sample::select(vec![0.1f32, 1.0, 30.0]),
+        ret in -20.0f64..20.0,
+        rms in any::<bool>(),
+        attention in any::<bool>(),
+    ) {
+        let config = TurnRdConfig {
+            input_norm: if rms { InputNorm::Rms } else { InputNorm::None },
+            credits: if attention { CreditRule::Attention } else { CreditRule::Projection },
+            ..small()
+        };
+        let dim = 6;
+        let mut model = TurnRd::new(config, dim, seed).unwrap();
+        let mut data = samples(count, dim, seed);
+        model.train(&mut data.as_slice(), 0, seed, &mut |_| ()).unwrap();
+        for x in data.iter_mut().flat_map(|sample| &mut sample.turns) {
+            *x *= scale;
+        }
+        let batch: Vec<(&[f32], &[f32], f64)> =
+            data.iter().map(|sample| (&sample.turns[..], &sample.goal[..], ret)).collect();
+        let together = model.credits_of(&batch).unwrap();
+        for (sample, together) in data.iter().zip(&together) {
+            let alone = model.credits(&sample.turns, &sample.goal, ret).unwrap();
+            prop_assert_eq!(&alone, together);
+            prop_assert!((alone.credits.iter().sum::<f64>() - ret).abs() < 1e-5);
+            prop_assert!((alone.weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            prop_assert!(alone.credits.iter().all(|credit| credit.is_finite()));
+        }
+        // The packed pass of training agrees up to rounding.
+        let pack = model.pack(data.iter().map(|sample| (&sample.turns[..], &sample.goal[..])), None);
+        for (packed, alone) in outcomes(&pack, &model.network().forward(&pack)).iter().zip(&together) {
+            for (packed, alone) in packed.values.iter().zip(&alone.values) {
+                prop_assert!((packed - alone).abs() <= 1e-4 * (1.0 + alone.abs()));
+            }
+        }
+    }
+}
