@@ -9,16 +9,17 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace a crate may depend on.
-const DOORS: [(&str, &[&str]); 9] = [
+const DOORS: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("credit", &["core"]),
     ("objective", &["core"]),
     ("dump", &["core"]),
     ("env", &["core"]),
+    ("judge", &["core", "credit"]),
     ("model", &["core"]),
-    ("train", &["core", "credit", "objective", "env", "model"]),
-    ("eval", &["core", "credit", "objective", "env", "model", "train"]),
-    ("cli", &["core", "credit", "objective", "dump", "env", "model", "train", "eval"]),
+    ("train", &["core", "credit", "objective", "env", "judge", "model"]),
+    ("eval", &["core", "credit", "objective", "env", "judge", "model", "train"]),
+    ("cli", &["core", "credit", "objective", "dump", "env", "judge", "model", "train", "eval"]),
 ];
 
 /// Crates that none of these may reach, not even through others.
@@ -41,6 +42,9 @@ const ASYNC: [&str; 6] = ["tokio", "async-std", "smol", "async-executor", "futur
 
 /// Crates that only `model` may depend on directly.
 const MODEL_ONLY: [&str; 4] = ["gemm", "tokenizers", "safetensors", "pulp"];
+
+/// The only crate that may depend on an HTTP library directly.
+const HTTP_ONLY: &str = "judge";
 
 const PREFIX: &str = "turnwise-";
 
@@ -118,6 +122,15 @@ fn violations(graph: &Graph) -> Vec<String> {
             if MODEL_ONLY.contains(&need.as_str()) && name != "model" {
                 found.push(format!("{package} must not depend on {need} directly: only {PREFIX}model does"));
             }
+            if HTTP.contains(&need.as_str()) && name != HTTP_ONLY {
+                found.push(format!(
+                    "{package} must not depend on {need} directly: only {PREFIX}{HTTP_ONLY} does"
+                ));
+            }
+        }
+        if name == "model" {
+            let http = HTTP.iter().filter_map(|wall| way(graph, package, wall));
+            found.extend(http.map(|way| format!("{package} must not reach HTTP: {}", way.join(" -> "))));
         }
         if NUMBERS_AND_TEXT_ONLY.contains(&name) {
             let walls = TENSORS.iter().chain(&HTTP).chain(&ASYNC);
@@ -139,6 +152,7 @@ fn every_dependency_goes_through_a_door() {
     }
     // The walls are real: the model does know its tensor library.
     assert!(way(&graph, "turnwise-model", "gemm").is_some());
+    assert!(way(&graph, "turnwise-judge", "ureq").is_some());
     assert_eq!(violations(&graph), Vec::<String>::new());
 }
 
@@ -157,6 +171,13 @@ fn a_hole_in_a_wall_is_found() {
         ),
         ("serde_json", "tokio", "turnwise-env must not reach tokio: turnwise-env -> serde_json -> tokio"),
         ("turnwise-objective", "ureq", "turnwise-objective must not reach ureq"),
+        ("turnwise-train", "ureq", "turnwise-train must not depend on ureq directly"),
+        (
+            "safetensors",
+            "hyper",
+            "turnwise-model must not reach HTTP: turnwise-model -> safetensors -> hyper",
+        ),
+        ("turnwise-judge", "turnwise-model", "turnwise-judge must not depend on turnwise-model"),
         ("turnwise-remote", "turnwise-core", "turnwise-remote is new"),
     ];
     for (from, to, expected) in holes {

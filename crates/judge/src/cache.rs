@@ -1,0 +1,101 @@
+//! Answers on disk, by the hash of what was asked.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{JudgeError, scores};
+
+/// What identifies a question: SHA-256 over everything that the answer depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key([u8; 32]);
+
+impl Key {
+    /// The key of some texts, each with its length, so that no two lists of texts share one.
+    pub(crate) fn of(texts: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"turnwise judge 1");
+        for text in texts {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        }
+        Self(hash.finalize().into())
+    }
+
+    pub(crate) fn hex(&self) -> String {
+        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
+        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    }
+
+    /// A coordinate for random draws that belong to this question.
+    pub(crate) fn coordinate(&self) -> u64 {
+        self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+}
+
+/// One file. Only what parsed as scores is kept.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    model: String,
+    scores: Vec<f64>,
+}
+
+/// What the cache has.
+pub(crate) enum Hit {
+    Scores(Vec<f64>),
+    /// A file that cannot be used; it is written anew.
+    Broken,
+    Nothing,
+}
+
+/// A folder of answers, `ab/abcd....json`.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    /// None where nothing is kept.
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    pub(crate) fn open(folder: &Path) -> Result<Self, JudgeError> {
+        if folder.as_os_str().is_empty() {
+            return Ok(Self { folder: None });
+        }
+        fs::create_dir_all(folder).map_err(JudgeError::io(folder))?;
+        Ok(Self { folder: Some(folder.to_owned()) })
+    }
+
+    fn path(&self, key: &Key) -> Option<PathBuf> {
+        let name = key.hex();
+        Some(self.folder.as_ref()?.join(&name[..2]).join(format!("{name}.json")))
+    }
+
+    pub(crate) fn get(&self, key: &Key, turns: usize) -> Hit {
+        let Some(bytes) = self.path(key).and_then(|path| fs::read(path).ok()) else { return Hit::Nothing };
+        let scores = serde_json::from_slice::<Entry>(&bytes)
+            .ok()
+            .and_then(|entry| scores::parse(&serde_json::to_string(&entry.scores).ok()?, turns).ok());
+        scores.map_or(Hit::Broken, Hit::Scores)
+    }
+
+    /// Keeps an answer; the file appears whole or not at all.
+    pub(crate) fn put(&self, key: &Key, model: &str, scores: &[f64]) -> std::io::Result<()> {
+        static WRITES: AtomicU64 = AtomicU64::new(0);
+        let Some(path) = self.path(key) else { return Ok(()) };
+        let entry = Entry { model: model.to_owned(), scores: scores.to_vec() };
+        let bytes = serde_json::to_vec(&entry)?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // A name of its own: other threads and processes may be writing the same answer.
+        let write = WRITES.fetch_add(1, Ordering::Relaxed);
+        let aside = path.with_extension(format!("{}-{write}.tmp", std::process::id()));
+        let mut file = fs::File::create(&aside)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, &path)
+    }
+}

@@ -1,0 +1,202 @@
+//! One question to the service: request, answer, and what can go wrong in between.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use turnwise_core::{Purpose, Seed};
+
+use crate::cache::Key;
+use crate::{JudgeConfig, JudgeError};
+
+/// Most bytes of an answer.
+const LARGEST: u64 = 1 << 20;
+
+/// An API key. It is shown nowhere.
+pub(crate) struct Secret(Option<String>);
+
+impl Secret {
+    /// Reads the variable of this name; an empty name is no key.
+    pub(crate) fn from_env(name: &str) -> Result<Self, JudgeError> {
+        if name.is_empty() {
+            return Ok(Self(None));
+        }
+        let fail = |reason: String| Err(JudgeError::setting("api_key_env", reason));
+        match std::env::var(name) {
+            Ok(key) if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                fail(format!("the environment variable {name} is empty or has characters no key has"))
+            }
+            Ok(key) => Ok(Self(Some(key))),
+            Err(_) => fail(format!("the environment variable {name} is not set; it is to hold the API key")),
+        }
+    }
+
+    /// A text without the key.
+    fn hide(&self, text: &str) -> String {
+        self.0.as_ref().map_or_else(|| text.to_owned(), |key| text.replace(key, "[key]"))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() { "Secret([key])" } else { "Secret(none)" })
+    }
+}
+
+/// Why a request came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The budget is used up.
+    Budget,
+    /// No answer in time.
+    Timeout,
+    /// No connection, or one that broke off.
+    Transport(String),
+    /// Another status than 200.
+    Status(u16, String),
+    /// An answer that is not a chat completion, or not scores.
+    Malformed(String),
+}
+
+impl Failure {
+    /// Whether another try may help.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Budget => false,
+            Self::Timeout | Self::Transport(_) | Self::Malformed(_) => true,
+            Self::Status(status, _) => matches!(status, 408 | 409 | 425 | 429 | 500..),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Budget => formatter.write_str("the call budget is used up; raise judge.call_budget"),
+            Self::Timeout => formatter.write_str("no answer in time; raise judge.timeout_s"),
+            Self::Transport(reason) => write!(formatter, "no connection: {reason}"),
+            Self::Status(status, body) => write!(formatter, "status {status}: {body}"),
+            Self::Malformed(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: String,
+}
+
+/// A service and how it is spoken to.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    url: String,
+    secret: Secret,
+    seed: u64,
+}
+
+impl Client {
+    pub(crate) fn new(config: &JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
+        let settings = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs_f64(config.timeout_s)))
+            .http_status_as_error(false)
+            // The key goes to the service that was named and nowhere else.
+            .max_redirects(0)
+            .build();
+        Ok(Self {
+            agent: settings.into(),
+            url: format!("{}/chat/completions", config.endpoint.trim_end_matches('/')),
+            secret: Secret::from_env(&config.api_key_env)?,
+            seed,
+        })
+    }
+
+    /// The content of the first choice.
+    pub(crate) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
+        let body = json!({
+            "model": config.model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
+            "temperature": config.temperature,
+            "max_tokens": config.max_tokens,
+            "stream": false,
+        });
+        let mut request = self.agent.post(&self.url).header("content-type", "application/json");
+        if let Some(key) = &self.secret.0 {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let mut response = request.send(body.to_string()).map_err(|error| self.failure(&error))?;
+        let status = response.status().as_u16();
+        let read = response.body_mut().with_config().limit(LARGEST).read_to_string();
+        if status != 200 {
+            // What the service says helps; it may repeat what it was sent.
+            let text: String = self.secret.hide(&read.unwrap_or_default()).chars().take(200).collect();
+            return Err(Failure::Status(status, text));
+        }
+        let text = read.map_err(|error| self.failure(&error))?;
+        let completion: Completion = serde_json::from_str(&text)
+            .map_err(|error| Failure::Malformed(format!("not a chat completion: {error}")))?;
+        let choice = completion.choices.into_iter().next();
+        choice.map(|choice| choice.message.content).ok_or_else(|| Failure::Malformed("no choices".into()))
+    }
+
+    fn failure(&self, error: &ureq::Error) -> Failure {
+        match error {
+            ureq::Error::Timeout(_) => Failure::Timeout,
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => Failure::Timeout,
+            error => Failure::Transport(self.secret.hide(&error.to_string())),
+        }
+    }
+
+    /// How long to wait before try `attempt` (from 1): doubled each time, at most `backoff_max_s`, shortened
+    /// by a share of up to a half that belongs to (seed, question, attempt).
+    pub(crate) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
+        let doubled = config.backoff_s * 2f64.powi(attempt.saturating_sub(1).min(60) as i32);
+        let coordinates = [key.coordinate(), u64::from(attempt)];
+        let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();
+        Duration::from_secs_f64(doubled.min(config.backoff_max_s) * (1.0 - 0.5 * share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_within_bounds_and_repeat() {
+        let config =
+            JudgeConfig { model: "m".into(), backoff_s: 0.5, backoff_max_s: 3.0, ..JudgeConfig::default() };
+        let client = Client::new(&config, 7).unwrap();
+        let key = Key::of(&["a"]);
+        for (attempt, full) in [(1, 0.5), (2, 1.0), (3, 2.0), (4, 3.0), (99, 3.0)] {
+            let pause = client.pause(&config, &key, attempt);
+            assert!((0.5 * full..=full).contains(&pause.as_secs_f64()), "{attempt}: {pause:?}");
+            assert_eq!(pause, client.pause(&config, &key, attempt));
+            assert_ne!(pause, client.pause(&config, &Key::of(&["b"]), attempt));
+        }
+    }
+
+    #[test]
+    fn what_cannot_get_better_is_not_tried_again() {
+        let passing = |status| Failure::Status(status, String::new()).is_passing();
+        assert!([408, 429, 500, 503].into_iter().all(passing));
+        assert!(![301, 400, 401, 403, 404].into_iter().any(passing));
+        assert!(!Failure::Budget.is_passing() && Failure::Timeout.is_passing());
+    }
+
+    #[test]
+    fn a_key_is_hidden() {
+        let secret = Secret(Some("sk-123".into()));
+        assert_eq!(format!("{secret:?} {}", secret.hide("no sk-123 here")), "Secret([key]) no [key] here");
+    }
+}

@@ -1,0 +1,103 @@
+//! The switches of the judge.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::JudgeError;
+
+/// Settings of the judge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JudgeConfig {
+    /// Base address of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
+    /// feature `tls`.
+    pub endpoint: String,
+    /// Name of the model, as the service knows it.
+    pub model: String,
+    /// Name of the environment variable that holds the API key; empty where the service wants none.
+    pub api_key_env: String,
+    /// A template file (see [`crate::Template`]) in place of the built-in one; empty for that.
+    pub template: PathBuf,
+    /// Folder of cached answers; empty for no cache.
+    pub cache: PathBuf,
+    /// Sampling temperature of the judge.
+    pub temperature: f64,
+    /// Most tokens of an answer.
+    pub max_tokens: u32,
+    /// Seconds until a request counts as failed, answer included.
+    pub timeout_s: f64,
+    /// How often a failed request is repeated.
+    pub retries: u32,
+    /// Seconds before the first repetition; each further one waits twice as long, and every wait is
+    /// shortened by a random share of up to a half.
+    pub backoff_s: f64,
+    /// Longest wait between two tries, in seconds.
+    pub backoff_max_s: f64,
+    /// Most requests that one judge sends, repetitions included; 0 answers from the cache alone.
+    pub call_budget: u64,
+    /// Requests at a time.
+    pub concurrency: usize,
+}
+
+impl Default for JudgeConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: "http://127.0.0.1:8000/v1".into(),
+            model: String::new(),
+            api_key_env: String::new(),
+            template: PathBuf::new(),
+            cache: PathBuf::new(),
+            temperature: 0.0,
+            max_tokens: 1024,
+            timeout_s: 60.0,
+            retries: 3,
+            backoff_s: 1.0,
+            backoff_max_s: 30.0,
+            call_budget: 10_000,
+            concurrency: 4,
+        }
+    }
+}
+
+impl JudgeConfig {
+    /// Refuses settings that cannot work.
+    ///
+    /// # Errors
+    /// Name the key and what would do.
+    pub fn check(&self) -> Result<(), JudgeError> {
+        let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
+        let https = self.endpoint.starts_with("https://");
+        if !https && !self.endpoint.starts_with("http://") {
+            return fail("endpoint", "must start with http:// or https://".into());
+        }
+        if self.endpoint.contains('@') {
+            return fail("endpoint", "must hold no user name or password; use `api_key_env`".into());
+        }
+        if https && !cfg!(feature = "tls") {
+            let reason = "https needs a build with `--features tls`; or put a local proxy before the service";
+            return fail("endpoint", reason.into());
+        }
+        if self.model.is_empty() {
+            return fail("model", "is empty; name the model as the service knows it".into());
+        }
+        let seconds = [
+            ("timeout_s", self.timeout_s, 1e-3),
+            ("backoff_s", self.backoff_s, 0.0),
+            ("backoff_max_s", self.backoff_max_s, 0.0),
+            ("temperature", self.temperature, 0.0),
+        ];
+        for (key, value, least) in seconds {
+            if !(least..=1e6).contains(&value) {
+                return fail(key, format!("is {value}; must be {least} to 1000000"));
+            }
+        }
+        if !(1..=256).contains(&self.concurrency) {
+            return fail("concurrency", format!("is {}; must be 1 to 256", self.concurrency));
+        }
+        if self.max_tokens == 0 {
+            return fail("max_tokens", "is 0; an answer needs about four tokens a turn".into());
+        }
+        Ok(())
+    }
+}

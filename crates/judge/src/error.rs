@@ -1,0 +1,45 @@
+//! Errors of setting a judge up. A judge that runs has none: see [`crate::JudgeMetrics`].
+
+use std::path::Path;
+
+use thiserror::Error;
+
+/// Why there is no judge.
+#[derive(Debug, Error)]
+pub enum JudgeError {
+    /// A setting that cannot work.
+    #[error("judge.{key}: {reason}")]
+    Setting {
+        /// The key of [`crate::JudgeConfig`].
+        key: &'static str,
+        /// What is wrong and the mend.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A template that cannot be used.
+    #[error("{path}: {reason}")]
+    Template {
+        /// The file.
+        path: String,
+        /// What is wrong and the mend.
+        reason: String,
+    },
+}
+
+impl JudgeError {
+    pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
+        Self::Setting { key, reason: reason.into() }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,256 @@
+//! The decomposer: questions to the judge, credits from its answers.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Batch, Trajectory};
+use turnwise_credit::CreditError;
+use turnwise_credit::has::Decomposer;
+
+use crate::cache::{Cache, Hit, Key};
+use crate::client::{Client, Failure};
+use crate::scores::{parse, rescale, uniform};
+use crate::{JudgeConfig, JudgeError, Template};
+
+/// What a judge has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JudgeMetrics {
+    /// Trajectories that were given credits.
+    pub trajectories: u64,
+    /// Those of a return of 0: credits are 0 whatever the scores, so nothing was asked.
+    pub zero_returns: u64,
+    /// Questions that the cache answered.
+    pub cache_hits: u64,
+    /// Cache files that could not be used, or written.
+    pub cache_errors: u64,
+    /// Requests sent, repetitions included.
+    pub calls: u64,
+    /// Repetitions among them.
+    pub retries: u64,
+    /// Requests without an answer in time.
+    pub timeouts: u64,
+    /// Requests whose connection failed or broke off.
+    pub transport_errors: u64,
+    /// Requests answered with another status than 200.
+    pub status_errors: u64,
+    /// Answers that were not scores.
+    pub malformed: u64,
+    /// Questions that were not asked because the budget was used up.
+    pub over_budget: u64,
+    /// Trajectories given `R / T` because there was no answer.
+    pub fallbacks: u64,
+    /// Trajectories given `R / T` because their scores sum to nearly 0.
+    pub zero_scores: u64,
+}
+
+impl JudgeMetrics {
+    /// Names and values for a run's metrics.
+    pub fn entries(&self) -> [(&'static str, f64); 13] {
+        [
+            ("judge/trajectories", self.trajectories),
+            ("judge/zero_returns", self.zero_returns),
+            ("judge/cache_hits", self.cache_hits),
+            ("judge/cache_errors", self.cache_errors),
+            ("judge/calls", self.calls),
+            ("judge/retries", self.retries),
+            ("judge/timeouts", self.timeouts),
+            ("judge/transport_errors", self.transport_errors),
+            ("judge/status_errors", self.status_errors),
+            ("judge/malformed", self.malformed),
+            ("judge/over_budget", self.over_budget),
+            ("judge/fallbacks", self.fallbacks),
+            ("judge/zero_scores", self.zero_scores),
+        ]
+        .map(|(name, value)| (name, value as f64))
+    }
+}
+
+/// A language model as a decomposer of returns.
+#[derive(Debug)]
+pub struct Judge {
+    config: JudgeConfig,
+    template: Template,
+    client: Client,
+    cache: Cache,
+    calls: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    metrics: JudgeMetrics,
+    last_failure: Option<String>,
+}
+
+/// A question and the places in the batch that wait for its answer.
+struct Question {
+    key: Key,
+    user: String,
+    turns: usize,
+}
+
+impl Judge {
+    /// A judge; `seed` decides the jitter between repetitions.
+    ///
+    /// # Errors
+    /// A setting that cannot work, a template that cannot be read, a cache folder that cannot be made,
+    /// an API key that is not in the environment.
+    pub fn new(config: JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
+        config.check()?;
+        Ok(Self {
+            template: Template::load(&config.template)?,
+            client: Client::new(&config, seed)?,
+            cache: Cache::open(&config.cache)?,
+            calls: AtomicU64::new(0),
+            state: Mutex::default(),
+            config,
+        })
+    }
+
+    /// What has happened so far.
+    pub fn metrics(&self) -> JudgeMetrics {
+        self.with(|state| state.metrics)
+    }
+
+    /// Why the last request failed, for people; never holds the API key.
+    pub fn last_failure(&self) -> Option<String> {
+        self.with(|state| state.last_failure.clone())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        // Counters stay meaningful even where a thread panicked between two of them.
+        work(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn question(&self, trajectory: &Trajectory) -> Question {
+        let user = self.template.render(trajectory);
+        let (temperature, max_tokens) =
+            (self.config.temperature.to_string(), self.config.max_tokens.to_string());
+        let Template { system, user: template, turn } = &self.template;
+        let key = Key::of(&[&self.config.model, &temperature, &max_tokens, system, template, turn, &user]);
+        Question { key, user, turns: trajectory.turns.len() }
+    }
+
+    /// The scores that answer a question; `None` where there are none to be had.
+    fn scores(&self, question: &Question) -> Option<Vec<f64>> {
+        match self.cache.get(&question.key, question.turns) {
+            Hit::Scores(scores) => {
+                self.with(|state| state.metrics.cache_hits += 1);
+                return Some(scores);
+            }
+            Hit::Broken => self.with(|state| state.metrics.cache_errors += 1),
+            Hit::Nothing => {}
+        }
+        for attempt in 0..=self.config.retries {
+            if attempt > 0 {
+                std::thread::sleep(self.client.pause(&self.config, &question.key, attempt));
+            }
+            let failure = match self.call(question, attempt) {
+                Ok(scores) => {
+                    if self.cache.put(&question.key, &self.config.model, &scores).is_err() {
+                        self.with(|state| state.metrics.cache_errors += 1);
+                    }
+                    return Some(scores);
+                }
+                Err(failure) => failure,
+            };
+            self.with(|state| {
+                let counter = match failure {
+                    Failure::Budget => &mut state.metrics.over_budget,
+                    Failure::Timeout => &mut state.metrics.timeouts,
+                    Failure::Transport(_) => &mut state.metrics.transport_errors,
+                    Failure::Status(..) => &mut state.metrics.status_errors,
+                    Failure::Malformed(_) => &mut state.metrics.malformed,
+                };
+                *counter += 1;
+                state.last_failure = Some(failure.to_string());
+            });
+            if !failure.is_passing() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// One request, if the budget allows it.
+    fn call(&self, question: &Question, attempt: u32) -> Result<Vec<f64>, Failure> {
+        let budget = self.config.call_budget;
+        let more = |calls| (calls < budget).then_some(calls + 1);
+        self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| Failure::Budget)?;
+        self.with(|state| {
+            state.metrics.calls += 1;
+            state.metrics.retries += u64::from(attempt > 0);
+        });
+        let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
+        parse(&answer, question.turns).map_err(Failure::Malformed)
+    }
+
+    /// Answers all questions, `concurrency` at a time.
+    fn answers(&self, questions: &[Question]) -> Vec<Option<Vec<f64>>> {
+        let answers: Vec<Mutex<Option<Vec<f64>>>> = questions.iter().map(|_| Mutex::default()).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((question, answer)) = {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                questions.get(index).zip(answers.get(index))
+            } {
+                let scores = self.scores(question);
+                *answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = scores;
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.config.concurrency.min(questions.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        answers
+            .into_iter()
+            .map(|answer| answer.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+            .collect()
+    }
+}
+
+impl Decomposer for Judge {
+    /// Never fails: what has no answer gets `R / T`, which [`Judge::metrics`] counts.
+    fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        let mut questions: Vec<Question> = Vec::new();
+        let mut known: HashMap<Key, usize> = HashMap::new();
+        // The question of each trajectory; none where there is nothing to share out.
+        let mut asked: Vec<Option<usize>> = Vec::new();
+        for trajectory in batch.trajectories() {
+            let worth_asking = trajectory.outcome_return() != 0.0 && !trajectory.turns.is_empty();
+            asked.push(worth_asking.then(|| {
+                let question = self.question(trajectory);
+                *known.entry(question.key).or_insert_with(|| {
+                    questions.push(question);
+                    questions.len() - 1
+                })
+            }));
+        }
+        let answers = self.answers(&questions);
+        let mut asked = asked.into_iter();
+        let mut share = |trajectory: &Trajectory| {
+            let (turns, ret) = (trajectory.turns.len(), trajectory.outcome_return());
+            self.with(|state| {
+                let metrics = &mut state.metrics;
+                metrics.trajectories += 1;
+                let Some(question) = asked.next().flatten() else {
+                    metrics.zero_returns += 1;
+                    return vec![0.0; turns];
+                };
+                let credits = answers[question].as_ref().map(|scores| rescale(scores, ret));
+                match credits {
+                    Some(Some(credits)) => return credits,
+                    Some(None) => metrics.zero_scores += 1,
+                    None => metrics.fallbacks += 1,
+                }
+                uniform(turns, ret)
+            })
+        };
+        Ok(batch.groups.iter().map(|group| group.trajectories.iter().map(&mut share).collect()).collect())
+    }
+}

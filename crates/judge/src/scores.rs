@@ -1,0 +1,73 @@
+//! From an answer to scores, from scores to credits.
+
+/// The scores in an answer: a JSON list of `turns` numbers from 0 to 10, with nothing but white space
+/// around it.
+pub(crate) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
+    let scores: Vec<f64> = serde_json::from_str(answer.trim())
+        .map_err(|error| format!("the answer is not a JSON list of numbers: {error}"))?;
+    if scores.len() != turns {
+        return Err(format!("the answer has {} scores for {turns} turns", scores.len()));
+    }
+    match scores.iter().find(|score| !(0.0..=10.0).contains(*score)) {
+        Some(score) => Err(format!("the answer has a score of {score}; scores go from 0 to 10")),
+        None => Ok(scores),
+    }
+}
+
+/// `s_t R / sum s`; `None` where the scores sum to nearly 0.
+pub(crate) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
+    let sum: f64 = scores.iter().sum();
+    (sum > 1e-6).then(|| scores.iter().map(|score| score / sum * ret).collect())
+}
+
+/// `R / T` for every turn.
+pub(crate) fn uniform(turns: usize, ret: f64) -> Vec<f64> {
+    vec![ret / turns as f64; turns]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_a_list_of_the_right_length_is_an_answer() {
+        assert_eq!(parse(" [0, 10, 2.5]\n", 3), Ok(vec![0.0, 10.0, 2.5]));
+        for answer in [
+            "",
+            "[1, 2]",
+            "[1, 2, 3, 4]",
+            "[1, 2, 11]",
+            "[1, 2, -0.1]",
+            "[1, 2, null]",
+            "[1, 2, \"3\"]",
+            "[1, 2, NaN]",
+            "[1, 2, 1e999]",
+            "```json\n[1, 2, 3]\n```",
+            "[1, 2, 3] because",
+            "{\"scores\": [1, 2, 3]}",
+            "[[1, 2, 3]]",
+        ] {
+            assert!(parse(answer, 3).is_err(), "{answer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn credits_sum_to_the_return(
+            scores in prop::collection::vec(0.0f64..=10.0, 1..60),
+            ret in -100.0f64..100.0,
+        ) {
+            let credits = rescale(&scores, ret).unwrap_or_else(|| uniform(scores.len(), ret));
+            prop_assert!((credits.iter().sum::<f64>() - ret).abs() < 1e-9);
+        }
+
+        #[test]
+        fn no_answer_is_too_strange(answer in ".*", turns in 1usize..5) {
+            if let Ok(scores) = parse(&answer, turns) {
+                prop_assert!(scores.len() == turns && scores.iter().all(|s| (0.0..=10.0).contains(s)));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What the judge is asked: two messages with places for the trajectory.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use turnwise_core::Trajectory;
+
+use crate::JudgeError;
+
+const BUILT_IN: &str = include_str!("../templates/judge.toml");
+
+/// A prompt as a TOML file with the texts `system`, `user` and `turn`; the built-in one explains itself
+/// in its comments.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Template {
+    /// The system message.
+    pub system: String,
+    /// The user message, with `{goal}`, `{turns}`, `{count}` and `{return}`.
+    pub user: String,
+    /// One turn, with `{index}`, `{observation}` and `{action}`.
+    pub turn: String,
+}
+
+impl Template {
+    /// The text of the built-in template.
+    pub const BUILT_IN: &'static str = BUILT_IN;
+
+    /// Reads a template file, or the built-in one where the path is empty.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is not such a TOML file or has an unknown place in braces.
+    pub fn load(path: &Path) -> Result<Self, JudgeError> {
+        if path.as_os_str().is_empty() {
+            return Self::parse(BUILT_IN, Path::new("the built-in template"));
+        }
+        Self::parse(&fs::read_to_string(path).map_err(JudgeError::io(path))?, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, JudgeError> {
+        let wrong = |reason: String| JudgeError::Template { path: path.display().to_string(), reason };
+        let template: Self = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        for (name, text, known) in [
+            ("user", &template.user, &["goal", "turns", "count", "return"][..]),
+            ("turn", &template.turn, &["index", "observation", "action"][..]),
+        ] {
+            fill(text, |place| known.contains(&place).then(String::new))
+                .map_err(|place| wrong(format!("`{name}` has {{{place}}}; known are {known:?}")))?;
+        }
+        for (name, text, place) in [("user", &template.user, "{turns}"), ("turn", &template.turn, "{action}")]
+        {
+            if !text.contains(place) {
+                return Err(wrong(format!("`{name}` has no {place}, so there would be nothing to judge")));
+            }
+        }
+        Ok(template)
+    }
+
+    /// The user message about a trajectory.
+    pub fn render(&self, trajectory: &Trajectory) -> String {
+        let mut turns = String::new();
+        for (index, turn) in trajectory.turns.iter().enumerate() {
+            turns += &fill_known(&self.turn, |place| match place {
+                "index" => Some((index + 1).to_string()),
+                "observation" => Some(turn.observation.clone()),
+                "action" => Some(turn.action.clone()),
+                _ => None,
+            });
+        }
+        fill_known(&self.user, |place| match place {
+            "goal" => Some(trajectory.task.goal.clone()),
+            "turns" => Some(turns.clone()),
+            "count" => Some(trajectory.turns.len().to_string()),
+            "return" => Some(trajectory.outcome_return().to_string()),
+            _ => None,
+        })
+    }
+}
+
+/// Puts values in the places of a text in one pass, so that braces in a value stay what they are.
+/// `Err` holds a place that has no value.
+fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        let (before, after) = rest.split_at(open);
+        filled += before;
+        let Some((place, after)) = after[1..].split_once('}') else {
+            return Err(after[1..].chars().take(20).collect());
+        };
+        filled += &value(place).ok_or(place)?;
+        rest = after;
+    }
+    Ok(filled + rest)
+}
+
+/// [`fill`] of a text whose places have been checked.
+fn fill_known(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
+    fill(text, value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trajectory_is_told_in_order_and_braces_in_it_stay() {
+        let line = r#"{"schema_version": 1, "task": {"id": "t", "kind": "k", "goal": "print {count}"}, "group": 0,
+            "sample": 0, "stop": {"kind": "terminated"}, "success": true, "turns": [
+            {"observation": "a {turns} b", "action": "look", "valid": true, "reward": 0.5},
+            {"observation": "c", "action": "{index}", "valid": true, "reward": 0.5}]}"#;
+        let trajectory: Trajectory = serde_json::from_str(line).unwrap();
+        let template = Template {
+            system: String::new(),
+            user: "{goal}|{count}|{return}|{turns}|".into(),
+            turn: "{index}:{observation}>{action};".into(),
+        };
+        assert_eq!(template.render(&trajectory), "print {count}|2|1|1:a {turns} b>look;2:c>{index};|");
+        let built_in = Template::load(Path::new("")).unwrap().render(&trajectory);
+        assert!(built_in.contains("exactly 2 numbers") && built_in.contains("Turn 2\nObservation: c\n"));
+    }
+
+    #[test]
+    fn a_template_that_cannot_work_says_why() {
+        for (text, reason) in [
+            ("system = ''\nuser = '{turns} {gaol}'\nturn = '{action}'", "{gaol}"),
+            ("system = ''\nuser = '{goal}'\nturn = '{action}'", "no {turns}"),
+            ("system = ''\nuser = '{turns}'\nturn = '{action} {'", "has {"),
+            ("user = '{turns}'\nturn = '{action}'", "system"),
+        ] {
+            let error = Template::parse(text, Path::new("judge.toml")).unwrap_err().to_string();
+            assert!(error.starts_with("judge.toml: ") && error.contains(reason), "{error}");
+        }
+    }
+}

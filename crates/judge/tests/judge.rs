@@ -1,0 +1,380 @@
+//! The judge against a real HTTP server on this machine, which also misbehaves.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use turnwise_core::{Batch, Group, SCHEMA_VERSION, Trajectory};
+use turnwise_credit::has::Decomposer as _;
+use turnwise_judge::{Judge, JudgeConfig, JudgeMetrics};
+
+/// What the server does with one request.
+#[derive(Clone)]
+enum Reply {
+    /// A chat completion with this content.
+    Answer(String),
+    /// A status and a body.
+    Status(u16, String),
+    /// Half of the body that was announced, then the connection is closed.
+    CutOff,
+    /// The connection is closed without a word.
+    Silence,
+    /// Nothing until the client has gone.
+    Slow,
+}
+
+fn answer(content: &str) -> Reply {
+    Reply::Answer(content.into())
+}
+
+/// A request as it arrived.
+#[derive(Clone)]
+struct Request {
+    head: String,
+    body: Value,
+}
+
+/// A server that answers from a script and then, when it is used up, with `last`.
+struct Server {
+    endpoint: String,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Server {
+    fn start(script: Vec<Reply>, last: Reply) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}/v1", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let script = Arc::new(Mutex::new(VecDeque::from(script)));
+        let log = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (log, script, last) = (Arc::clone(&log), Arc::clone(&script), last.clone());
+                std::thread::spawn(move || {
+                    let stream = stream.unwrap();
+                    let Some(request) = receive(&stream) else { return };
+                    log.lock().unwrap().push(request);
+                    let reply = script.lock().unwrap().pop_front().unwrap_or(last);
+                    // A client that has gone away is part of the test.
+                    let _ = respond(stream, &reply);
+                });
+            }
+        });
+        Self { endpoint, requests }
+    }
+
+    fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn receive(stream: &TcpStream) -> Option<Request> {
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        head += &line;
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request { head, body: serde_json::from_slice(&body).unwrap() })
+}
+
+fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
+    let (status, body) = match reply {
+        Reply::Answer(content) => {
+            (200, json!({"choices": [{"message": {"role": "assistant", "content": content}}]}).to_string())
+        }
+        Reply::Status(status, body) => (*status, body.clone()),
+        Reply::CutOff => (200, "{\"choices\": [".to_owned() + &" ".repeat(400)),
+        Reply::Silence => return Ok(()),
+        Reply::Slow => {
+            let mut rest = Vec::new();
+            return stream.read_to_end(&mut rest).map(|_| ());
+        }
+    };
+    let head = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    let sent = if matches!(reply, Reply::CutOff) { body.len() / 2 } else { body.len() };
+    stream.write_all(&body.as_bytes()[..sent])
+}
+
+fn config(server: &Server) -> JudgeConfig {
+    JudgeConfig {
+        endpoint: server.endpoint.clone(),
+        model: "small".into(),
+        timeout_s: 20.0,
+        backoff_s: 0.0,
+        concurrency: 1,
+        ..JudgeConfig::default()
+    }
+}
+
+fn trajectory(name: &str, rewards: &[f64]) -> Trajectory {
+    let turns: Vec<Value> = rewards
+        .iter()
+        .enumerate()
+        .map(|(index, reward)| {
+            let (observation, action) = (format!("{name} sees {index}"), format!("go {index}"));
+            json!({"observation": observation, "action": action, "valid": true, "reward": reward})
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "schema_version": SCHEMA_VERSION,
+        "task": {"id": "t", "kind": "k", "goal": "find the cup"},
+        "group": 0,
+        "sample": 0,
+        "turns": turns,
+        "stop": {"kind": "terminated"},
+        "success": true,
+    }))
+    .unwrap()
+}
+
+fn batch(trajectories: Vec<Trajectory>) -> Batch {
+    Batch { groups: vec![Group { trajectories }] }
+}
+
+/// Credits of one trajectory of three turns and return 6.
+fn credits(judge: &Judge) -> Vec<f64> {
+    judge.credits(&batch(vec![trajectory("ann", &[0.0, 0.0, 6.0])])).unwrap()[0][0].clone()
+}
+
+#[test]
+fn scores_split_the_return_and_are_asked_for_once() {
+    let server = Server::start(vec![], answer(" [1, 0, 2]\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let config = JudgeConfig { cache: folder.path().join("cache"), concurrency: 3, ..config(&server) };
+    let judge = Judge::new(config.clone(), 0).unwrap();
+    let all = batch(vec![
+        trajectory("ann", &[0.0, 0.0, 6.0]),
+        trajectory("bob", &[-3.0, 0.0, 0.0]),
+        trajectory("ann", &[0.0, 0.0, 6.0]),
+        trajectory("eve", &[0.0, 0.0, 0.0]),
+    ]);
+    let expected = vec![vec![vec![2.0, 0.0, 4.0], vec![-1.0, 0.0, -2.0], vec![2.0, 0.0, 4.0], vec![0.0; 3]]];
+    assert_eq!(judge.credits(&all).unwrap(), expected);
+    let once = JudgeMetrics { trajectories: 4, zero_returns: 1, calls: 2, ..JudgeMetrics::default() };
+    assert_eq!(judge.metrics(), once);
+    // What was asked.
+    let request = server.requests()[0].clone();
+    assert!(request.head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{}", request.head);
+    assert!(!request.head.to_lowercase().contains("authorization"));
+    assert_eq!(request.body["model"], "small");
+    let asked = request.body["messages"][1]["content"].as_str().unwrap();
+    assert!(asked.contains("find the cup") && asked.contains("Turn 3\n") && asked.contains("go 2"));
+    // A second judge, even one without a budget, needs no server.
+    let again = Judge::new(JudgeConfig { call_budget: 0, ..config.clone() }, 1).unwrap();
+    assert_eq!(again.credits(&all).unwrap(), expected);
+    assert_eq!((again.metrics().cache_hits, again.metrics().calls), (2, 0));
+    // Another model or template is another question.
+    let other = Judge::new(JudgeConfig { model: "large".into(), ..config.clone() }, 0).unwrap();
+    other.credits(&all).unwrap();
+    assert_eq!(other.metrics().calls, 2);
+    let template = folder.path().join("own.toml");
+    fs::write(&template, "system = 'Be brief.'\nuser = '{turns}'\nturn = '{action};'").unwrap();
+    let own = Judge::new(JudgeConfig { template, ..config.clone() }, 0).unwrap();
+    credits(&own);
+    assert_eq!(own.metrics().calls, 1);
+    assert_eq!(server.requests().last().unwrap().body["messages"][1]["content"], "go 0;go 1;go 2;");
+    // A damaged answer is asked for again and mended.
+    for file in files(&config.cache) {
+        fs::write(file, "{\"model\":\"small\",\"sco").unwrap();
+    }
+    let mended = Judge::new(config, 0).unwrap();
+    assert_eq!(mended.credits(&all).unwrap(), expected);
+    assert_eq!((mended.metrics().cache_errors, mended.metrics().calls), (2, 2));
+    assert_eq!(mended.credits(&all).unwrap(), expected);
+    assert_eq!(mended.metrics().cache_hits, 2);
+}
+
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
+fn every_misbehaviour_is_survived_by_trying_again() {
+    let script = vec![
+        Reply::Status(500, "oops".into()),
+        Reply::Status(429, "later".into()),
+        Reply::CutOff,
+        Reply::Silence,
+        Reply::Status(200, "<html>".into()),
+        Reply::Status(200, "{\"choices\": []}".into()),
+        answer("[1, 2]"),
+        answer("[1, 2, 30]"),
+        answer("I think [1, 2, 3]"),
+    ];
+    let server = Server::start(script, answer("[1, 2, 3]"));
+    let judge = Judge::new(JudgeConfig { retries: 9, ..config(&server) }, 0).unwrap();
+    assert_eq!(credits(&judge), [1.0, 2.0, 3.0]);
+    let expected = JudgeMetrics {
+        trajectories: 1,
+        calls: 10,
+        retries: 9,
+        status_errors: 2,
+        transport_errors: 2,
+        malformed: 5,
+        ..JudgeMetrics::default()
+    };
+    assert_eq!(judge.metrics(), expected);
+    assert_eq!(server.requests().len(), 10);
+}
+
+#[test]
+fn a_server_that_does_not_answer_costs_the_timeout_and_no_more() {
+    let server = Server::start(vec![Reply::Slow], answer("[1, 2, 3]"));
+    let judge = Judge::new(JudgeConfig { timeout_s: 0.5, retries: 40, ..config(&server) }, 0).unwrap();
+    assert_eq!(credits(&judge), [1.0, 2.0, 3.0]);
+    assert!(judge.metrics().timeouts >= 1, "{:?}", judge.metrics());
+}
+
+#[test]
+fn what_has_no_answer_is_shared_out_evenly_and_counted() {
+    let server = Server::start(vec![], Reply::Status(503, "down".into()));
+    let folder = tempfile::tempdir().unwrap();
+    let judge =
+        Judge::new(JudgeConfig { cache: folder.path().into(), retries: 2, ..config(&server) }, 0).unwrap();
+    assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
+    let metrics = judge.metrics();
+    assert_eq!((metrics.fallbacks, metrics.calls, metrics.retries), (1, 3, 2));
+    assert_eq!(judge.last_failure().unwrap(), "status 503: down");
+    assert!(files(folder.path()).is_empty(), "a fallback is not an answer");
+    assert!(metrics.entries().contains(&("judge/fallbacks", 1.0)));
+
+    // What cannot get better is not tried again.
+    let server = Server::start(vec![], Reply::Status(404, "no such model".into()));
+    let judge = Judge::new(config(&server), 0).unwrap();
+    assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
+    assert_eq!(server.requests().len(), 1);
+
+    // A redirect is not followed.
+    let server = Server::start(vec![], Reply::Status(307, String::new()));
+    let judge = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
+    assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
+    assert_eq!((server.requests().len(), judge.metrics().status_errors), (1, 1));
+
+    // Nobody listens.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = JudgeConfig { endpoint: format!("http://{port}"), retries: 0, ..config(&server) };
+    let judge = Judge::new(nobody, 0).unwrap();
+    assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
+    assert_eq!(judge.metrics().transport_errors, 1);
+
+    let server = Server::start(vec![], answer("[0, 0, 0]"));
+    let judge = Judge::new(config(&server), 0).unwrap();
+    assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
+    assert_eq!((judge.metrics().zero_scores, judge.metrics().fallbacks), (1, 0));
+}
+
+#[test]
+fn the_budget_counts_every_request() {
+    let server = Server::start(vec![Reply::Status(500, String::new())], answer("[1, 1, 4]"));
+    let judge = Judge::new(JudgeConfig { call_budget: 2, ..config(&server) }, 0).unwrap();
+    let all = batch(["ann", "bob", "eve"].map(|name| trajectory(name, &[0.0, 0.0, 6.0])).into());
+    assert_eq!(judge.credits(&all).unwrap()[0], [vec![1.0, 1.0, 4.0], vec![2.0; 3], vec![2.0; 3]]);
+    let metrics = judge.metrics();
+    assert_eq!((metrics.calls, metrics.over_budget, metrics.fallbacks), (2, 2, 2));
+    assert_eq!(server.requests().len(), 2);
+    assert!(judge.last_failure().unwrap().contains("call_budget"));
+}
+
+#[test]
+fn settings_that_cannot_work_are_named() {
+    let good = JudgeConfig { model: "m".into(), ..JudgeConfig::default() };
+    for (bad, name) in [
+        (JudgeConfig { endpoint: "localhost:8000".into(), ..good.clone() }, "judge.endpoint"),
+        (JudgeConfig { endpoint: "http://me:secret@host".into(), ..good.clone() }, "api_key_env"),
+        (JudgeConfig { model: String::new(), ..good.clone() }, "judge.model"),
+        (JudgeConfig { timeout_s: 0.0, ..good.clone() }, "judge.timeout_s"),
+        (JudgeConfig { backoff_s: f64::NAN, ..good.clone() }, "judge.backoff_s"),
+        (JudgeConfig { concurrency: 0, ..good.clone() }, "judge.concurrency"),
+        (JudgeConfig { api_key_env: "TURNWISE_NO_SUCH_KEY".into(), ..good.clone() }, "is not set"),
+        (JudgeConfig { template: "no/such.toml".into(), ..good.clone() }, "no/such.toml"),
+    ] {
+        let error = Judge::new(bad, 0).unwrap_err().to_string();
+        assert!(error.contains(name) && !error.contains("secret"), "{error}");
+    }
+    if !cfg!(feature = "tls") {
+        let secure = JudgeConfig { endpoint: "https://host/v1".into(), ..good };
+        assert!(Judge::new(secure, 0).unwrap_err().to_string().contains("--features tls"));
+    }
+}
+
+const KEY: &str = "sk-judge-test-0123456789";
+
+/// Run by [`the_key_is_in_the_request_and_nowhere_else`] in a process of its own with the key in its
+/// environment: shows everything that a judge can show.
+#[test]
+#[ignore = "part of another test"]
+fn show_everything() {
+    let folder = std::env::var("JUDGE_TEST_FOLDER").unwrap();
+    // A service that repeats what it was sent.
+    let echo = Reply::Status(401, format!("{{\"error\": \"bad key {KEY}\"}}"));
+    let server = Server::start(vec![Reply::Status(500, KEY.into()), answer("[1, 2, 3]"), answer(KEY)], echo);
+    let config = JudgeConfig {
+        api_key_env: "JUDGE_TEST_KEY".into(),
+        cache: Path::new(&folder).join("cache"),
+        retries: 1,
+        ..config(&server)
+    };
+    println!("{config:?} {}", serde_json::to_string(&config).unwrap());
+    let judge = Judge::new(config, 0).unwrap();
+    println!("{judge:?} {:?}", credits(&judge));
+    for name in ["bob", "eve"] {
+        judge.credits(&batch(vec![trajectory(name, &[1.0])])).unwrap();
+        println!("{judge:?} {:?} {:?}", judge.last_failure(), judge.metrics());
+    }
+    let sent = server.requests();
+    assert!(sent.len() >= 4);
+    assert!(sent.iter().all(|request| request.head.contains(&format!("Bearer {KEY}"))));
+    println!("shown to the end");
+}
+
+#[test]
+fn the_key_is_in_the_request_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "show_everything", "--ignored", "--nocapture"])
+        .env("JUDGE_TEST_KEY", KEY)
+        .env("JUDGE_TEST_FOLDER", folder.path())
+        .output()
+        .unwrap();
+    let shown =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && shown.contains("shown to the end"), "{shown}");
+    assert!(shown.contains("status 401") && shown.contains("[key]"), "{shown}");
+    assert!(!shown.contains(KEY), "{shown}");
+    let files = files(folder.path());
+    assert!(!files.is_empty());
+    for file in files {
+        assert!(!fs::read_to_string(&file).unwrap().contains(KEY), "{}", file.display());
+    }
+    // The check itself can fail.
+    let control = Command::new("env").env("JUDGE_TEST_KEY", KEY).output().unwrap();
+    assert!(String::from_utf8_lossy(&control.stdout).contains(KEY));
+}
