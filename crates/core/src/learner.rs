@@ -5,10 +5,12 @@ use crate::{LearnError, ObjectiveError, TokenSequence};
 /// What the learner's forward pass found for one sequence, aligned with its response tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenStatistics<'a> {
-    /// `log pi(token | context)` in nats.
+    /// `log pi(token | context)` in nats; of a critic, the value before the token.
     pub logprobs: &'a [f32],
     /// Full-vocabulary Shannon entropy in nats; empty unless [`Objective::needs_entropies`].
     pub entropies: &'a [f32],
+    /// Full-vocabulary `KL[pi || pi_ref]` in nats; empty unless [`Objective::needs_reference_kls`].
+    pub reference_kls: &'a [f64],
 }
 
 /// Loss of one sequence and its derivative with respect to each number of [`TokenStatistics`].
@@ -20,6 +22,8 @@ pub struct TokenGradients {
     pub d_logprobs: Vec<f32>,
     /// `d loss / d entropy`, one per response token, or empty where the loss has no entropy in it.
     pub d_entropies: Vec<f32>,
+    /// `d loss / d KL`, one per response token, or empty where the loss has no full-vocabulary KL in it.
+    pub d_reference_kls: Vec<f64>,
     /// Sums for the metrics.
     pub metrics: LossMetrics,
 }
@@ -49,6 +53,14 @@ pub struct LossMetrics {
     pub max_log_ratio: f64,
     /// Sum of entropies, where known.
     pub entropy: f64,
+    /// Contrasts: responses also run after another prompt.
+    pub contrasts: f64,
+    /// Their part of the loss, coefficients included.
+    pub contrast_loss: f64,
+    /// Sum over contrasts of the divergence from the other prompt.
+    pub aware_kl: f64,
+    /// Sum over contrasts of the other prompt's divergence from the reference.
+    pub independent_kl: f64,
 }
 
 impl LossMetrics {
@@ -65,6 +77,10 @@ impl LossMetrics {
         self.ratio += other.ratio;
         self.max_log_ratio = self.max_log_ratio.max(other.max_log_ratio);
         self.entropy += other.entropy;
+        self.contrasts += other.contrasts;
+        self.contrast_loss += other.contrast_loss;
+        self.aware_kl += other.aware_kl;
+        self.independent_kl += other.independent_kl;
     }
 
     /// Share of tokens whose ratio was cut on either side.
@@ -85,6 +101,11 @@ impl LossMetrics {
 pub trait Objective: Sync {
     /// Whether [`TokenStatistics::entropies`] must be filled.
     fn needs_entropies(&self) -> bool {
+        false
+    }
+
+    /// Whether [`TokenStatistics::reference_kls`] must be filled.
+    fn needs_reference_kls(&self) -> bool {
         false
     }
 

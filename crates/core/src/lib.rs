@@ -8,6 +8,7 @@
 //!
 //! There are no tensors here, no async and no I/O.
 
+mod contrast;
 mod environment;
 mod error;
 mod learner;
@@ -18,6 +19,7 @@ mod story;
 mod task;
 mod trajectory;
 
+pub use contrast::{Contrast, ContrastGradients, ContrastLearner, ContrastObjective, ContrastStatistics};
 pub use environment::{Environment, Observation, Step, TaskSet};
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics};

@@ -5,20 +5,18 @@
 
 use std::ops::Range;
 
+use crate::head::{HeadState, grow, rows};
 use crate::ops::attention::{Heads, Scratch, attention, attention_backward};
 use crate::ops::dispatch::add_assign;
 use crate::ops::linear::{
     Into, View, ViewMut, linear, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
 };
-use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
+use crate::ops::loss_head::RowStatistics;
 use crate::ops::mlp::{swiglu, swiglu_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::ops::rope::{Direction, RopeTable};
 use crate::packing::Packing;
 use crate::{LayerLayout, ModelConfig, Parameters, Real};
-
-/// Logits alive at a time, in numbers; the rows of a chunk of the output head follow from it.
-const LOGITS: usize = 1 << 23;
 
 /// What is kept of one layer's forward pass.
 #[derive(Clone, Debug, Default)]
@@ -56,18 +54,6 @@ impl<T: Real> Activations<T> {
     }
 }
 
-/// The output head's share of a pass, one row a target.
-#[derive(Clone, Debug, Default)]
-struct HeadState<T> {
-    rows: Vec<T>,
-    normed: Vec<T>,
-    d_normed: Vec<T>,
-    inverse: Vec<T>,
-    logits: Vec<T>,
-    statistics: Vec<RowStatistics<T>>,
-    temperature: f64,
-}
-
 /// Buffers of one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
@@ -78,23 +64,12 @@ pub(crate) struct Workspace<T> {
     residual: Vec<Vec<T>>,
     /// One for each layer, or one for all with `recompute`.
     activations: Vec<Activations<T>>,
-    head: HeadState<T>,
+    pub(crate) head: HeadState<T>,
     attention: Scratch<T>,
     d_residual: Vec<T>,
     d_hidden: Vec<T>,
     d_qkv: Vec<T>,
     d_inner: Vec<T>,
-}
-
-fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
-    if buffer.len() < len {
-        buffer.resize(len, T::ZERO);
-    }
-}
-
-/// The part of a row buffer that belongs to a range of rows.
-fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
-    range.start * width..range.end * width
 }
 
 impl<T: Real> Workspace<T> {
@@ -141,47 +116,38 @@ impl<T: Real> Workspace<T> {
             let attention = &mut self.attention;
             pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, attention);
         }
-        self.head_forward(parameters, packing, temperature);
+        let last = &self.residual[config.num_hidden_layers];
+        self.head.forward(parameters, packing, last, temperature);
         &self.head.statistics
     }
 
-    fn head_forward(&mut self, parameters: &Parameters<T>, packing: &Packing, temperature: f64) {
-        let Parameters { config, layout, data } = parameters;
-        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        let count = packing.targets.len();
-        let head = &mut self.head;
-        for buffer in [&mut head.rows, &mut head.normed] {
-            grow(buffer, count * hidden);
-        }
-        grow(&mut head.inverse, count);
-        let last = &self.residual[config.num_hidden_layers];
-        for (row, target) in head.rows.chunks_exact_mut(hidden).zip(&packing.targets) {
-            row.copy_from_slice(&last[target.row * hidden..][..hidden]);
-        }
-        let weight = &data[layout.final_norm.clone()];
-        let (used, inverse) = (..count * hidden, &mut head.inverse[..count]);
-        rms_norm(&head.rows[used], weight, config.rms_norm_eps, &mut head.normed[used], inverse);
-        head.temperature = temperature;
-        head.statistics.clear();
-        for first in (0..count).step_by(chunk_rows(vocabulary)) {
-            let chunk = first..count.min(first + chunk_rows(vocabulary));
-            head.fill_logits(&data[layout.output.clone()], &chunk, hidden, vocabulary);
-            for (logits, target) in head.logits.chunks_exact(vocabulary).zip(&packing.targets[chunk]) {
-                head.statistics.push(row_statistics(logits, target.token as usize));
-            }
-        }
+    /// Starts a backward pass over the micro-batch of the last forward pass.
+    pub(crate) fn begin_backward(&mut self, parameters: &Parameters<T>, packing: &Packing) {
+        self.head.begin_backward(packing.targets.len(), parameters.config.hidden_size);
     }
 
-    /// Adds to `gradient` the derivative of a loss whose derivatives with respect to the log-probability
-    /// and the entropy of each target are given, for a run of the sequences of the last forward pass.
-    ///
-    /// Each sequence may be in one run only: what was kept of it is overwritten.
-    pub(crate) fn backward(
+    /// Takes in the derivatives of a loss with respect to the log-probability and the entropy (or the
+    /// value) of each target of a run of sequences; they reach `gradient` through the output layer now
+    /// and through the layers in [`Workspace::backward_layers`].
+    pub(crate) fn backward_outputs(
         &mut self,
         parameters: &Parameters<T>,
         packing: &Packing,
         sequences: &Range<usize>,
         derivatives: &[[T; 2]],
+        gradient: &mut [T],
+    ) {
+        self.head.backward(parameters, packing, &packing.targets_of(sequences), derivatives, gradient);
+    }
+
+    /// Adds to `gradient` the derivative of what was taken in, for a run of the sequences.
+    ///
+    /// Each sequence may be in one run only: what was kept of it is overwritten.
+    pub(crate) fn backward_layers(
+        &mut self,
+        parameters: &Parameters<T>,
+        packing: &Packing,
+        sequences: &Range<usize>,
         gradient: &mut [T],
     ) {
         let Parameters { config, layout, data } = parameters;
@@ -192,8 +158,12 @@ impl<T: Real> Workspace<T> {
         grow(&mut self.d_hidden, count * hidden.max(config.query_width()));
         grow(&mut self.d_qkv, count * (config.query_width() + 2 * config.key_value_width()));
         grow(&mut self.d_inner, count * config.intermediate_size);
-        self.d_residual[..count * hidden].fill(T::ZERO);
-        self.head_backward(parameters, packing, sequences, derivatives, gradient);
+        let d_residual = &mut self.d_residual[..count * hidden];
+        d_residual.fill(T::ZERO);
+        self.head.finish_backward(parameters, &packing.targets_of(sequences), gradient, |target, row| {
+            let at = (packing.targets[target].row - tokens.start) * hidden;
+            d_residual[at..at + hidden].copy_from_slice(row);
+        });
         for (index, layer) in layout.layers.iter().enumerate().rev() {
             let pass = Pass { config, data, layer, packing, sequences };
             let kept = if self.recompute { 0 } else { index };
@@ -220,83 +190,6 @@ impl<T: Real> Workspace<T> {
         for (row, &token) in self.d_residual.chunks_exact(hidden).zip(&packing.tokens[tokens]) {
             add_assign(&mut d_embedding[token as usize * hidden..][..hidden], row);
         }
-    }
-
-    fn head_backward(
-        &mut self,
-        parameters: &Parameters<T>,
-        packing: &Packing,
-        sequences: &Range<usize>,
-        derivatives: &[[T; 2]],
-        gradient: &mut [T],
-    ) {
-        let Parameters { config, layout, data } = parameters;
-        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        let (targets, tokens) = (packing.targets_of(sequences), packing.tokens_of(sequences));
-        let head = &mut self.head;
-        let all = packing.targets.len();
-        let output = &data[layout.output.clone()];
-        grow(&mut head.d_normed, all * hidden);
-        let inverse_temperature = T::from_f64(1.0 / head.temperature);
-        for first in (0..all).step_by(chunk_rows(vocabulary)) {
-            let chunk = first..all.min(first + chunk_rows(vocabulary));
-            let wanted = chunk.start.max(targets.start)..chunk.end.min(targets.end);
-            if wanted.is_empty() {
-                continue;
-            }
-            // Where all rows fit one chunk, its logits are still there.
-            if all > chunk_rows(vocabulary) {
-                head.fill_logits(output, &chunk, hidden, vocabulary);
-            }
-            let within = rows(&(wanted.start - first..wanted.end - first), vocabulary);
-            let logits = &mut head.logits[within];
-            for (row, target) in logits.chunks_exact_mut(vocabulary).zip(wanted.clone()) {
-                let [d_logprob, d_entropy] = derivatives[target - targets.start];
-                let token = packing.targets[target].token as usize;
-                row_backward(row, token, head.statistics[target], d_logprob, d_entropy);
-            }
-            let place = rows(&wanted, hidden);
-            let count = wanted.len();
-            let d_logits = View::new(logits, count, vocabulary);
-            let (d_normed, normed) = (&mut head.d_normed[place.clone()], &head.normed[place]);
-            let weight = View::new(output, vocabulary, hidden);
-            let to = ViewMut::new(d_normed, count, hidden);
-            matmul(to, d_logits, weight, Into::Set, inverse_temperature);
-            let to = ViewMut::new(&mut gradient[layout.output.clone()], vocabulary, hidden);
-            matmul(to, d_logits.t(), View::new(normed, count, hidden), Into::Add, inverse_temperature);
-        }
-        // The derivative of the gathered rows goes where the normed rows were, which are used up.
-        let place = rows(&targets, hidden);
-        let d_rows = &mut head.normed[place.clone()];
-        d_rows.fill(T::ZERO);
-        rms_norm_backward(
-            &head.d_normed[place.clone()],
-            &head.rows[place],
-            &data[layout.final_norm.clone()],
-            &head.inverse[targets.clone()],
-            d_rows,
-            &mut gradient[layout.final_norm.clone()],
-        );
-        for (row, target) in d_rows.chunks_exact(hidden).zip(&packing.targets[targets]) {
-            let at = (target.row - tokens.start) * hidden;
-            self.d_residual[at..at + hidden].copy_from_slice(row);
-        }
-    }
-}
-
-/// Rows of a chunk of the output head.
-fn chunk_rows(vocabulary: usize) -> usize {
-    (LOGITS / vocabulary).max(1)
-}
-
-impl<T: Real> HeadState<T> {
-    /// Logits of some rows, divided by the temperature.
-    fn fill_logits(&mut self, output: &[T], chunk: &Range<usize>, hidden: usize, vocabulary: usize) {
-        self.logits.resize(chunk.len() * vocabulary, T::ZERO);
-        let normed = View::new(&self.normed[rows(chunk, hidden)], chunk.len(), hidden);
-        let to = ViewMut::new(&mut self.logits, chunk.len(), vocabulary);
-        let scale = T::from_f64(1.0 / self.temperature);
-        matmul(to, normed, View::new(output, vocabulary, hidden).t(), Into::Set, scale);
     }
 }
 

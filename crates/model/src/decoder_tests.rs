@@ -1,6 +1,7 @@
 use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
 
 use super::*;
+use crate::head::LOGITS;
 use crate::ops::testing::{check_gradient, random};
 
 /// A small model with this many query and key/value heads.
@@ -58,6 +59,20 @@ fn packed(batch: &[TokenSequence]) -> Packing {
     packing
 }
 
+/// Backward of a run of sequences from the derivatives of its targets.
+pub(crate) fn whole_backward<T: Real>(
+    workspace: &mut Workspace<T>,
+    parameters: &Parameters<T>,
+    packing: &Packing,
+    sequences: &Range<usize>,
+    derivatives: &[[T; 2]],
+    gradient: &mut [T],
+) {
+    workspace.begin_backward(parameters, packing);
+    workspace.backward_outputs(parameters, packing, sequences, derivatives, gradient);
+    workspace.backward_layers(parameters, packing, sequences, gradient);
+}
+
 /// A loss with random coefficients on log-probabilities and entropies.
 fn loss(statistics: &[RowStatistics<f64>], derivatives: &[[f64; 2]]) -> f64 {
     statistics.iter().zip(derivatives).map(|(row, [d, e])| d * row.logprob + e * row.entropy).sum()
@@ -79,7 +94,14 @@ fn the_gradient_of_every_tensor_is_its_derivative() {
         let mut workspace = Workspace::new(&config, recompute);
         let mut gradient = vec![0.0; parameters.data.len()];
         workspace.forward(&parameters, &packing, 0.8);
-        workspace.backward(&parameters, &packing, &(0..packing.sequences()), &derivatives, &mut gradient);
+        whole_backward(
+            &mut workspace,
+            &parameters,
+            &packing,
+            &(0..packing.sequences()),
+            &derivatives,
+            &mut gradient,
+        );
         for tensor in &parameters.layout.tensors {
             let mut moved = parameters.clone();
             // A key bias moves all scores of a query alike, which softmax does not see; rotation turns
@@ -110,7 +132,7 @@ fn backward_in_runs_adds_up_to_backward_of_all() {
             workspace.forward(&parameters, &packing, 1.0);
             for run in runs {
                 let derivatives = &derivatives[packing.targets_of(run)];
-                workspace.backward(&parameters, &packing, run, derivatives, &mut gradient);
+                whole_backward(&mut workspace, &parameters, &packing, run, derivatives, &mut gradient);
             }
             gradient
         };
@@ -152,7 +174,7 @@ fn a_large_vocabulary_goes_in_chunks() {
     let mut workspace = Workspace::new(&config, false);
     let statistics = workspace.forward(&parameters, &packing, 1.0).to_vec();
     let mut gradient = vec![0.0; parameters.data.len()];
-    workspace.backward(&parameters, &packing, &(0..1), &derivatives, &mut gradient);
+    whole_backward(&mut workspace, &parameters, &packing, &(0..1), &derivatives, &mut gradient);
     let place = parameters.layout.final_norm.clone();
     let mut moved = parameters.clone();
     for index in place {

@@ -8,6 +8,7 @@ use turnwise_core::{
 };
 
 use crate::decoder::Workspace;
+use crate::decoder::tests::whole_backward;
 use crate::packing::Packing;
 use crate::{
     AdamWConfig, Layout, LearnerConfig, ModelConfig, NativeLearner, OptimizerState, Parameters, TensorInfo,
@@ -109,7 +110,7 @@ fn in_double(case: &Value, parameters: &Parameters<f64>, temperature: f64) -> Fo
     let rows = workspace.forward(parameters, &packing, temperature).to_vec();
     let derivatives: Vec<[f64; 2]> = (0..rows.len()).map(derivatives).collect();
     let mut gradient = vec![0.0; parameters.data.len()];
-    workspace.backward(parameters, &packing, &(0..1), &derivatives, &mut gradient);
+    whole_backward(&mut workspace, parameters, &packing, &(0..1), &derivatives, &mut gradient);
     let loss = rows.iter().zip(&derivatives).map(|(row, [a, b])| a * row.logprob + b * row.entropy).sum();
     (
         rows.iter().map(|row| row.logprob).collect(),
@@ -229,6 +230,7 @@ fn adamw_distance(change: impl FnOnce(&mut AdamWConfig)) -> f64 {
         decays: shape.len() > 1,
     };
     let layout = Layout {
+        value: None,
         embedding: 0..0,
         layers: Vec::new(),
         final_norm: 0..0,

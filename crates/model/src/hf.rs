@@ -54,9 +54,9 @@ fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 }
 
 /// The config with the keys that `transformers` wants besides ours.
-fn config_json(config: &ModelConfig) -> Value {
-    json!({
-        "architectures": ["Qwen2ForCausalLM"],
+fn config_json(config: &ModelConfig, critic: bool) -> Value {
+    let mut value = json!({
+        "architectures": [if critic { "Qwen2ForTokenClassification" } else { "Qwen2ForCausalLM" }],
         "attention_dropout": 0.0,
         "bos_token_id": null,
         "eos_token_id": null,
@@ -76,7 +76,12 @@ fn config_json(config: &ModelConfig) -> Value {
         "use_cache": true,
         "use_sliding_window": false,
         "vocab_size": config.vocab_size,
-    })
+    });
+    if critic {
+        value["num_labels"] = json!(1);
+        value["id2label"] = json!({ "0": "value" });
+    }
+    value
 }
 
 /// Refuses settings that change the computation in a way that is not implemented.
@@ -112,6 +117,18 @@ fn check_family(entries: &Map<String, Value>) -> Result<(), ModelError> {
 /// Name the file and the key or tensor: an unsupported family or setting, a missing tensor, a shape
 /// that does not fit the config.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
+    load(folder, Parameters::zeros)
+}
+
+/// Reads a critic: a decoder with a value head, as [`save_model`] writes one.
+pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
+    load(folder, Parameters::critic)
+}
+
+fn load(
+    folder: &Path,
+    empty: impl FnOnce(ModelConfig) -> Parameters<f32>,
+) -> Result<Parameters<f32>, ModelError> {
     let config = load_config(folder)?;
     let path = folder.join(WEIGHTS);
     if !path.exists() && folder.join("model.safetensors.index.json").exists() {
@@ -123,7 +140,7 @@ pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     }
     let bytes = files::read(&path)?;
     let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(&path, error))?;
-    let mut parameters = Parameters::zeros(config);
+    let mut parameters = empty(config);
     for tensor in &parameters.layout.tensors {
         let view = tensors.tensor(&tensor.name).ok();
         let to = &mut parameters.data[tensor.range.clone()];
@@ -159,7 +176,7 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
         files::write_aside(&path, text.as_bytes())
     };
     write(GENERATION_CONFIG, &json!({ "do_sample": true, "temperature": 1.0, "top_k": 0, "top_p": 1.0 }))?;
-    write(CONFIG, &config_json(&parameters.config))
+    write(CONFIG, &config_json(&parameters.config, parameters.layout.value.is_some()))
 }
 
 #[cfg(test)]

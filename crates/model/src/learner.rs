@@ -1,17 +1,16 @@
 //! The native learner: data-parallel lanes over packed micro-batches, then AdamW.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    LearnError, Learner, LossReport, Objective, ObjectiveError, StepReport, TokenGradients, TokenSequence,
-    TokenStatistics,
+    Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective, StepReport,
+    TokenGradients, TokenSequence,
 };
 
-use crate::decoder::Workspace;
+use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
 use crate::optimizer::reduce;
-use crate::packing::{Packing, deal, input_length};
+use crate::packing::{deal, input_length};
 use crate::{AdamWConfig, ModelError, OptimizerState, Parameters};
 
 /// Settings of the native learner.
@@ -76,26 +75,6 @@ impl LearnerConfig {
     }
 }
 
-/// One thread's buffers.
-struct Lane {
-    workspace: Workspace<f32>,
-    packing: Packing,
-    statistics: Statistics,
-    derivatives: Vec<[f32; 2]>,
-}
-
-#[derive(Default)]
-struct Statistics {
-    logprobs: Vec<f32>,
-    entropies: Vec<f32>,
-}
-
-/// What a lane found for one sequence.
-struct Found<T> {
-    sequence: usize,
-    value: T,
-}
-
 /// Trains a decoder on this machine's processors.
 ///
 /// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
@@ -103,31 +82,31 @@ struct Found<T> {
 /// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
+    reference: Option<Arc<Parameters<f32>>>,
     config: LearnerConfig,
     lanes: Vec<Lane>,
+    /// One a lane; empty until it is first added to.
     gradients: Vec<Vec<f32>>,
     optimizer: OptimizerState,
 }
+
+/// A gradient that was taken out of its learner.
+#[derive(Clone, Debug)]
+pub struct TakenGradient(Vec<Vec<f32>>);
 
 impl NativeLearner {
     /// A learner of these weights with a fresh optimiser.
     pub fn new(parameters: Parameters<f32>, config: LearnerConfig) -> Result<Self, ModelError> {
         parameters.config.check()?;
         config.check()?;
-        let lanes = (0..config.lanes)
-            .map(|_| Lane {
-                workspace: Workspace::new(&parameters.config, config.recompute),
-                packing: Packing::default(),
-                statistics: Statistics::default(),
-                derivatives: Vec::new(),
-            })
-            .collect();
+        let lanes = (0..config.lanes).map(|_| Lane::new(&parameters.config, config.recompute)).collect();
         let len = parameters.layout.len;
         Ok(Self {
             parameters: Arc::new(parameters),
+            reference: None,
             config,
             lanes,
-            gradients: vec![vec![0.0; len]; config.lanes],
+            gradients: vec![Vec::new(); config.lanes],
             optimizer: OptimizerState::new(len),
         })
     }
@@ -165,11 +144,49 @@ impl NativeLearner {
         Ok(())
     }
 
+    /// The policy that divergences and [`NativeLearner::reference_logprobs`] refer to: of the same shape.
+    pub fn set_reference(&mut self, reference: Arc<Parameters<f32>>) -> Result<(), ModelError> {
+        if reference.layout != self.parameters.layout {
+            return Err(ModelError::Setting {
+                key: "reference".into(),
+                reason: "the reference policy has another shape than the policy; use one of the same model"
+                    .into(),
+            });
+        }
+        self.reference = Some(reference);
+        Ok(())
+    }
+
+    /// Log-probabilities of the response tokens under the reference policy.
+    pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let reference = self.reference()?;
+        self.score(&reference, batch)
+    }
+
+    /// Takes the accumulated gradient away, so that another can be accumulated meanwhile.
+    pub fn take_gradient(&mut self) -> TakenGradient {
+        TakenGradient(std::mem::replace(&mut self.gradients, vec![Vec::new(); self.config.lanes]))
+    }
+
+    /// Puts a gradient back, multiplied by a factor. What was accumulated meanwhile is forgotten.
+    pub fn put_gradient(&mut self, taken: TakenGradient, factor: f64) {
+        self.gradients = taken.0;
+        if factor != 1.0 {
+            let factor = factor as f32;
+            self.gradients.iter_mut().flatten().for_each(|value| *value *= factor);
+        }
+    }
+
+    /// L2 norm of the accumulated gradient.
+    pub fn gradient_norm(&self) -> f64 {
+        self.gradient().iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt()
+    }
+
     /// The accumulated gradient summed over lanes, in the layout of the parameters.
     pub fn gradient(&self) -> Vec<f32> {
-        let mut total = self.gradients[0].clone();
-        for other in &self.gradients[1..] {
-            total.iter_mut().zip(other).for_each(|(total, &value)| *total += value);
+        let mut total = vec![0.0; self.parameters.layout.len];
+        for lane in &self.gradients {
+            total.iter_mut().zip(lane).for_each(|(total, &value)| *total += value);
         }
         total
     }
@@ -177,6 +194,30 @@ impl NativeLearner {
     /// Forgets the accumulated gradient.
     pub fn clear_gradient(&mut self) {
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+    }
+
+    fn report(
+        &mut self,
+        batch: &[TokenSequence],
+        contrasts: &[Contrast],
+        objective: &dyn Objective,
+        contrast_objective: Option<&dyn ContrastObjective>,
+    ) -> Result<LossReport, LearnError> {
+        let found = match self.differentiate(batch, contrasts, objective, contrast_objective) {
+            Ok(found) => found,
+            Err(error) => {
+                self.clear_gradient();
+                return Err(error);
+            }
+        };
+        let mut report = LossReport::default();
+        for Found { value, .. } in &found {
+            report.loss += value.loss;
+            report.metrics.add(&value.metrics);
+        }
+        report.total_tokens =
+            batch.iter().chain(contrasts.iter().map(|contrast| &contrast.tokens)).map(input_length).sum();
+        Ok(report)
     }
 
     fn check(&self, batch: &[TokenSequence]) -> Result<(), LearnError> {
@@ -205,43 +246,94 @@ impl NativeLearner {
     fn differentiate(
         &mut self,
         batch: &[TokenSequence],
+        contrasts: &[Contrast],
         objective: &dyn Objective,
+        contrast_objective: Option<&dyn ContrastObjective>,
     ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
         self.check(batch)?;
-        let mut found = self.run(batch, |micro, found| micro.backward(objective, found))?;
+        self.check_contrasts(batch, contrasts)?;
+        let parameters = Arc::clone(&self.parameters);
+        let needs = objective.needs_reference_kls()
+            || contrast_objective.is_some_and(ContrastObjective::needs_reference) && !contrasts.is_empty();
+        let reference = if needs { Some(self.reference()?) } else { None };
+        let pass = PassOver { parameters: &parameters, batch, contrasts };
+        let mut found = self.run(&pass, |mut micro, found| {
+            let reference = reference.as_deref();
+            micro.backward(objective, contrast_objective, reference, found)
+        })?;
         for (sequence, tokens) in batch.iter().enumerate() {
             if tokens.response_tokens() == 0 {
-                let value = evaluate(objective, sequence, &Statistics::default(), 0..0)?;
-                found.push(Found { sequence, value });
+                found.push(Found { sequence, value: evaluate_empty(objective, sequence)? });
             }
         }
         found.sort_by_key(|found| found.sequence);
         Ok(found)
     }
 
+    fn reference(&self) -> Result<Arc<Parameters<f32>>, LearnError> {
+        self.reference.clone().ok_or_else(|| {
+            LearnError::Backend(
+                "the objective compares with a reference policy and none was given; call set_reference"
+                    .into(),
+            )
+        })
+    }
+
+    fn check_contrasts(&self, batch: &[TokenSequence], contrasts: &[Contrast]) -> Result<(), LearnError> {
+        for contrast in contrasts {
+            let sequence = contrast.sequence;
+            let span = batch.get(sequence).and_then(|tokens| tokens.spans.get(contrast.span));
+            let own = span.map(|span| &batch[sequence].tokens[span.start..span.end]);
+            let [other] = contrast.tokens.spans.as_slice() else {
+                let reason = "a contrast must have one span, the response".into();
+                return Err(LearnError::Sequence { sequence, reason });
+            };
+            self.check(std::slice::from_ref(&contrast.tokens))?;
+            if own.is_none_or(<[u32]>::is_empty) || own != contrast.tokens.tokens.get(other.start..other.end)
+            {
+                let reason = format!("the contrast of span {} does not end in its response", contrast.span);
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn score(
+        &mut self,
+        parameters: &Parameters<f32>,
+        batch: &[TokenSequence],
+    ) -> Result<Vec<Vec<f32>>, LearnError> {
+        self.check(batch)?;
+        let pass = PassOver { parameters, batch, contrasts: &[] };
+        let found = self.run(&pass, |micro, found| {
+            micro.logprobs(found);
+            Ok(())
+        })?;
+        let mut logprobs = vec![Vec::new(); batch.len()];
+        for Found { sequence, value } in found {
+            logprobs[sequence] = value;
+        }
+        Ok(logprobs)
+    }
+
     /// Runs `work` for every micro-batch of a lane, lanes in parallel, and returns what it found in
     /// batch order.
     fn run<T: Send>(
         &mut self,
-        batch: &[TokenSequence],
+        pass: &PassOver<'_>,
         work: impl Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync,
     ) -> Result<Vec<Found<T>>, LearnError> {
-        let lengths: Vec<usize> = batch.iter().map(input_length).collect();
-        let parameters = &*self.parameters;
-        let dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, &parameters.config);
+        let companions = pass.companions();
+        let lengths = pass.lengths(&companions);
+        let config = &pass.parameters.config;
+        let dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
         let temperature = self.config.temperature;
         let (run, work) = (
-            |lane: &mut Lane, gradient: &mut [f32], micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
+            |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
                 let mut found = Vec::new();
                 for members in micro_batches {
-                    lane.packing.fill(members.iter().map(|&index| &batch[index]));
-                    let rows = lane.workspace.forward(parameters, &lane.packing, temperature);
-                    let Statistics { logprobs, entropies } = &mut lane.statistics;
-                    logprobs.clear();
-                    logprobs.extend(rows.iter().map(|row| row.logprob));
-                    entropies.clear();
-                    entropies.extend(rows.iter().map(|row| row.entropy));
-                    work(Micro { parameters, members: &members, lane, gradient }, &mut found)?;
+                    let micro = Micro::forward(pass, &companions, &members, lane, gradient, temperature);
+                    work(micro, &mut found)?;
                 }
                 Ok(found)
             },
@@ -265,7 +357,7 @@ impl NativeLearner {
                 }))
                 .collect()
         });
-        let mut found = Vec::with_capacity(batch.len());
+        let mut found = Vec::with_capacity(pass.batch.len());
         for result in results {
             found.extend(result?);
         }
@@ -276,81 +368,6 @@ impl NativeLearner {
 
 type Work<'a, T> = dyn Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync + 'a;
 
-/// A micro-batch after its forward pass.
-struct Micro<'a> {
-    parameters: &'a Parameters<f32>,
-    /// Which sequences of the batch are in it.
-    members: &'a [usize],
-    lane: &'a mut Lane,
-    gradient: &'a mut [f32],
-}
-
-impl Micro<'_> {
-    /// Asks the objective and runs backward over the sequences that have a derivative.
-    fn backward(
-        self,
-        objective: &dyn Objective,
-        found: &mut Vec<Found<TokenGradients>>,
-    ) -> Result<(), LearnError> {
-        let Lane { workspace, packing, statistics, derivatives } = self.lane;
-        derivatives.clear();
-        derivatives.resize(packing.targets.len(), [0.0; 2]);
-        let mut needed = vec![false; self.members.len()];
-        for (index, &sequence) in self.members.iter().enumerate() {
-            let place = packing.targets_of(&(index..index + 1));
-            let mut value = evaluate(objective, sequence, statistics, place.clone())?;
-            for (to, &d) in derivatives[place.clone()].iter_mut().zip(&value.d_logprobs) {
-                to[0] = d;
-            }
-            for (to, &d) in derivatives[place.clone()].iter_mut().zip(&value.d_entropies) {
-                to[1] = d;
-            }
-            needed[index] = derivatives[place].iter().any(|&d| d != [0.0; 2]);
-            // Only the loss and the sums are looked at from here on.
-            value.d_logprobs = Vec::new();
-            value.d_entropies = Vec::new();
-            found.push(Found { sequence, value });
-        }
-        let mut index = 0;
-        while index < needed.len() {
-            let end = index + needed[index..].iter().take_while(|&&needed| needed).count();
-            if end == index {
-                index += 1;
-                continue;
-            }
-            let run = index..end;
-            let derivatives = &derivatives[packing.targets_of(&run)];
-            workspace.backward(self.parameters, packing, &run, derivatives, self.gradient);
-            index = end;
-        }
-        Ok(())
-    }
-}
-
-/// The objective's answer for one sequence, its lengths checked.
-fn evaluate(
-    objective: &dyn Objective,
-    sequence: usize,
-    statistics: &Statistics,
-    place: Range<usize>,
-) -> Result<TokenGradients, LearnError> {
-    let entropies =
-        if objective.needs_entropies() { &statistics.entropies[place.clone()] } else { [].as_slice() };
-    let logprobs = &statistics.logprobs[place.clone()];
-    let value = objective.evaluate(sequence, TokenStatistics { logprobs, entropies })?;
-    let expected = place.len();
-    let lengths = [
-        ("d_logprobs", value.d_logprobs.len(), false),
-        ("d_entropies", value.d_entropies.len(), value.d_entropies.is_empty()),
-    ];
-    for (what, found, may_be_empty) in lengths {
-        if found != expected && !may_be_empty {
-            return Err(ObjectiveError::Length { sequence, what, found, expected }.into());
-        }
-    }
-    Ok(value)
-}
-
 impl Learner for NativeLearner {
     /// Where it fails, nothing of what was accumulated before is left.
     fn forward_backward(
@@ -358,42 +375,20 @@ impl Learner for NativeLearner {
         batch: &[TokenSequence],
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
-        let found = match self.differentiate(batch, objective) {
-            Ok(found) => found,
-            Err(error) => {
-                self.clear_gradient();
-                return Err(error);
-            }
-        };
-        let mut report = LossReport::default();
-        for Found { value, .. } in &found {
-            report.loss += value.loss;
-            report.metrics.add(&value.metrics);
-        }
-        report.total_tokens = batch.iter().map(input_length).sum();
-        Ok(report)
+        self.report(batch, &[], objective, None)
     }
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        self.check(batch)?;
-        let found = self.run(batch, |micro, found| {
-            for (index, &sequence) in micro.members.iter().enumerate() {
-                let place = micro.lane.packing.targets_of(&(index..index + 1));
-                found.push(Found { sequence, value: micro.lane.statistics.logprobs[place].to_vec() });
-            }
-            Ok(())
-        })?;
-        let mut logprobs = vec![Vec::new(); batch.len()];
-        for Found { sequence, value } in found {
-            logprobs[sequence] = value;
-        }
-        Ok(logprobs)
+        let parameters = Arc::clone(&self.parameters);
+        self.score(&parameters, batch)
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         if !learning_rate.is_finite() {
             return Err(LearnError::Backend(format!("the learning rate is {learning_rate}")));
         }
+        let len = self.parameters.layout.len;
+        self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));
         let norm = reduce(&mut self.gradients);
         if !norm.is_finite() {
             self.clear_gradient();
@@ -409,6 +404,17 @@ impl Learner for NativeLearner {
 
     fn weights_version(&self) -> u64 {
         self.optimizer.step
+    }
+}
+
+impl ContrastLearner for NativeLearner {
+    fn forward_backward_contrast(
+        &mut self,
+        batch: &[TokenSequence],
+        contrasts: &[Contrast],
+        (objective, contrast): (&dyn Objective, &dyn ContrastObjective),
+    ) -> Result<LossReport, LearnError> {
+        self.report(batch, contrasts, objective, Some(contrast))
     }
 }
 

@@ -1,6 +1,8 @@
 use super::*;
-use crate::decoder::tests::{batch, config, parameters, sequence};
-use turnwise_core::LossMetrics;
+use crate::decoder::Workspace;
+use crate::decoder::tests::{batch, config, parameters, sequence, whole_backward};
+use crate::packing::Packing;
+use turnwise_core::{ContrastGradients, ContrastStatistics, LossMetrics, ObjectiveError, TokenStatistics};
 
 /// `sum_t a_t logprob_t + b_t entropy_t` with coefficients from the place of the token; the sequence
 /// named in `silent` has no gradient.
@@ -159,7 +161,7 @@ fn single_precision_agrees_with_double() {
     }
     // Backward goes by the weights' f64 values, which the f32 learner has rounded: 1e-7 apart.
     let mut gradient = vec![0.0; double.data.len()];
-    workspace.backward(&double, &packing, &(0..batch.len()), &derivatives, &mut gradient);
+    whole_backward(&mut workspace, &double, &packing, &(0..batch.len()), &derivatives, &mut gradient);
     let exact: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
     assert!(distance(&exact, &learner.gradient()) < 2e-5, "{}", distance(&exact, &learner.gradient()));
 }
@@ -309,4 +311,189 @@ fn what_cannot_be_trained_on_is_named() {
         let error = NativeLearner::new(parameters.clone(), settings).err().unwrap().to_string();
         assert!(error.starts_with(key), "{error}");
     }
+}
+
+/// Every number of a contrast counts, each with a coefficient of its own place.
+struct Compare {
+    detached: bool,
+    reference: bool,
+    divergences: bool,
+}
+
+impl ContrastObjective for Compare {
+    fn needs_divergences(&self) -> bool {
+        self.divergences
+    }
+
+    fn needs_reference(&self) -> bool {
+        self.reference
+    }
+
+    fn detaches_blind(&self) -> bool {
+        self.detached
+    }
+
+    fn evaluate(
+        &self,
+        contrast: usize,
+        statistics: ContrastStatistics<'_>,
+    ) -> Result<ContrastGradients, ObjectiveError> {
+        let ContrastStatistics { full, blind, reference, aware, independent } = statistics;
+        let tokens = full.len();
+        assert_eq!(blind.len(), tokens);
+        assert_eq!(reference.len(), if self.reference { tokens } else { 0 });
+        assert_eq!(aware.len(), if self.divergences { tokens } else { 0 });
+        assert_eq!(independent.len(), if self.divergences && self.reference { tokens } else { 0 });
+        let weight = |kind: usize, token: usize| ((contrast * 17 + token * 5 + kind) as f64 * 0.37).sin();
+        let mut value = ContrastGradients::default();
+        for token in 0..tokens {
+            for (kind, number, slopes) in
+                [(0, full[token], &mut value.d_full), (1, blind[token], &mut value.d_blind)]
+            {
+                value.loss += weight(kind, token) * f64::from(number);
+                slopes.push(weight(kind, token) as f32);
+            }
+        }
+        for (kind, numbers, slopes) in
+            [(2, aware, &mut value.d_aware), (3, independent, &mut value.d_independent)]
+        {
+            for (token, number) in numbers.iter().enumerate() {
+                value.loss += weight(kind, token) * number;
+                slopes.push(weight(kind, token));
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// The derivative of a loss along its gradient by central difference, and what it should be.
+fn along(gradient: &[f32], policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) -> (f64, f64) {
+    let norm = gradient.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+    let at = |step: f64| {
+        let mut moved = policy.clone();
+        for (weight, &value) in moved.data.iter_mut().zip(gradient) {
+            *weight += (step * f64::from(value) / norm) as f32;
+        }
+        loss(moved)
+    };
+    let step = 2e-3;
+    ((at(step) - at(-step)) / (2.0 * step), norm)
+}
+
+/// Other prompts for some of the spans of [`sequences`].
+fn contrasts(batch: &[TokenSequence]) -> Vec<Contrast> {
+    [(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)]
+        .map(|(sequence, span, prompt)| {
+            let place = batch[sequence].spans[span];
+            let response = &batch[sequence].tokens[place.start..place.end];
+            let mut tokens: Vec<u32> = (0..prompt).map(|index| (7 * index + span as u32) % 23).collect();
+            let start = tokens.len();
+            tokens.extend_from_slice(response);
+            let end = tokens.len();
+            Contrast { sequence, span, tokens: crate::decoder::tests::sequence(&tokens, &[(start, end)]) }
+        })
+        .to_vec()
+}
+
+#[test]
+fn the_gradient_of_contrasts_is_the_derivative_of_their_loss() {
+    let batch = sequences();
+    let contrasts = contrasts(&batch);
+    let reference = parameters(&config(4, 2, true), 12).cast();
+    let base = LearnerConfig { temperature: 0.8, ..LearnerConfig::default() };
+    for (detached, with_reference, divergences) in
+        [(false, true, true), (true, true, true), (false, false, true), (false, true, false)]
+    {
+        let objective = Compare { detached, reference: with_reference, divergences };
+        let run = |settings: LearnerConfig, parameters: Parameters<f32>| {
+            let mut learner = NativeLearner::new(parameters, settings).unwrap();
+            learner.set_reference(Arc::new(reference.clone())).unwrap();
+            let report = learner.forward_backward_contrast(&batch, &contrasts, (&PROBE, &objective)).unwrap();
+            assert_eq!(report.metrics.contrasts, 4.0);
+            (report.loss, learner.gradient())
+        };
+        let policy: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
+        let (loss, gradient) = run(base, policy.clone());
+        for settings in [
+            LearnerConfig { micro_batch_tokens: 1, lanes: 3, ..base },
+            LearnerConfig { recompute: true, micro_batch_tokens: 120, ..base },
+        ] {
+            let (other_loss, other) = run(settings, policy.clone());
+            assert!((loss - other_loss).abs() < 1e-4 * loss.abs().max(1.0));
+            assert!(distance(&gradient, &other) < 1e-5, "{}", distance(&gradient, &other));
+        }
+        // Along the gradient; a detached side has a loss but no derivative.
+        let (difference, slope) = along(&gradient, &policy, |moved| run(base, moved).0);
+        let error = (difference - slope).abs() / difference.abs().max(1.0);
+        assert_eq!(error < 5e-3, !detached, "detached {detached}: {difference} against {slope}");
+    }
+}
+
+#[test]
+fn contrasts_that_do_not_fit_are_refused() {
+    let batch = sequences();
+    let objective = Compare { detached: false, reference: false, divergences: true };
+    let mut learner = learner(LearnerConfig::default());
+    let mut wrong = contrasts(&batch);
+    wrong[0].tokens.tokens[2] += 1;
+    let error = learner.forward_backward_contrast(&batch, &wrong, (&PROBE, &objective)).unwrap_err();
+    assert!(error.to_string().contains("does not end in its response"), "{error}");
+    let objective = Compare { reference: true, ..objective };
+    let error =
+        learner.forward_backward_contrast(&batch, &contrasts(&batch), (&PROBE, &objective)).unwrap_err();
+    assert!(error.to_string().contains("set_reference"), "{error}");
+}
+
+#[test]
+fn the_full_divergence_from_the_reference_has_its_gradient() {
+    /// `sum_t w_t KL_t`.
+    struct Full;
+    impl Objective for Full {
+        fn needs_reference_kls(&self) -> bool {
+            true
+        }
+        fn evaluate(
+            &self,
+            sequence: usize,
+            tokens: TokenStatistics<'_>,
+        ) -> Result<TokenGradients, ObjectiveError> {
+            let weight = |token: usize| 1.0 + ((sequence * 13 + token) as f64).cos();
+            let kls = tokens.reference_kls;
+            assert_eq!(kls.len(), tokens.logprobs.len());
+            assert!(kls.iter().all(|&kl| kl > 0.0));
+            Ok(TokenGradients {
+                loss: kls.iter().enumerate().map(|(token, kl)| weight(token) * kl).sum(),
+                d_logprobs: vec![0.0; kls.len()],
+                d_reference_kls: (0..kls.len()).map(weight).collect(),
+                ..TokenGradients::default()
+            })
+        }
+    }
+    let batch = sequences();
+    let reference: Parameters<f32> = parameters(&config(4, 2, true), 12).cast();
+    let policy: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
+    let run = |parameters: Parameters<f32>| {
+        let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
+        learner.set_reference(Arc::new(reference.clone())).unwrap();
+        let loss = learner.forward_backward(&batch, &Full).unwrap().loss;
+        (loss, learner.gradient())
+    };
+    let (_, gradient) = run(policy.clone());
+    let (difference, slope) = along(&gradient, &policy, |moved| run(moved).0);
+    assert!((difference - slope).abs() < 5e-3 * difference.abs().max(1.0), "{difference} against {slope}");
+}
+
+#[test]
+fn a_gradient_taken_out_comes_back_scaled() {
+    let batch = sequences();
+    let mut learner = learner(LearnerConfig::default());
+    learner.forward_backward(&batch, &PROBE).unwrap();
+    let (before, norm) = (learner.gradient(), learner.gradient_norm());
+    let taken = learner.take_gradient();
+    assert_eq!(learner.gradient_norm(), 0.0);
+    learner.forward_backward(&batch[..2], &PROBE).unwrap();
+    assert!(learner.gradient_norm() > 0.0);
+    learner.put_gradient(taken, 0.5);
+    assert!(learner.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
+    assert!((learner.step(0.0).unwrap().gradient_norm - 0.5 * norm).abs() < 1e-6 * norm);
 }

@@ -1,15 +1,18 @@
 //! The policy: the only crate with tensors.
 
 mod config;
+mod critic;
 mod decoder;
 pub mod engine;
 mod error;
 mod files;
 #[cfg(test)]
 mod golden_tests;
+mod head;
 mod hf;
 mod init;
 mod learner;
+mod micro;
 mod ops;
 mod optimizer;
 mod packing;
@@ -19,9 +22,10 @@ mod tokenizer;
 pub mod turnrd;
 
 pub use config::ModelConfig;
+pub use critic::Critic;
 pub use error::ModelError;
-pub use hf::{load_model, save_model};
-pub use learner::{LearnerConfig, NativeLearner};
+pub use hf::{load_critic, load_model, save_model};
+pub use learner::{LearnerConfig, NativeLearner, TakenGradient};
 pub use ops::Real;
 pub use optimizer::{AdamWConfig, OptimizerState};
 pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};

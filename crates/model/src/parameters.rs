@@ -76,8 +76,11 @@ pub struct Layout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`; the embedding's own place where the two are tied.
+    /// Output layer, `[vocab, hidden]`; the embedding's own place where the two are tied, and in a critic,
+    /// which has none.
     pub output: Range<usize>,
+    /// A critic's value head, `[hidden]` weights and the bias; absent in a policy.
+    pub value: Option<Range<usize>>,
     /// Every tensor once, in buffer order.
     pub tensors: Vec<TensorInfo>,
     /// Length of the flat buffer.
@@ -85,8 +88,18 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a config.
+    /// The layout of a policy.
     pub fn new(config: &ModelConfig) -> Self {
+        Self::with_head(config, false)
+    }
+
+    /// The layout of a critic: the same decoder with a value head in the place of the output layer,
+    /// named as in `transformers`' token classification models.
+    pub fn critic(config: &ModelConfig) -> Self {
+        Self::with_head(config, true)
+    }
+
+    fn with_head(config: &ModelConfig, critic: bool) -> Self {
         let mut builder = Builder::default();
         let hidden = config.hidden_size;
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -113,12 +126,16 @@ impl Layout {
             })
             .collect();
         let final_norm = builder.add("model.norm.weight", &[hidden]);
-        let output = if config.tie_word_embeddings {
+        let output = if critic || config.tie_word_embeddings {
             embedding.clone()
         } else {
             builder.add("lm_head.weight", &[config.vocab_size, hidden])
         };
-        Self { embedding, layers, final_norm, output, tensors: builder.tensors, len: builder.len }
+        let value = critic.then(|| {
+            let weight = builder.add("score.weight", &[1, hidden]);
+            weight.start..builder.add("score.bias", &[1]).end
+        });
+        Self { embedding, layers, final_norm, output, value, tensors: builder.tensors, len: builder.len }
     }
 }
 
@@ -160,6 +177,25 @@ impl<T: Real> Parameters<T> {
         let layout = Layout::new(&config);
         let data = vec![T::ZERO; layout.len];
         Self { config, layout, data }
+    }
+
+    /// A critic of all zeros.
+    pub fn critic(config: ModelConfig) -> Self {
+        let layout = Layout::critic(&config);
+        let data = vec![T::ZERO; layout.len];
+        Self { config, layout, data }
+    }
+
+    /// A critic that starts from this policy's layers; its value is 0 everywhere.
+    pub fn to_critic(&self) -> Self {
+        let mut critic = Self::critic(self.config.clone());
+        let places = critic.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
+        for (name, range) in places {
+            if let Some(values) = self.tensor(name) {
+                critic.data[range].copy_from_slice(values);
+            }
+        }
+        critic
     }
 
     /// The same weights as another number type.

@@ -9,6 +9,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod dispatch;
+pub(crate) mod divergence;
 pub(crate) mod linear;
 pub(crate) mod loss_head;
 pub(crate) mod mlp;

@@ -1,0 +1,405 @@
+//! One micro-batch of a lane: forward, what the objectives say of it, and backward.
+
+use std::ops::Range;
+
+use turnwise_core::{
+    Contrast, ContrastObjective, ContrastStatistics, LearnError, Objective, ObjectiveError, TokenGradients,
+    TokenSequence, TokenStatistics,
+};
+
+use crate::Parameters;
+use crate::decoder::Workspace;
+use crate::head::{Divergence, ReferenceRows, Second};
+use crate::packing::{Packing, input_length};
+use crate::{ModelConfig, ops::Real as _};
+
+/// One thread's buffers.
+pub(crate) struct Lane {
+    workspace: Workspace<f32>,
+    packing: Packing,
+    logprobs: Vec<f32>,
+    entropies: Vec<f32>,
+    derivatives: Vec<[f32; 2]>,
+    /// The reference policy's pass, once one is needed.
+    reference: Option<(Workspace<f32>, Packing)>,
+    recompute: bool,
+}
+
+impl Lane {
+    /// Empty buffers.
+    pub(crate) fn new(config: &ModelConfig, recompute: bool) -> Self {
+        Self {
+            workspace: Workspace::new(config, recompute),
+            packing: Packing::default(),
+            logprobs: Vec::new(),
+            entropies: Vec::new(),
+            derivatives: Vec::new(),
+            reference: None,
+            recompute,
+        }
+    }
+}
+
+/// What a pass runs over.
+pub(crate) struct PassOver<'a> {
+    pub(crate) parameters: &'a Parameters<f32>,
+    pub(crate) batch: &'a [TokenSequence],
+    pub(crate) contrasts: &'a [Contrast],
+}
+
+impl PassOver<'_> {
+    /// The contrasts of every sequence.
+    pub(crate) fn companions(&self) -> Vec<Vec<usize>> {
+        let mut companions = vec![Vec::new(); if self.contrasts.is_empty() { 0 } else { self.batch.len() }];
+        for (index, contrast) in self.contrasts.iter().enumerate() {
+            companions[contrast.sequence].push(index);
+        }
+        companions
+    }
+
+    /// Tokens to run for every sequence, its contrasts included.
+    pub(crate) fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
+        let mut lengths: Vec<usize> = self.batch.iter().map(input_length).collect();
+        for (length, companions) in lengths.iter_mut().zip(companions) {
+            *length += companions.iter().map(|&c| input_length(&self.contrasts[c].tokens)).sum::<usize>();
+        }
+        lengths
+    }
+}
+
+/// What a lane found for one sequence.
+pub(crate) struct Found<T> {
+    pub(crate) sequence: usize,
+    pub(crate) value: T,
+}
+
+/// A micro-batch after its forward pass: some sequences of the batch, then their contrasts.
+pub(crate) struct Micro<'a> {
+    pass: &'a PassOver<'a>,
+    /// Which sequences of the batch are in it.
+    members: &'a [usize],
+    /// Which contrasts are, and the place of the sequence of each among the members.
+    contrasts: Vec<(usize, usize)>,
+    lane: &'a mut Lane,
+    gradient: &'a mut Vec<f32>,
+    temperature: f64,
+}
+
+impl<'a> Micro<'a> {
+    /// Packs the members and their contrasts and runs them forward.
+    pub(crate) fn forward(
+        pass: &'a PassOver<'a>,
+        companions: &[Vec<usize>],
+        members: &'a [usize],
+        lane: &'a mut Lane,
+        gradient: &'a mut Vec<f32>,
+        temperature: f64,
+    ) -> Self {
+        let contrasts: Vec<(usize, usize)> = members
+            .iter()
+            .enumerate()
+            .flat_map(|(place, &member)| {
+                companions.get(member).into_iter().flatten().map(move |&contrast| (contrast, place))
+            })
+            .collect();
+        let own = members.iter().map(|&index| &pass.batch[index]);
+        lane.packing.fill(own.chain(contrasts.iter().map(|&(contrast, _)| &pass.contrasts[contrast].tokens)));
+        let rows = lane.workspace.forward(pass.parameters, &lane.packing, temperature);
+        lane.logprobs.clear();
+        lane.logprobs.extend(rows.iter().map(|row| row.logprob));
+        lane.entropies.clear();
+        lane.entropies.extend(rows.iter().map(|row| row.entropy));
+        Self { pass, members, contrasts, lane, gradient, temperature }
+    }
+
+    /// The log-probabilities (or values) of every member.
+    pub(crate) fn logprobs(&self, found: &mut Vec<Found<Vec<f32>>>) {
+        for (index, &sequence) in self.members.iter().enumerate() {
+            let place = self.lane.packing.targets_of(&(index..index + 1));
+            found.push(Found { sequence, value: self.lane.logprobs[place].to_vec() });
+        }
+    }
+
+    /// Asks the objectives and runs backward over the sequences that have a derivative.
+    pub(crate) fn backward(
+        &mut self,
+        objective: &dyn Objective,
+        contrast_objective: Option<&dyn ContrastObjective>,
+        reference: Option<&Parameters<f32>>,
+        found: &mut Vec<Found<TokenGradients>>,
+    ) -> Result<(), LearnError> {
+        let targets = self.lane.packing.targets.len();
+        self.lane.derivatives.clear();
+        self.lane.derivatives.resize(targets, [0.0; 2]);
+        // Where the reference's targets start among ours: it runs all, or the contrasts alone.
+        let everything = objective.needs_reference_kls();
+        let skipped = if everything { 0 } else { self.lane.packing.targets_of(&(0..self.members.len())).end };
+        if let Some(reference) = reference {
+            self.run_reference(reference, everything);
+        }
+        let terms = self.terms(objective, contrast_objective, skipped);
+        let mut values = self.divergences(reference, &terms);
+        let mut slopes = vec![0.0; terms.len()];
+        let mut next = 0;
+        let mut answers = Vec::with_capacity(self.members.len());
+        for (index, &sequence) in self.members.iter().enumerate() {
+            let place = self.lane.packing.targets_of(&(index..index + 1));
+            let kls = next..next + if everything { place.len() } else { 0 };
+            next = kls.end;
+            let answer = self.ask(objective, sequence, place, &values[kls.clone()])?;
+            fill(&mut slopes[kls], &answer.d_reference_kls);
+            answers.push(answer);
+        }
+        if let Some(objective) = contrast_objective {
+            for index in 0..self.contrasts.len() {
+                next =
+                    self.ask_contrast(objective, index, skipped, &values, &mut slopes, next, &mut answers)?;
+            }
+        }
+        for (&sequence, mut value) in self.members.iter().zip(answers) {
+            // Only the loss and the sums are looked at from here on.
+            value.d_logprobs = Vec::new();
+            value.d_entropies = Vec::new();
+            value.d_reference_kls = Vec::new();
+            found.push(Found { sequence, value });
+        }
+        self.run_backward(reference, &terms, &mut values, &slopes);
+        Ok(())
+    }
+
+    /// Runs the reference policy over everything or over the contrasts.
+    fn run_reference(&mut self, reference: &Parameters<f32>, everything: bool) {
+        let recompute = self.lane.recompute;
+        let (workspace, packing) = self
+            .lane
+            .reference
+            .get_or_insert_with(|| (Workspace::new(&reference.config, recompute), Packing::default()));
+        let own = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
+        let others = self.contrasts.iter().map(|&(contrast, _)| &self.pass.contrasts[contrast].tokens);
+        packing.fill(own.chain(others));
+        workspace.forward(reference, packing, self.temperature);
+    }
+
+    /// The divergences that the objectives look at, in the order they are asked: for every member its
+    /// targets against the reference, then for every contrast its tokens against the other prompt's and
+    /// those against the reference.
+    fn terms(
+        &self,
+        objective: &dyn Objective,
+        contrast_objective: Option<&dyn ContrastObjective>,
+        skipped: usize,
+    ) -> Vec<Divergence> {
+        let packing = &self.lane.packing;
+        let mut terms = Vec::new();
+        if objective.needs_reference_kls() {
+            let all = packing.targets_of(&(0..self.members.len()));
+            terms.extend(all.map(|target| Divergence { first: target, second: Second::Reference(target) }));
+        }
+        if let Some(objective) = contrast_objective.filter(|objective| objective.needs_divergences()) {
+            for index in 0..self.contrasts.len() {
+                let (full, blind) = self.places(index);
+                for (first, second) in full.zip(blind.clone()) {
+                    let second = if objective.detaches_blind() {
+                        Second::Detached(second)
+                    } else {
+                        Second::Own(second)
+                    };
+                    terms.push(Divergence { first, second });
+                }
+                if objective.needs_reference() {
+                    terms.extend(blind.map(|target| Divergence {
+                        first: target,
+                        second: Second::Reference(target - skipped),
+                    }));
+                }
+            }
+        }
+        terms
+    }
+
+    /// The targets of a contrast's response: in its sequence, and after the other prompt.
+    fn places(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let (contrast, place) = self.contrasts[index];
+        let Contrast { sequence, span, .. } = self.pass.contrasts[contrast];
+        let spans = &self.pass.batch[sequence].spans;
+        let before: usize = spans[..span].iter().map(turnwise_core::TurnSpan::len).sum();
+        let start = self.lane.packing.target_offsets[place] + before;
+        let blind = self.members.len() + index;
+        (start..start + spans[span].len(), self.lane.packing.targets_of(&(blind..blind + 1)))
+    }
+
+    fn divergences(&mut self, reference: Option<&Parameters<f32>>, terms: &[Divergence]) -> Vec<f64> {
+        if terms.is_empty() {
+            return Vec::new();
+        }
+        let Lane { workspace, reference: kept, .. } = &mut *self.lane;
+        let rows = reference_rows(reference, kept.as_ref());
+        let found = workspace.head.divergences(self.pass.parameters, terms, rows);
+        found.into_iter().map(f64::from).collect()
+    }
+
+    /// The objective's answer for one sequence, its lengths checked and its derivatives noted.
+    fn ask(
+        &mut self,
+        objective: &dyn Objective,
+        sequence: usize,
+        place: Range<usize>,
+        reference_kls: &[f64],
+    ) -> Result<TokenGradients, LearnError> {
+        let lane = &mut *self.lane;
+        let entropies =
+            if objective.needs_entropies() { &lane.entropies[place.clone()] } else { [].as_slice() };
+        let logprobs = &lane.logprobs[place.clone()];
+        let value = objective.evaluate(sequence, TokenStatistics { logprobs, entropies, reference_kls })?;
+        check_lengths(sequence, &value, place.len())?;
+        for (to, &d) in lane.derivatives[place.clone()].iter_mut().zip(&value.d_logprobs) {
+            to[0] = d;
+        }
+        for (to, &d) in lane.derivatives[place].iter_mut().zip(&value.d_entropies) {
+            to[1] = d;
+        }
+        Ok(value)
+    }
+
+    /// The answer for one contrast, added to that of its sequence; returns where the next one's
+    /// divergences start.
+    fn ask_contrast(
+        &mut self,
+        objective: &dyn ContrastObjective,
+        index: usize,
+        skipped: usize,
+        values: &[f64],
+        slopes: &mut [f64],
+        next: usize,
+        answers: &mut [TokenGradients],
+    ) -> Result<usize, LearnError> {
+        let (full, blind) = self.places(index);
+        let (contrast, place) = self.contrasts[index];
+        let tokens = blind.len();
+        let aware = next..next + if objective.needs_divergences() { tokens } else { 0 };
+        let independent = aware.end..aware.end + if objective.needs_reference() { aware.len() } else { 0 };
+        let lane = &mut *self.lane;
+        let reference: Vec<f32> = match &lane.reference {
+            Some((workspace, _)) if objective.needs_reference() => workspace.head.statistics
+                [blind.start - skipped..blind.end - skipped]
+                .iter()
+                .map(|row| row.logprob)
+                .collect(),
+            _ => Vec::new(),
+        };
+        let statistics = ContrastStatistics {
+            full: &lane.logprobs[full.clone()],
+            blind: &lane.logprobs[blind.clone()],
+            reference: &reference,
+            aware: &values[aware.clone()],
+            independent: &values[independent.clone()],
+        };
+        let found = objective.evaluate(contrast, statistics)?;
+        for (to, &d) in lane.derivatives[full].iter_mut().zip(&found.d_full) {
+            to[0] += d;
+        }
+        for (to, &d) in lane.derivatives[blind].iter_mut().zip(&found.d_blind) {
+            to[0] += d;
+        }
+        fill(&mut slopes[aware], &found.d_aware);
+        fill(&mut slopes[independent.clone()], &found.d_independent);
+        let answer = &mut answers[place];
+        answer.loss += found.loss;
+        answer.metrics.contrasts += 1.0;
+        answer.metrics.contrast_loss += found.loss;
+        answer.metrics.aware_kl += found.aware;
+        answer.metrics.independent_kl += found.independent;
+        Ok(independent.end)
+    }
+
+    fn run_backward(
+        &mut self,
+        reference: Option<&Parameters<f32>>,
+        terms: &[Divergence],
+        values: &mut [f64],
+        slopes: &[f64],
+    ) {
+        let Lane { workspace, packing, derivatives, reference: kept, .. } = &mut *self.lane;
+        let parameters = self.pass.parameters;
+        self.gradient.resize(parameters.layout.len, 0.0);
+        let mut direct: Vec<bool> = (0..packing.sequences())
+            .map(|index| derivatives[packing.targets_of(&(index..index + 1))].iter().any(|&d| d != [0.0; 2]))
+            .collect();
+        workspace.begin_backward(parameters, packing);
+        for run in runs(&direct) {
+            let derivatives = &derivatives[packing.targets_of(&run)];
+            workspace.backward_outputs(parameters, packing, &run, derivatives, self.gradient);
+        }
+        if slopes.iter().any(|&slope| slope != 0.0) {
+            let values: Vec<f32> = values.iter().map(|&value| f32::from_f64(value)).collect();
+            let narrow: Vec<f32> = slopes.iter().map(|&slope| f32::from_f64(slope)).collect();
+            let rows = reference_rows(reference, kept.as_ref());
+            let head = &mut workspace.head;
+            head.backward_divergences(parameters, terms, &values, &narrow, rows, self.gradient);
+            let mut sequence_of = vec![0; packing.targets.len()];
+            for index in 0..packing.sequences() {
+                sequence_of[packing.targets_of(&(index..index + 1))].fill(index);
+            }
+            for (term, _) in terms.iter().zip(slopes).filter(|(_, slope)| **slope != 0.0) {
+                direct[sequence_of[term.first]] = true;
+                if let Second::Own(second) = term.second {
+                    direct[sequence_of[second]] = true;
+                }
+            }
+        }
+        for run in runs(&direct) {
+            workspace.backward_layers(parameters, packing, &run, self.gradient);
+        }
+    }
+}
+
+/// Maximal ranges of `true`.
+fn runs(needed: &[bool]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut index = 0;
+    for same in needed.chunk_by(|a, b| a == b) {
+        if same[0] {
+            runs.push(index..index + same.len());
+        }
+        index += same.len();
+    }
+    runs
+}
+
+fn reference_rows<'a>(
+    parameters: Option<&'a Parameters<f32>>,
+    kept: Option<&'a (Workspace<f32>, Packing)>,
+) -> Option<ReferenceRows<'a, f32>> {
+    let (parameters, (workspace, _)) = (parameters?, kept?);
+    Some(ReferenceRows { parameters, head: &workspace.head })
+}
+
+/// An empty answer stands for zeros.
+fn fill(to: &mut [f64], from: &[f64]) {
+    to.iter_mut().zip(from).for_each(|(to, &value)| *to = value);
+}
+
+/// The objective's answer for a sequence without response tokens.
+pub(crate) fn evaluate_empty(
+    objective: &dyn Objective,
+    sequence: usize,
+) -> Result<TokenGradients, LearnError> {
+    let empty = TokenStatistics { logprobs: &[], entropies: &[], reference_kls: &[] };
+    let value = objective.evaluate(sequence, empty)?;
+    check_lengths(sequence, &value, 0)?;
+    Ok(value)
+}
+
+fn check_lengths(sequence: usize, value: &TokenGradients, expected: usize) -> Result<(), LearnError> {
+    let lengths = [
+        ("d_logprobs", value.d_logprobs.len(), false),
+        ("d_entropies", value.d_entropies.len(), value.d_entropies.is_empty()),
+        ("d_reference_kls", value.d_reference_kls.len(), value.d_reference_kls.is_empty()),
+    ];
+    for (what, found, may_be_empty) in lengths {
+        if found != expected && !may_be_empty {
+            return Err(ObjectiveError::Length { sequence, what, found, expected }.into());
+        }
+    }
+    Ok(())
+}
