@@ -21,7 +21,7 @@ pub struct ObjectiveSequence {
     /// Log-probabilities under the policy that sampled the tokens, in nats.
     pub old_logprobs: Vec<f32>,
     /// Log-probabilities under the reference policy, in nats; needed when
-    /// [`ObjectiveConfig::needs_reference`].
+    /// [`ObjectiveConfig::needs_reference_logprobs`].
     pub ref_logprobs: Option<Vec<f32>>,
     /// What the tokens are worth.
     pub advantages: Advantages,
@@ -91,7 +91,7 @@ impl ObjectiveSequence {
         }
         if let Some(values) = &self.ref_logprobs {
             length("ref_logprobs", values.len(), tokens)?;
-        } else if config.needs_reference() {
+        } else if config.needs_reference_logprobs() {
             return Err(ObjectiveError::Setting(format!(
                 "kl.coef is {}, so sequence {sequence} needs ref_logprobs; score the batch with the \
                  reference policy or set kl.coef = 0",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
 
-use crate::{Aggregation, KlEstimator, KlPlace};
+use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, SelectiveConfig};
 
 /// Which tokens share one importance ratio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +45,14 @@ pub struct KlConfig {
     /// In the loss, or in the reward before credit is assigned.
     #[serde(rename = "where")]
     pub place: KlPlace,
+    /// Lets the coefficient follow a target. Absent: it stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveKl>,
 }
 
 impl Default for KlConfig {
     fn default() -> Self {
-        Self { coef: 0.0, estimator: KlEstimator::K3, place: KlPlace::Loss }
+        Self { coef: 0.0, estimator: KlEstimator::K3, place: KlPlace::Loss, adaptive: None }
     }
 }
 
@@ -70,12 +73,28 @@ pub struct ObjectiveConfig {
     pub kl: KlConfig,
     /// Coefficient of the entropy bonus; 0 turns it off.
     pub entropy_coef: f64,
+    /// STAPO's selective term on outlier turns; needs `credit.outliers`. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selective: Option<SelectiveConfig>,
+    /// SORL's clipping-triggered normalization of the gradient. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalization: Option<NormalizationConfig>,
 }
 
 impl ObjectiveConfig {
-    /// Whether [`crate::ObjectiveSequence::ref_logprobs`] must be filled for the loss.
+    /// Whether the loss has a KL to the reference policy in it.
     pub fn needs_reference(&self) -> bool {
         self.kl.coef != 0.0 && self.kl.place == KlPlace::Loss
+    }
+
+    /// Whether [`crate::ObjectiveSequence::ref_logprobs`] must be filled for the loss.
+    pub fn needs_reference_logprobs(&self) -> bool {
+        self.needs_reference() && self.kl.estimator != KlEstimator::Full
+    }
+
+    /// Whether the learner must compute full-vocabulary KLs to the reference policy.
+    pub fn needs_reference_kls(&self) -> bool {
+        self.needs_reference() && self.kl.estimator == KlEstimator::Full
     }
 
     /// Whether the KL to the reference policy is taken out of the rewards before credit is assigned.
@@ -103,6 +122,25 @@ impl ObjectiveConfig {
         }
         if !(self.kl.coef >= 0.0 && self.kl.coef.is_finite()) {
             return refuse(format!("kl.coef is {}; it must be 0 or more", self.kl.coef));
+        }
+        if self.kl_in_reward() && self.kl.estimator == KlEstimator::Full {
+            return refuse(
+                "kl.estimator is \"full\" with kl.where = \"reward\"; rewards take it from the sampled \
+                 tokens: use k1, k2 or k3, or where = \"loss\""
+                    .into(),
+            );
+        }
+        if let Some(adaptive) = &self.kl.adaptive {
+            adaptive.check()?;
+            if self.kl.coef == 0.0 {
+                return refuse("kl.adaptive needs a coefficient to start from; set kl.coef above 0".into());
+            }
+        }
+        if let Some(selective) = &self.selective {
+            selective.check()?;
+        }
+        if let Some(normalization) = &self.normalization {
+            normalization.factor(0.0)?;
         }
         if !self.entropy_coef.is_finite() {
             return refuse(format!("entropy_coef is {}; it must be a finite number", self.entropy_coef));

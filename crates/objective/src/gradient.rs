@@ -11,6 +11,8 @@ pub struct Gradient {
     pub d_logprobs: Vec<f64>,
     /// `d loss / d entropy`, one per response token, or empty.
     pub d_entropies: Vec<f64>,
+    /// `d loss / d KL` to the reference policy, one per response token, or empty.
+    pub d_reference_kls: Vec<f64>,
     /// Sums for the metrics.
     pub metrics: LossMetrics,
 }
@@ -21,6 +23,7 @@ impl From<Gradient> for TokenGradients {
             loss: gradient.loss,
             d_logprobs: gradient.d_logprobs.iter().map(|&value| value as f32).collect(),
             d_entropies: gradient.d_entropies.iter().map(|&value| value as f32).collect(),
+            d_reference_kls: gradient.d_reference_kls,
             metrics: gradient.metrics,
         }
     }

@@ -1,6 +1,7 @@
 //! Estimates of the KL divergence to the reference policy from the log-probabilities of sampled tokens.
 
 use serde::{Deserialize, Serialize};
+use turnwise_core::ObjectiveError;
 
 /// Bound on `|ln ref - ln pi|` inside the exponential of k3.
 const LOG_RATIO_LIMIT: f64 = 20.0;
@@ -17,6 +18,8 @@ pub enum KlEstimator {
     K1,
     /// `d^2 / 2`: biased, never negative.
     K2,
+    /// The KL itself, over the full vocabulary, by the learner. Only in the loss.
+    Full,
 }
 
 /// Where the penalty acts.
@@ -30,7 +33,8 @@ pub enum KlPlace {
     Reward,
 }
 
-/// The estimate and its derivative with respect to the policy's log-probability.
+/// The estimate and its derivative with respect to the policy's log-probability; what is sampled in the
+/// place of [`KlEstimator::Full`] is k3.
 ///
 /// `ln ref - ln pi` is clamped to [-20, 20] in k3, where the derivative of the exponential is 0 outside.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
@@ -38,7 +42,7 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
     match estimator {
         KlEstimator::K1 => (d, 1.0),
         KlEstimator::K2 => (0.5 * d * d, d),
-        KlEstimator::K3 => {
+        KlEstimator::K3 | KlEstimator::Full => {
             let clamped = (-d).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
             let ratio = clamped.exp();
             let slope = if d.abs() <= LOG_RATIO_LIMIT { ratio } else { 0.0 };
@@ -58,14 +62,13 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// A KL coefficient that follows a target (HAS, appendix; Ziegler et al. 2019 in spirit): after every
-/// update it is multiplied by `raise` where the measured KL is above `raise` times the target, and by
-/// `lower` where it is below `lower` times the target, inside its bounds.
+/// How the KL coefficient follows a target (HAS, appendix; Ziegler et al. 2019 in spirit): after every
+/// step it is multiplied by `raise` where the measured KL is above `raise` times the target, and by
+/// `lower` where it is below `lower` times the target, inside its bounds. It starts at
+/// [`crate::KlConfig::coef`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
-    /// The coefficient now; part of what a checkpoint keeps.
-    pub coef: f64,
     /// The KL that is aimed at, in nats per token.
     pub target: f64,
     /// Factor and threshold on the upper side.
@@ -80,20 +83,36 @@ pub struct AdaptiveKl {
 
 impl Default for AdaptiveKl {
     fn default() -> Self {
-        Self { coef: 0.01, target: 0.04, raise: 1.5, lower: 0.5, min: 1e-4, max: 1.0 }
+        Self { target: 0.04, raise: 1.5, lower: 0.5, min: 1e-4, max: 1.0 }
     }
 }
 
 impl AdaptiveKl {
-    /// Takes a measured KL into account and returns the new coefficient. A KL that is not a number
-    /// changes nothing.
-    pub fn update(&mut self, kl: f64) -> f64 {
-        if kl > self.raise * self.target {
-            self.coef *= self.raise;
+    /// The coefficient after a measured KL. A KL that is not a number changes nothing.
+    pub fn next(&self, coef: f64, kl: f64) -> f64 {
+        let factor = if kl > self.raise * self.target {
+            self.raise
         } else if kl < self.lower * self.target {
-            self.coef *= self.lower;
+            self.lower
+        } else {
+            1.0
+        };
+        (coef * factor).max(self.min).min(self.max)
+    }
+
+    /// Refuses settings that cannot work.
+    ///
+    /// # Errors
+    /// [`ObjectiveError::Setting`] names the key, its value and what is allowed.
+    pub fn check(&self) -> Result<(), ObjectiveError> {
+        let Self { target, raise, lower, min, max } = *self;
+        let good = target > 0.0 && raise >= 1.0 && (0.0..=1.0).contains(&lower) && lower > 0.0;
+        if good && min > 0.0 && max >= min && [target, raise, max].iter().all(|value| value.is_finite()) {
+            return Ok(());
         }
-        self.coef = self.coef.max(self.min).min(self.max);
-        self.coef
+        Err(ObjectiveError::Setting(format!(
+            "kl.adaptive has target {target} (above 0), raise {raise} (1 or more), lower {lower} (above 0, \
+             at most 1), min {min} and max {max} (0 < min <= max)"
+        )))
     }
 }

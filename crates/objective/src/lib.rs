@@ -25,7 +25,7 @@ pub use entropy::entropy_bonus;
 pub use gradient::Gradient;
 pub use kl::{AdaptiveKl, KlEstimator, KlPlace, kl_estimate, reward_kl};
 pub use normalization::{
-    BiasNorm, BiasObjective, BiasSum, ClippingBias, NormalizationConfig, ScaledObjective,
+    BiasNorm, BiasObjective, BiasSum, ClippingBias, ClippingWatch, NormalizationConfig, Subset,
 };
 pub use ppo::{PolicyObjective, Surrogate, surrogate};
 pub use selective::{

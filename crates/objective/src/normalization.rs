@@ -13,6 +13,8 @@
 //! use the gradient; hence the switch. With turn or sequence ratios the gradient runs through the
 //! ratio, as it does in the objective.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
@@ -104,6 +106,84 @@ impl BiasSum {
     }
 }
 
+/// A policy objective that notes the clipping bias of every sequence it is asked for, so that the norm
+/// is known after the pass that makes the gradient.
+#[derive(Debug)]
+pub struct ClippingWatch<'a> {
+    policy: &'a PolicyObjective,
+    found: Mutex<Vec<(usize, ClippingBias)>>,
+}
+
+impl<'a> ClippingWatch<'a> {
+    /// Watches `policy`.
+    pub fn new(policy: &'a PolicyObjective) -> Self {
+        Self { policy, found: Mutex::new(Vec::new()) }
+    }
+
+    /// The sum over sequences, in their order, and the sequences that have clipped tokens.
+    pub fn finish(self) -> (BiasSum, Vec<usize>) {
+        let mut found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sort_by_key(|(sequence, _)| *sequence);
+        let mut sum = BiasSum::default();
+        for (_, bias) in &found {
+            sum.add(bias);
+        }
+        let clipped = found.iter().filter(|(_, bias)| bias.clipped > 0).map(|(sequence, _)| *sequence);
+        (sum, clipped.collect())
+    }
+}
+
+impl Objective for ClippingWatch<'_> {
+    fn needs_entropies(&self) -> bool {
+        self.policy.needs_entropies()
+    }
+
+    fn needs_reference_kls(&self) -> bool {
+        self.policy.needs_reference_kls()
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+        let bias = self.policy.clipping_bias(sequence, &logprobs)?;
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, bias));
+        self.policy.evaluate(sequence, tokens)
+    }
+}
+
+/// Some sequences of a batch under an objective of the whole batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Subset<'a, O: ?Sized> {
+    /// The objective of the whole batch.
+    pub inner: &'a O,
+    /// Where each sequence is in the whole batch.
+    pub places: &'a [usize],
+}
+
+impl<O: Objective + ?Sized> Objective for Subset<'_, O> {
+    fn needs_entropies(&self) -> bool {
+        self.inner.needs_entropies()
+    }
+
+    fn needs_reference_kls(&self) -> bool {
+        self.inner.needs_reference_kls()
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let Some(&place) = self.places.get(sequence) else {
+            return Err(ObjectiveError::Setting(format!("sequence {sequence} is not in the subset")));
+        };
+        self.inner.evaluate(place, tokens)
+    }
+}
+
 /// What a learner runs backward from to get the gradient of the clipping bias: the norm of what it
 /// accumulates is the parameter norm.
 #[derive(Clone, Copy, Debug)]
@@ -122,33 +202,5 @@ impl Objective for BiasObjective<'_> {
             d_logprobs: bias.d_logprobs.iter().map(|&slope| slope as f32).collect(),
             ..TokenGradients::default()
         })
-    }
-}
-
-/// An objective whose loss and derivatives are multiplied by a factor; its metrics are not.
-#[derive(Clone, Copy, Debug)]
-pub struct ScaledObjective<'a, O: ?Sized> {
-    /// What is scaled.
-    pub inner: &'a O,
-    /// By how much.
-    pub factor: f64,
-}
-
-impl<O: Objective + ?Sized> Objective for ScaledObjective<'_, O> {
-    fn needs_entropies(&self) -> bool {
-        self.inner.needs_entropies()
-    }
-
-    fn evaluate(
-        &self,
-        sequence: usize,
-        tokens: TokenStatistics<'_>,
-    ) -> Result<TokenGradients, ObjectiveError> {
-        let mut gradients = self.inner.evaluate(sequence, tokens)?;
-        gradients.loss *= self.factor;
-        for slope in gradients.d_logprobs.iter_mut().chain(&mut gradients.d_entropies) {
-            *slope = (f64::from(*slope) * self.factor) as f32;
-        }
-        Ok(gradients)
     }
 }

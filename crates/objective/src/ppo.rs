@@ -83,6 +83,21 @@ impl PolicyObjective {
         logprobs: &[f64],
         entropies: &[f64],
     ) -> Result<Gradient, ObjectiveError> {
+        self.gradient_with(sequence, logprobs, entropies, &[])
+    }
+
+    /// [`PolicyObjective::gradient`] with the full-vocabulary KLs to the reference policy, which may be
+    /// empty unless the objective [needs them](Objective::needs_reference_kls).
+    ///
+    /// # Errors
+    /// Lengths that do not fit, or a number that is not finite at a token that counts.
+    pub fn gradient_with(
+        &self,
+        sequence: usize,
+        logprobs: &[f64],
+        entropies: &[f64],
+        reference_kls: &[f64],
+    ) -> Result<Gradient, ObjectiveError> {
         let data = self.check(sequence, logprobs, entropies)?;
         let weights = &self.weights[sequence];
         let advantages = data.token_advantages();
@@ -92,6 +107,14 @@ impl PolicyObjective {
         }
         if let Some(reference) = &data.ref_logprobs {
             self.reference(weights, logprobs, reference, &mut gradient);
+        }
+        if self.needs_reference_kls() {
+            check_numbers(sequence, data, "reference_kls", reference_kls)?;
+            gradient.d_reference_kls = weights.iter().map(|weight| self.config.kl.coef * weight).collect();
+            for (weight, kl) in weights.iter().zip(reference_kls).filter(|pair| *pair.0 != 0.0) {
+                gradient.metrics.reference_kl += kl;
+                gradient.metrics.kl_loss += self.config.kl.coef * weight * kl;
+            }
         }
         if !entropies.is_empty() {
             gradient.metrics.entropy =
@@ -178,7 +201,7 @@ impl PolicyObjective {
 
     /// Adds the KL penalty to the reference policy, or only its metric when it acts in the reward.
     fn reference(&self, weights: &[f64], logprobs: &[f64], reference: &[f32], gradient: &mut Gradient) {
-        let coef = if self.config.needs_reference() { self.config.kl.coef } else { 0.0 };
+        let coef = if self.config.needs_reference_logprobs() { self.config.kl.coef } else { 0.0 };
         for (token, (&weight, &logprob)) in weights.iter().zip(logprobs).enumerate() {
             if weight == 0.0 {
                 continue;
@@ -261,12 +284,17 @@ impl Objective for PolicyObjective {
         self.config.entropy_coef != 0.0
     }
 
+    fn needs_reference_kls(&self) -> bool {
+        self.config.needs_reference_kls()
+    }
+
     fn evaluate(
         &self,
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError> {
         let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
-        self.gradient(sequence, &widen(tokens.logprobs), &widen(tokens.entropies)).map(Into::into)
+        let (logprobs, entropies) = (widen(tokens.logprobs), widen(tokens.entropies));
+        self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
     }
 }

@@ -1,11 +1,11 @@
 //! The objective part of every named preset.
 
-use crate::{Aggregation, Clip, KlConfig, ObjectiveConfig, RatioKind};
+use crate::{
+    AdaptiveKl, Aggregation, Clip, KlConfig, NormalizationConfig, ObjectiveConfig, RatioKind, SelectiveConfig,
+};
 
 impl ObjectiveConfig {
-    /// The objective part of a preset. STAPO's selective term, SORL's normalization and HAS's adaptive
-    /// coefficient are terms of their own: [`crate::SelectiveConfig`], [`crate::NormalizationConfig`],
-    /// [`crate::AdaptiveKl`].
+    /// The objective part of a preset.
     pub fn preset(name: &str) -> Option<Self> {
         let plain = Self::default();
         let kl = |coef| KlConfig { coef, ..KlConfig::default() };
@@ -29,16 +29,19 @@ impl ObjectiveConfig {
             ratio,
             aggregation: Aggregation::SeqMeanTokenMean,
             kl: kl(0.001),
+            normalization: Some(NormalizationConfig::default()),
             ..plain.clone()
         };
+        let selective = Some(SelectiveConfig::default());
         Some(match name {
-            "stapo" => Self { kl: kl(0.01), ..plain },
-            "stapo-dynamic" => Self { clip: Clip { low: 0.2, high: 0.28 }, kl: kl(0.01), ..plain },
+            "stapo" => Self { kl: kl(0.01), selective, ..plain },
+            "stapo-dynamic" => Self { clip: Clip { low: 0.2, high: 0.28 }, kl: kl(0.01), selective, ..plain },
             "so-ppo" => sorl(RatioKind::Turn),
             "so-grpo" => sorl(RatioKind::Token),
             "has-progressive" | "has-judge" | "has-turnrd" | "has-turnrd-film" => {
                 // Where the adaptive controller starts.
-                Self { kl: kl(crate::AdaptiveKl::default().coef), ..plain }
+                let adaptive = Some(AdaptiveKl::default());
+                Self { kl: KlConfig { adaptive, ..kl(0.01) }, ..plain }
             }
             _ => {
                 let (refinement, base_name) = name.split_once('-')?;

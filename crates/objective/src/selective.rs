@@ -10,7 +10,7 @@
 //! are estimated by k3.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{ObjectiveError, TurnSpan};
+use turnwise_core::{ContrastGradients, ContrastObjective, ContrastStatistics, ObjectiveError, TurnSpan};
 
 use crate::{KlEstimator, kl_estimate};
 
@@ -85,6 +85,20 @@ impl Default for SelectiveConfig {
 }
 
 impl SelectiveConfig {
+    /// Refuses settings that cannot work.
+    ///
+    /// # Errors
+    /// A coefficient that is negative or not finite.
+    pub fn check(&self) -> Result<(), ObjectiveError> {
+        for (key, value) in [("alpha", self.alpha), ("gamma", self.gamma)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                let text = format!("selective.{key} is {value}; it must be 0 or more");
+                return Err(ObjectiveError::Setting(text));
+            }
+        }
+        Ok(())
+    }
+
     /// The coefficient of the global KL penalty that belongs to [`SelectiveConfig::penalty`].
     pub fn kl_coef(&self, base: f64) -> f64 {
         if self.penalty == Penalty::Increased { base + self.gamma } else { base }
@@ -151,14 +165,23 @@ impl SelectiveObjective {
         config: &SelectiveConfig,
         sequences: Vec<Vec<(TurnSpan, bool)>>,
     ) -> Result<Self, ObjectiveError> {
-        for (key, value) in [("alpha", config.alpha), ("gamma", config.gamma)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                let text = format!("selective.{key} is {value}; it must be 0 or more");
-                return Err(ObjectiveError::Setting(text));
-            }
-        }
+        config.check()?;
         let turns = sequences.iter().flatten().filter(|(span, _)| !span.is_empty()).count() as f64;
         Ok(Self { config: config.clone(), sequences, turns })
+    }
+
+    /// The term over outlier turns alone, each with its own span as a sequence of one; `turns` counts
+    /// every turn of the optimiser batch. This is what a learner evaluates contrast by contrast.
+    ///
+    /// # Errors
+    /// A coefficient that is negative or not finite.
+    pub fn for_contrasts(
+        config: &SelectiveConfig,
+        spans: &[TurnSpan],
+        turns: usize,
+    ) -> Result<Self, ObjectiveError> {
+        let sequences = spans.iter().map(|&span| vec![(span, true)]).collect();
+        Ok(Self { turns: turns as f64, ..Self::new(config, sequences)? })
     }
 
     /// Whether a sequence has an outlier turn: only those need the extra forward passes.
@@ -174,7 +197,7 @@ impl SelectiveObjective {
     /// A wrong number of entries, or one that is not finite in an outlier turn.
     pub fn from_kls(&self, sequence: usize, kls: FullKls<'_>) -> Result<SelectiveGradient, ObjectiveError> {
         let FullKls { aware, independent } = kls;
-        self.evaluate(sequence, &[("aware", aware), ("independent", independent)], |token| Term {
+        self.sum_up(sequence, &[("aware", aware), ("independent", independent)], |token| Term {
             aware: (aware[token], 1.0, 0.0),
             independent: (independent[token], 1.0),
         })
@@ -191,7 +214,7 @@ impl SelectiveObjective {
     ) -> Result<SelectiveGradient, ObjectiveError> {
         let BlindLogprobs { full, blind, reference } = logprobs;
         let arrays = [("full", full), ("blind", blind), ("reference", reference)];
-        self.evaluate(sequence, &arrays, |token| {
+        self.sum_up(sequence, &arrays, |token| {
             // The estimate depends on the difference alone, so the slopes are opposite.
             let (aware, slope) = kl_estimate(KlEstimator::K3, full[token], blind[token]);
             let back = if self.config.detach_blind { 0.0 } else { -slope };
@@ -202,7 +225,7 @@ impl SelectiveObjective {
         })
     }
 
-    fn evaluate(
+    fn sum_up(
         &self,
         sequence: usize,
         arrays: &[(&'static str, &[f64])],
@@ -260,4 +283,51 @@ struct Term {
     aware: (f64, f64, f64),
     /// `P_TI` and its slope in the second input.
     independent: (f64, f64),
+}
+
+impl ContrastObjective for SelectiveObjective {
+    fn needs_divergences(&self) -> bool {
+        self.config.estimator == SelectiveEstimator::Full
+    }
+
+    fn needs_reference(&self) -> bool {
+        self.config.penalty_coef() != 0.0
+    }
+
+    fn detaches_blind(&self) -> bool {
+        self.config.detach_blind
+    }
+
+    fn evaluate(
+        &self,
+        contrast: usize,
+        statistics: ContrastStatistics<'_>,
+    ) -> Result<ContrastGradients, ObjectiveError> {
+        let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
+        let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
+        let found = if self.needs_divergences() {
+            let zeros = vec![0.0; statistics.aware.len()];
+            let independent = if self.needs_reference() { statistics.independent } else { &zeros };
+            self.from_kls(contrast, FullKls { aware: statistics.aware, independent })?
+        } else {
+            let (full, blind) = (widen(statistics.full), widen(statistics.blind));
+            // Without a penalty the reference has no weight.
+            let reference = if self.needs_reference() { widen(statistics.reference) } else { blind.clone() };
+            self.from_logprobs(contrast, BlindLogprobs { full: &full, blind: &blind, reference: &reference })?
+        };
+        let mut gradients = ContrastGradients {
+            loss: found.loss,
+            aware: found.aware,
+            independent: found.independent,
+            ..ContrastGradients::default()
+        };
+        if self.needs_divergences() {
+            gradients.d_aware = found.d_first;
+            gradients.d_independent = if self.needs_reference() { found.d_second } else { Vec::new() };
+        } else {
+            gradients.d_full = narrow(&found.d_first);
+            gradients.d_blind = narrow(&found.d_second);
+        }
+        Ok(gradients)
+    }
 }

@@ -4,7 +4,7 @@
 //! `clip(v) = v_old + clamp(v - v_old, -clip, clip)`; the mean is over the whole optimiser batch.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::ObjectiveError;
+use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
 /// The switches of the value loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,5 +125,27 @@ impl ValueObjective {
 impl ValueSequence {
     fn counts(&self, token: usize) -> bool {
         self.mask.as_ref().is_none_or(|mask| mask[token])
+    }
+}
+
+/// What a critic is trained with: the learner hands in values in the place of log-probabilities.
+impl Objective for ValueObjective {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let values: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+        let found = self.gradient(sequence, &values)?;
+        Ok(TokenGradients {
+            loss: found.loss,
+            d_logprobs: found.d_values.iter().map(|&slope| slope as f32).collect(),
+            metrics: LossMetrics {
+                tokens: found.tokens,
+                clipped_high: found.clipped,
+                ..LossMetrics::default()
+            },
+            ..TokenGradients::default()
+        })
     }
 }

@@ -125,8 +125,9 @@ fn gradients_equal_central_differences() {
                         clip: Clip { low: 0.2, high: 0.28 },
                         dual_clip: Some(1.6),
                         aggregation,
-                        kl: KlConfig { coef: 0.05, estimator, place: KlPlace::Loss },
+                        kl: KlConfig { coef: 0.05, estimator, ..KlConfig::default() },
                         entropy_coef: 0.01,
+                        ..ObjectiveConfig::default()
                     };
                     let objective = PolicyObjective::new(&config, batch).unwrap();
                     let worst = worst_error(&objective, &logprobs, &entropies, 1.0);
@@ -299,7 +300,8 @@ fn the_f32_door_rounds_the_f64_core() {
     assert!(objective.needs_entropies());
     let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
     let (l, h) = (narrow(&logprobs[0]), narrow(&entropies[0]));
-    let through = objective.evaluate(0, TokenStatistics { logprobs: &l, entropies: &h }).unwrap();
+    let through =
+        objective.evaluate(0, TokenStatistics { logprobs: &l, entropies: &h, reference_kls: &[] }).unwrap();
     let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
     let core = objective.gradient(0, &widen(&l), &widen(&h)).unwrap();
     assert_eq!(through, core.into());
@@ -367,4 +369,29 @@ fn a_config_as_a_user_writes_it() {
     assert_eq!(toml::from_str::<ObjectiveConfig>(&written).unwrap(), config);
     let wrong = toml::from_str::<ObjectiveConfig>("kl = { coeff = 1 }").unwrap_err().to_string();
     assert!(wrong.contains("coeff") && wrong.contains("coef"), "{wrong}");
+}
+
+#[test]
+fn the_full_divergence_weighs_as_the_loss_does() {
+    let config = ObjectiveConfig {
+        kl: KlConfig { coef: 0.3, estimator: KlEstimator::Full, ..KlConfig::default() },
+        ..ObjectiveConfig::default()
+    };
+    let spans = vec![TurnSpan { turn: 0, start: 1, end: 3 }];
+    let mut sequence = ObjectiveSequence::new(spans, vec![-1.0, -1.0], vec![0.0]);
+    // No log-probabilities of the reference are needed: the learner has the distributions.
+    let batch = ObjectiveBatch { sequences: vec![sequence.clone()] };
+    let objective = PolicyObjective::new(&config, batch).unwrap();
+    assert!(objective.needs_reference_kls());
+    let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
+    assert!((found.loss - 0.3 * 0.4).abs() < 1e-12);
+    assert_eq!(found.d_reference_kls, [0.15, 0.15]);
+    assert!(objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2]).is_err());
+    // A token that does not count has no weight.
+    sequence.mask = Some(vec![true, false]);
+    let objective = PolicyObjective::new(&config, ObjectiveBatch { sequences: vec![sequence] }).unwrap();
+    let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
+    assert_eq!((found.loss, found.d_reference_kls), (0.3 * 0.2, vec![0.3, 0.0]));
+    let in_reward = KlConfig { place: KlPlace::Reward, ..config.kl.clone() };
+    assert!(ObjectiveConfig { kl: in_reward, ..config }.check().is_err());
 }

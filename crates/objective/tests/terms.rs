@@ -1,11 +1,14 @@
 //! Value loss, selective term, clipping-triggered normalization and the adaptive KL coefficient.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use turnwise_core::{Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan};
+use turnwise_core::{
+    ContrastObjective, ContrastStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan,
+};
 use turnwise_objective::{
-    AdaptiveKl, Advantages, BiasNorm, BiasObjective, BiasSum, BlindLogprobs, FullKls, NormalizationConfig,
-    ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Penalty, PolicyObjective, RatioKind, ScaledObjective,
-    SelectiveConfig, SelectiveObjective, ValueConfig, ValueObjective, ValueSequence,
+    AdaptiveKl, Advantages, BiasNorm, BiasObjective, BiasSum, BlindLogprobs, ClippingWatch, FullKls,
+    NormalizationConfig, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Penalty, PolicyObjective,
+    RatioKind, SelectiveConfig, SelectiveEstimator, SelectiveObjective, Subset, ValueConfig, ValueObjective,
+    ValueSequence,
 };
 
 fn rng(seed: u64) -> Rng {
@@ -188,7 +191,7 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     let mut gradient = vec![0.0; 3];
     for (index, features) in features.iter().enumerate() {
         let narrow: Vec<f32> = logprobs[index].iter().map(|&x| x as f32).collect();
-        let statistics = TokenStatistics { logprobs: &narrow, entropies: &[] };
+        let statistics = TokenStatistics { logprobs: &narrow, entropies: &[], reference_kls: &[] };
         let door = BiasObjective(&objective).evaluate(index, statistics).unwrap();
         let exact = objective.clipping_bias(index, &logprobs[index]).unwrap().d_logprobs;
         for ((slope, through), x) in exact.iter().zip(door.d_logprobs).zip(features) {
@@ -205,30 +208,89 @@ fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
 }
 
 #[test]
-fn a_scaled_objective_scales_the_gradient_alone() {
+fn the_watch_sees_what_was_clipped_and_changes_nothing() {
     let (objective, logprobs) = policy(RatioKind::Token);
-    let narrow: Vec<f32> = logprobs[0].iter().map(|&x| x as f32).collect();
-    let statistics = TokenStatistics { logprobs: &narrow, entropies: &[] };
-    let plain = objective.evaluate(0, statistics).unwrap();
-    let half = ScaledObjective { inner: &objective, factor: 0.5 }.evaluate(0, statistics).unwrap();
-    assert_eq!(half.loss, 0.5 * plain.loss);
-    assert!(half.d_logprobs.iter().zip(&plain.d_logprobs).all(|(half, plain)| *half == 0.5 * plain));
-    assert_eq!(half.metrics, plain.metrics);
+    let narrow: Vec<Vec<f32>> = logprobs.iter().map(|row| row.iter().map(|&x| x as f32).collect()).collect();
+    let statistics =
+        |index: usize| TokenStatistics { logprobs: &narrow[index], entropies: &[], reference_kls: &[] };
+    let watch = ClippingWatch::new(&objective);
+    let mut expected = BiasSum::default();
+    let mut clipped = Vec::new();
+    // Whatever the order in which a learner asks.
+    for index in (0..narrow.len()).rev() {
+        let seen = watch.evaluate(index, statistics(index)).unwrap();
+        assert_eq!(seen, objective.evaluate(index, statistics(index)).unwrap());
+    }
+    for (index, row) in narrow.iter().enumerate() {
+        let wide: Vec<f64> = row.iter().map(|&x| f64::from(x)).collect();
+        let bias = objective.clipping_bias(index, &wide).unwrap();
+        expected.add(&bias);
+        if bias.clipped > 0 {
+            clipped.push(index);
+        }
+    }
+    assert!(!clipped.is_empty());
+    assert_eq!(watch.finish(), (expected, clipped.clone()));
+    let bias = BiasObjective(&objective);
+    let subset = Subset { inner: &bias, places: &clipped };
+    let first = clipped[0];
+    assert_eq!(
+        subset.evaluate(0, statistics(first)).unwrap(),
+        bias.evaluate(first, statistics(first)).unwrap()
+    );
+    assert!(subset.evaluate(clipped.len(), statistics(0)).is_err());
+}
+
+#[test]
+fn a_contrast_is_an_outlier_turn_of_its_own() {
+    let config = SelectiveConfig::default();
+    let spans = [TurnSpan { turn: 0, start: 2, end: 4 }, TurnSpan { turn: 3, start: 1, end: 4 }];
+    let whole = SelectiveObjective::new(
+        &config,
+        vec![vec![(spans[0], true), (TurnSpan { turn: 1, start: 5, end: 7 }, false)], vec![(spans[1], true)]],
+    )
+    .unwrap();
+    let contrasts = SelectiveObjective::for_contrasts(&config, &spans, 3).unwrap();
+    let (aware, independent) = ([0.3, 0.1, 0.4], [0.2, 0.5, 0.7]);
+    let statistics = ContrastStatistics {
+        full: &[0.0; 3],
+        blind: &[0.0; 3],
+        reference: &[0.0; 3],
+        aware: &aware,
+        independent: &independent,
+    };
+    let one = contrasts.evaluate(1, statistics).unwrap();
+    let same = whole.from_kls(1, FullKls { aware: &aware, independent: &independent }).unwrap();
+    assert_eq!((one.loss, one.d_aware, one.d_independent), (same.loss, same.d_first, same.d_second));
+    // Without a penalty the reference is not looked at.
+    let single = SelectiveConfig { penalty: Penalty::Single, ..config };
+    let alone = SelectiveObjective::for_contrasts(&single, &spans, 3).unwrap();
+    assert!(contrasts.needs_reference() && !alone.needs_reference());
+    let found =
+        alone.evaluate(1, ContrastStatistics { reference: &[], independent: &[], ..statistics }).unwrap();
+    assert!((found.loss + 0.01 * (0.8 / 3.0) / 3.0).abs() < 1e-12);
+    // By sampled tokens the two prompts' log-probabilities carry the gradient.
+    let k3 = SelectiveConfig { estimator: SelectiveEstimator::K3, penalty: Penalty::Single, ..single };
+    let k3 = SelectiveObjective::for_contrasts(&k3, &spans, 3).unwrap();
+    let statistics = ContrastStatistics {
+        full: &[-0.5, -1.0, -0.2],
+        blind: &[-1.5, -1.0, -0.9],
+        reference: &[],
+        aware: &[],
+        independent: &[],
+    };
+    let found = k3.evaluate(1, statistics).unwrap();
+    assert!(found.d_full[0] < 0.0 && found.d_blind[0] > 0.0 && found.d_full[1] == 0.0);
 }
 
 #[test]
 fn the_adaptive_coefficient_follows_its_target() {
-    let mut kl = AdaptiveKl { coef: 0.1, ..AdaptiveKl::default() };
-    assert_eq!(kl.update(0.05), 0.1);
-    assert!((kl.update(0.0601) - 0.15).abs() < 1e-15);
-    assert!((kl.update(0.0199) - 0.075).abs() < 1e-15);
-    assert!((kl.update(f64::NAN) - 0.075).abs() < 1e-15);
-    for _ in 0..50 {
-        kl.update(1.0);
-    }
-    assert_eq!(kl.coef, 1.0);
-    for _ in 0..50 {
-        kl.update(0.0);
-    }
-    assert_eq!(kl.coef, 1e-4);
+    let kl = AdaptiveKl::default();
+    assert_eq!(kl.next(0.1, 0.05), 0.1);
+    assert!((kl.next(0.1, 0.0601) - 0.15).abs() < 1e-15);
+    assert!((kl.next(0.15, 0.0199) - 0.075).abs() < 1e-15);
+    assert_eq!(kl.next(0.075, f64::NAN), 0.075);
+    assert_eq!((0..50).fold(0.1, |coef, _| kl.next(coef, 1.0)), 1.0);
+    assert_eq!((0..50).fold(0.1, |coef, _| kl.next(coef, 0.0)), 1e-4);
+    assert!(AdaptiveKl { target: 0.0, ..kl.clone() }.check().is_err() && kl.check().is_ok());
 }
