@@ -13,12 +13,18 @@ const COMPLETE: &str = "COMPLETE";
 
 /// What a checkpoint knows besides weights and optimiser state. All random draws come from
 /// coordinates, so that there is no generator state to keep.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// How far the run had come.
     pub position: Position,
     /// Version of the weights: updates done in this phase.
     pub weights_version: u64,
+    /// Tasks drawn from the training order. Absent in runs of before there was a choice of groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_drawn: Option<u64>,
+    /// The KL coefficient, where it adapts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kl_coef: Option<f64>,
 }
 
 /// A whole checkpoint on disk.
@@ -39,6 +45,16 @@ impl Checkpoint {
     /// The optimiser's state.
     pub fn optimizer(&self) -> PathBuf {
         self.path.join("optimizer.safetensors")
+    }
+
+    /// The critic as a Hugging Face folder, in runs that have one.
+    pub fn critic(&self) -> PathBuf {
+        self.path.join("critic")
+    }
+
+    /// The critic's optimiser's state.
+    pub fn critic_optimizer(&self) -> PathBuf {
+        self.path.join("critic-optimizer.safetensors")
     }
 
     /// The rest of the state.
@@ -129,8 +145,14 @@ mod tests {
         (folder, run)
     }
 
+    fn at_start() -> CheckpointState {
+        let position = Position { phase: Phase::Rl, step: 0 };
+        CheckpointState { position, weights_version: 0, tasks_drawn: None, kl_coef: None }
+    }
+
     fn put(run: &RunDirectory, phase: Phase, step: u64) -> Checkpoint {
-        let state = CheckpointState { position: Position { phase, step }, weights_version: step };
+        let state =
+            CheckpointState { position: Position { phase, step }, weights_version: step, ..at_start() };
         write(run, &state, |folder| write_atomically(&folder.join("weights"), b"w")).unwrap()
     }
 
@@ -163,7 +185,11 @@ mod tests {
     fn a_failed_write_leaves_the_old_one() {
         let (_folder, run) = run();
         put(&run, Phase::Rl, 1);
-        let state = CheckpointState { position: Position { phase: Phase::Rl, step: 1 }, weights_version: 9 };
+        let state = CheckpointState {
+            position: Position { phase: Phase::Rl, step: 1 },
+            weights_version: 9,
+            ..at_start()
+        };
         assert!(write(&run, &state, |_| Err(TrainError::Thread)).is_err());
         assert_eq!(latest(&run).unwrap().state().unwrap().weights_version, 1);
     }

@@ -5,6 +5,8 @@
 
 pub mod checkpoint;
 pub mod config;
+pub mod contrasts;
+mod critic;
 mod error;
 mod log;
 pub mod metrics;
@@ -12,8 +14,10 @@ pub mod observer;
 pub mod panel;
 pub mod rollout;
 pub mod rundir;
+mod sampling;
 pub mod setup;
 pub mod sft;
+mod step;
 mod step_metrics;
 mod tasks;
 mod tensorboard;

@@ -87,6 +87,15 @@ pub(crate) fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64
     metrics.set("loss/clip_frac_high", sums.mean(sums.clipped_high));
     metrics.set("loss/approx_kl", sums.mean(sums.approx_kl));
     metrics.set("loss/reference_kl", sums.mean(sums.reference_kl));
+    if sums.contrasts > 0.0 {
+        metrics.set("loss/selective", sums.contrast_loss / (report.updates.max(1)) as f64);
+        metrics.set("selective/aware_kl", sums.aware_kl / sums.contrasts);
+        metrics.set("selective/independent_kl", sums.independent_kl / sums.contrasts);
+    }
+    if report.bias_factor > 0.0 {
+        metrics.set("normalization/bias_norm", report.bias_norm);
+        metrics.set("normalization/factor", report.bias_factor);
+    }
     metrics.set("loss/ratio/mean", sums.mean(sums.ratio));
     metrics.set("loss/log_ratio/max", sums.max_log_ratio);
     metrics.set("loss/gradient_norm", report.gradient_norm);

@@ -15,10 +15,9 @@ impl TaskOrder {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
-    /// The tasks of one step (from 0), `count` of them. Depends on nothing but seed, step and count.
-    pub fn step(&self, step: u64, count: usize) -> Vec<Task> {
+    /// `count` tasks from place `first` of the order on. Depends on nothing but the seed and these.
+    pub fn draw(&self, first: u64, count: usize) -> Vec<Task> {
         let length = self.tasks.len();
-        let first = step * count as u64;
         let mut pass = None;
         let mut order: Vec<usize> = Vec::new();
         (first..first + count as u64)
@@ -49,7 +48,8 @@ mod tests {
     #[test]
     fn every_task_comes_once_a_pass() {
         let order = order(10);
-        let mut seen: Vec<String> = (0..5).flat_map(|step| order.step(step, 4)).map(|task| task.id).collect();
+        let mut seen: Vec<String> =
+            (0..5).flat_map(|step| order.draw(4 * step, 4)).map(|task| task.id).collect();
         let second = seen.split_off(10);
         assert_ne!(seen, second, "each pass has its own order");
         for mut pass in [seen, second] {
@@ -60,8 +60,9 @@ mod tests {
     }
 
     #[test]
-    fn a_step_depends_on_its_number_only() {
-        assert_eq!(order(7).step(12, 3), order(7).step(12, 3));
+    fn a_draw_depends_on_its_place_only() {
+        assert_eq!(order(7).draw(12, 3), order(7).draw(12, 3));
+        assert_eq!(order(7).draw(12, 3)[1..], order(7).draw(13, 2));
         assert!(TaskOrder::new(Vec::new(), 0).is_none());
     }
 }

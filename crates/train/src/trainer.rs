@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use turnwise_core::{Batch, Group, Learner as _, Purpose, SamplingParams, Trajectory};
-use turnwise_credit::{Inputs, Pipeline};
+use turnwise_core::{Learner as _, SamplingParams};
+use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
@@ -17,14 +16,14 @@ use turnwise_model::{
 use crate::TrainError;
 use crate::checkpoint::{self, CheckpointState};
 use crate::config::{self, Config};
+use crate::critic::RunCritic;
 use crate::log::Logged;
-use crate::metrics::{Metrics, MetricsWriter};
+use crate::metrics::MetricsWriter;
 use crate::observer::{EvaluationPoint, Event, Observer};
-use crate::rollout::{self, Job, RolloutContext};
 use crate::rundir::{Phase, Position, RunDirectory, write_atomically};
 use crate::setup::{self, Policy, World};
 use crate::tasks::TaskOrder;
-use crate::{panel, step_metrics, update, warm_start};
+use crate::{panel, warm_start};
 
 /// How a call of [`Run::train`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,13 @@ pub struct Run {
     pub(crate) learner: NativeLearner,
     pub(crate) position: Position,
     pub(crate) metrics: MetricsWriter,
-    parser: ActionParser,
+    pub(crate) parser: ActionParser,
+    /// PPO's critic, from the start of reinforcement learning on.
+    pub(crate) critic: Option<RunCritic>,
+    /// Tasks drawn from the training order so far.
+    pub(crate) tasks_drawn: u64,
+    /// The KL coefficient now.
+    pub(crate) kl_coef: f64,
 }
 
 impl Run {
@@ -73,7 +78,7 @@ impl Run {
         let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
         let position = Position { phase, step: 0 };
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
-        let run = Self {
+        let mut run = Self {
             learner: new_learner(&config, phase, policy.weights)?,
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
@@ -81,9 +86,13 @@ impl Run {
             world,
             position,
             metrics,
+            critic: None,
+            tasks_drawn: 0,
+            kl_coef: config.objective.kl.coef,
             config,
             directory,
         };
+        run.begin_critic()?;
         run.save(observer)?;
         // Written last: a folder with a config is a run that can be resumed.
         run.directory.write("config.toml", run.config.to_toml()?.as_bytes())?;
@@ -106,7 +115,17 @@ impl Run {
         learner.restore_optimizer(OptimizerState::load(&checkpoint.optimizer(), &layout)?)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
         observer.event(Event::Note(format!("resuming at {}", state.position.label())));
+        let critic = if checkpoint.critic().is_dir() {
+            let settings = learner_config(&config, config.rollout.temperature);
+            Some(RunCritic::load(&checkpoint, settings, config.critic.clone())?)
+        } else {
+            None
+        };
+        let steps = if state.position.phase == Phase::Rl { state.position.step } else { 0 };
         Ok(Self {
+            critic,
+            tasks_drawn: state.tasks_drawn.unwrap_or(steps * config.rollout.groups as u64),
+            kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
             position: state.position,
@@ -155,9 +174,21 @@ impl Run {
             let weights = Arc::unwrap_or_clone(self.learner.weights());
             self.learner = new_learner(&self.config, Phase::Rl, weights)?;
             self.position = Position { phase: Phase::Rl, step: 0 };
+            self.begin_critic()?;
             self.save(observer)?;
         }
         self.reinforce(observer, stop)
+    }
+
+    /// Makes the critic, where the estimator needs one and reinforcement learning begins.
+    fn begin_critic(&mut self) -> Result<(), TrainError> {
+        let needed = matches!(self.config.credit.estimator, EstimatorConfig::Ppo(_));
+        if needed && self.position.phase == Phase::Rl {
+            let settings = learner_config(&self.config, self.config.rollout.temperature);
+            let weights = self.learner.weights();
+            self.critic = Some(RunCritic::new(&weights, settings, self.config.critic.clone())?);
+        }
+        Ok(())
     }
 
     fn reinforce(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<Outcome, TrainError> {
@@ -174,10 +205,10 @@ impl Run {
             reason: format!("the split `{}` has no tasks", self.config.env.split),
         })?;
         let pipeline = Pipeline::from_config(&self.config.credit)?;
-        let mut reference = self.reference()?;
+        self.set_reference()?;
         observer.event(Event::Stage("reinforcement learning"));
         while self.position.step < total {
-            let Some(metrics) = self.rl_step(&order, &pipeline, reference.as_mut(), observer, stop)? else {
+            let Some(metrics) = self.rl_step(&order, &pipeline, observer, stop)? else {
                 self.save(observer)?;
                 return Ok(Outcome::Interrupted);
             };
@@ -201,143 +232,19 @@ impl Run {
         Ok(Outcome::Finished)
     }
 
-    /// One rollout and its updates; `None` when it was stopped before anything changed.
-    fn rl_step(
-        &mut self,
-        order: &TaskOrder,
-        pipeline: &Pipeline,
-        mut reference: Option<&mut NativeLearner>,
-        observer: &mut dyn Observer,
-        stop: &AtomicBool,
-    ) -> Result<Option<Metrics>, TrainError> {
-        let step = self.position.step;
-        let started = Instant::now();
-        let Some(mut batch) = self.rollout(order, step, observer, stop)? else { return Ok(None) };
-        let rollout_seconds = started.elapsed().as_secs_f64();
-
-        let started = Instant::now();
-        if let (Some(reference), true) = (reference.as_deref_mut(), self.config.objective.kl_in_reward()) {
-            update::subtract_reward_kl(reference, &self.config.objective, &mut batch)?;
+    /// Gives the learner the frozen policy that KL terms refer to: the weights that reinforcement learning
+    /// started from.
+    fn set_reference(&mut self) -> Result<(), TrainError> {
+        let objective = &self.config.objective;
+        let selective = objective.selective.as_ref().is_some_and(|selective| {
+            selective.penalty_coef() != 0.0 || selective.kl_coef(objective.kl.coef) != 0.0
+        });
+        if objective.needs_reference() || objective.kl_in_reward() || selective {
+            let start = Position { phase: Phase::Rl, step: 0 };
+            let path = self.directory.checkpoints().join(start.label());
+            self.learner.set_reference(Arc::new(Policy::load(&path)?.weights))?;
         }
-        // A seed of its own for every step, for the methods that draw.
-        let seed = self.config.seed ^ (step + 1).rotate_left(32);
-        let credit = pipeline.report(&Inputs { seed, ..Inputs::new(&batch) }, false)?;
-        let advantages = credit.advantages;
-        for (group, group_advantages) in batch.groups.iter_mut().zip(&advantages.0) {
-            for (trajectory, turn_advantages) in group.trajectories.iter_mut().zip(group_advantages) {
-                trajectory.advantages = Some(turn_advantages.clone());
-            }
-        }
-        let credit_seconds = started.elapsed().as_secs_f64();
-
-        let started = Instant::now();
-        let mismatch = step_metrics::mismatch(&mut self.learner, &batch)?;
-        let skip_zero = self.config.train.skip_zero_advantage
-            && !self.config.objective.needs_reference()
-            && self.config.objective.entropy_coef == 0.0;
-        let mut set = update::training_set(&batch, &advantages, skip_zero);
-        if self.config.train.recompute_old_logprobs {
-            update::recompute_old_logprobs(&mut self.learner, &mut set)?;
-        }
-        if let (Some(reference), true) = (reference, self.config.objective.needs_reference()) {
-            update::reference_logprobs(reference, &mut set)?;
-        }
-        let schedule = Schedule {
-            peak: self.config.train.learning_rate,
-            warmup_steps: self.config.train.warmup,
-            shape: self.config.train.schedule,
-            total_steps: self.config.train.steps
-                * (self.config.train.epochs * self.config.train.minibatches) as u64,
-        };
-        let report = update::run(
-            &mut self.learner,
-            &set,
-            &self.config.objective,
-            &self.config.train,
-            self.config.seed,
-            step,
-            |update| schedule.learning_rate(update),
-        )?;
-        let update_seconds = started.elapsed().as_secs_f64();
-
-        if self.config.train.save_trajectories {
-            let position = Position { phase: Phase::Rl, step: step + 1 };
-            self.directory.write_trajectories(position, batch.trajectories())?;
-        }
-        let mut metrics = Metrics::default();
-        step_metrics::rollout(&mut metrics, &batch, rollout_seconds);
-        step_metrics::credit(&mut metrics, &advantages);
-        for (name, value) in &credit.diagnostics {
-            metrics.set(name, *value);
-        }
-        step_metrics::updates(&mut metrics, &report, update_seconds);
-        metrics.set("rollout/mismatch_kl", mismatch);
-        metrics.set("perf/credit_s", credit_seconds);
-        let updates_done = (step + 1) * (self.config.train.epochs * self.config.train.minibatches) as u64;
-        metrics.set("train/learning_rate", schedule.learning_rate(updates_done.saturating_sub(1)));
-        Ok(Some(metrics))
-    }
-
-    fn rollout(
-        &self,
-        order: &TaskOrder,
-        step: u64,
-        observer: &mut dyn Observer,
-        stop: &AtomicBool,
-    ) -> Result<Option<Batch>, TrainError> {
-        let settings = &self.config.rollout;
-        let jobs: Vec<Job> = order
-            .step(step, settings.groups)
-            .into_iter()
-            .enumerate()
-            .flat_map(|(group, task)| {
-                (0..settings.group_size).map(move |sample| Job { task: task.clone(), group, sample })
-            })
-            .collect();
-        let context = RolloutContext {
-            task_set: self.world.task_set(),
-            tokenizer: &self.tokenizer,
-            template: &self.template,
-            parser: &self.parser,
-            layout: self.config.prompt.layout,
-            history: self.config.prompt.history,
-            params: sampling_params(&self.config, &self.template, &self.tokenizer, settings.temperature)?,
-            max_context: settings.max_context,
-            reward_scale: self.config.env.reward_scale,
-            slots: settings.slots,
-            run_seed: self.config.seed,
-            purpose: Purpose::Rollout,
-            step,
-            stop,
-        };
-        let mut samplers = engines(
-            &self.learner.weights(),
-            &self.tokenizer,
-            self.learner.weights_version(),
-            settings.lanes,
-            settings.slots,
-            settings.max_context,
-        )?;
-        let total = jobs.len();
-        let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
-            observer.event(Event::Rollout {
-                finished: progress.finished.load(Ordering::Relaxed),
-                total,
-                solved: progress.solved.load(Ordering::Relaxed),
-                tokens: progress.tokens.load(Ordering::Relaxed),
-            });
-        })?;
-        Ok(trajectories.map(|trajectories| into_batch(trajectories, settings.groups)))
-    }
-
-    /// The frozen policy that a KL term refers to: the weights that reinforcement learning started from.
-    fn reference(&self) -> Result<Option<NativeLearner>, TrainError> {
-        if !self.config.objective.needs_reference() && !self.config.objective.kl_in_reward() {
-            return Ok(None);
-        }
-        let start = Position { phase: Phase::Rl, step: 0 };
-        let path = self.directory.checkpoints().join(start.label());
-        Ok(Some(new_learner(&self.config, Phase::Rl, Policy::load(&path)?.weights)?))
+        Ok(())
     }
 
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
@@ -355,14 +262,21 @@ impl Run {
 
     /// Writes a checkpoint of where the run is and drops old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
-        let state =
-            CheckpointState { position: self.position, weights_version: self.learner.weights_version() };
+        let state = CheckpointState {
+            position: self.position,
+            weights_version: self.learner.weights_version(),
+            tasks_drawn: Some(self.tasks_drawn),
+            kl_coef: self.config.objective.kl.adaptive.is_some().then_some(self.kl_coef),
+        };
         let written = checkpoint::write(&self.directory, &state, |folder| {
             let policy = folder.join("policy");
             save_model(&self.learner.weights(), &policy)?;
             write_atomically(&policy.join("tokenizer.json"), self.tokenizer.to_json()?.as_bytes())?;
             let layout = &self.learner.weights().layout;
             self.learner.optimizer_state().save(&folder.join("optimizer.safetensors"), layout)?;
+            if let Some(critic) = &self.critic {
+                critic.save(&folder.join("critic"), &folder.join("critic-optimizer.safetensors"))?;
+            }
             Ok(())
         })?;
         let phase_ends = [
@@ -441,14 +355,4 @@ pub fn engines(
     (0..lanes)
         .map(|_| Ok(NativeEngine::with_weights(Arc::clone(&packed), config, Some(Arc::clone(tokenizer)))?))
         .collect()
-}
-
-/// Trajectories in job order as groups.
-fn into_batch(trajectories: Vec<Trajectory>, groups: usize) -> Batch {
-    let mut batch = Batch { groups: vec![Group::default(); groups] };
-    for trajectory in trajectories {
-        let group = trajectory.group;
-        batch.groups[group].trajectories.push(trajectory);
-    }
-    batch
 }

@@ -3,35 +3,27 @@
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
-use turnwise_credit::CreditConfig;
+use turnwise_credit::selection::{DynamicConfig, SelectionConfig};
+use turnwise_credit::{CreditConfig, PRESETS};
 use turnwise_objective::ObjectiveConfig;
 
-use super::Config;
+use super::{Config, OverlongSettings};
 use crate::TrainError;
 
 /// The whole configs that come with the program: name and TOML text.
 const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
 
-/// The methods that training runs as they are: credit and objective of the paper's row. The other rows
-/// need a part that training does not have yet (a critic, dynamic sampling, a selective term, ...).
-const METHODS: [&str; 12] = [
-    "grpo",
-    "rloo",
-    "gspo",
-    "gigpo",
-    "hgpo",
-    "empg",
-    "aem-grpo",
-    "aem-gspo",
-    "aem-gigpo",
-    "salt-grpo",
-    "salt-rloo",
-    "salt-gspo",
-];
+/// Presets whose decomposer is not there yet.
+const WITHOUT_DECOMPOSER: [&str; 3] = ["has-judge", "has-turnrd", "has-turnrd-film"];
+
+/// The methods that training runs: one preset a row of the papers' table.
+fn methods() -> impl Iterator<Item = &'static str> {
+    PRESETS.into_iter().filter(|name| !WITHOUT_DECOMPOSER.contains(name))
+}
 
 /// The names of all presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {
-    CONFIGS.iter().map(|(name, _)| *name).chain(METHODS)
+    CONFIGS.iter().map(|(name, _)| *name).chain(methods())
 }
 
 /// What a config is put together from.
@@ -95,14 +87,26 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
         return parse(text, &format!("preset {name}"));
     }
     let fail = |reason: String| TrainError::Config { origin: "preset".into(), reason };
-    if METHODS.contains(&name)
+    if methods().any(|known| known == name)
         && let (Some(credit), Some(objective)) = (CreditConfig::preset(name), ObjectiveConfig::preset(name))
     {
-        let config = Config { credit, objective, ..Config::default() };
-        let mut table = Table::try_from(config).map_err(|error| fail(error.to_string()))?;
-        // A method says how turns are credited and what the loss is, and nothing else.
-        table.retain(|key, _| key == "credit" || key == "objective");
-        return Ok(table);
+        let mut config = Config { credit, objective, ..Config::default() };
+        // A method says how turns are credited, what the loss is and which data it wants, and nothing else.
+        let mut keys = vec!["credit", "objective"];
+        if name.ends_with("dapo") || name == "stapo-dynamic" {
+            config.rollout.selection = SelectionConfig::Dynamic(DynamicConfig::default());
+            keys.push("rollout.selection");
+        }
+        if name.ends_with("dapo") {
+            config.rollout.overlong = Some(OverlongSettings::default());
+            keys.push("rollout.overlong");
+        }
+        if name.starts_with("so-") {
+            (config.train.epochs, config.train.minibatches) = (4, 2);
+            keys.extend(["train.epochs", "train.minibatches"]);
+        }
+        let table = Table::try_from(config).map_err(|error| fail(error.to_string()))?;
+        return Ok(only(&table, &keys));
     }
     let known: Vec<&str> = presets().collect();
     let mut reason = if CreditConfig::preset(name).is_some() {
@@ -116,6 +120,27 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
     };
     reason.push_str(&format!(" There are: {}", known.join(", ")));
     Err(fail(reason))
+}
+
+/// The named keys of a table and of its tables (`outer.inner`).
+fn only(table: &Table, keys: &[&str]) -> Table {
+    let mut chosen = Table::new();
+    for key in keys {
+        let (outer, inner) = key.split_once('.').map_or((*key, None), |(outer, inner)| (outer, Some(inner)));
+        match (table.get(outer), inner) {
+            (Some(value), None) => {
+                chosen.insert(outer.to_owned(), value.clone());
+            }
+            (Some(Value::Table(nested)), Some(inner)) => {
+                let to = chosen.entry(outer).or_insert_with(|| Value::Table(Table::new()));
+                if let (Value::Table(to), Some(value)) = (to, nested.get(inner)) {
+                    to.insert(inner.to_owned(), value.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    chosen
 }
 
 /// Parses one file and checks its keys and types against the schema, so that the error has a line.
@@ -245,7 +270,7 @@ mod tests {
         assert!(error.contains("train.stepz=7") && error.contains("Did you mean `steps`"), "{error}");
         let error = with(&["train.steps=many"]).unwrap_err().to_string();
         assert!(error.contains("train.steps=many") && error.contains("steps"), "{error}");
-        let error = with(&["preset=stapo"]).unwrap_err().to_string();
+        let error = with(&["preset=has-judge"]).unwrap_err().to_string();
         assert!(error.contains("needs a part"), "{error}");
         let error = with(&["preset=grop"]).unwrap_err().to_string();
         assert!(error.contains("did you mean `grpo`"), "{error}");
@@ -283,6 +308,12 @@ mod tests {
             ("rollout.groups=0", "rollout.groups"),
             ("env.name=webship", "env.name"),
             ("name=a/b", "name"),
+            ("rollout.group_size=1", "rollout.group_size"),
+            ("objective.selective.alpha=0.1", "objective.selective"),
+            ("credit.outliers.lambda=1.5", "credit.outliers"),
+            ("objective.kl.adaptive.target=0.1", "kl.adaptive"),
+            ("rollout.overlong.buffer=9999", "rollout.overlong.buffer"),
+            ("rollout.selection={kind=\"dynamic\", max_rounds=0}", "max_rounds"),
         ] {
             let error = with(&[text]).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

@@ -1,19 +1,20 @@
 //! The configuration of a run: typed TOML, unknown keys refused, defaults spelled out when written.
 
+mod check;
 mod load;
 
 use std::path::PathBuf;
 
 pub use load::{ConfigSource, load, load_resolved, presets, suggest};
 use serde::{Deserialize, Serialize};
-use turnwise_credit::has::DecomposerKind;
-use turnwise_credit::salt::SaltMatching;
-use turnwise_credit::{CreditConfig, EstimatorConfig, RefinementConfig};
+use turnwise_credit::CreditConfig;
+use turnwise_credit::overlong::OverlongConfig;
+use turnwise_credit::selection::SelectionConfig;
 use turnwise_env::alfworld::demonstrations::Source;
 use turnwise_env::alfworld::expert::SearchOrder;
 use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_model::{AdamWConfig, ModelConfig, ScheduleKind};
-use turnwise_objective::ObjectiveConfig;
+use turnwise_objective::{ObjectiveConfig, ValueConfig};
 
 use crate::TrainError;
 use crate::rollout::Layout;
@@ -45,6 +46,8 @@ pub struct Config {
     pub objective: ObjectiveConfig,
     /// The optimiser.
     pub optimizer: AdamWConfig,
+    /// The critic, where the estimator needs one.
+    pub critic: CriticConfig,
     /// The loop.
     pub train: TrainConfig,
     /// The evaluation.
@@ -65,6 +68,7 @@ impl Default for Config {
             credit: CreditConfig::default(),
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
+            critic: CriticConfig::default(),
             train: TrainConfig::default(),
             eval: EvalConfig::default(),
         }
@@ -280,6 +284,36 @@ pub struct RolloutConfig {
     pub lanes: usize,
     /// Trajectories under way at once in each lane.
     pub slots: usize,
+    /// Which sampled groups are trained on: all, DAPO's dynamic sampling, or rejection.
+    pub selection: SelectionConfig,
+    /// DAPO's soft penalty on responses near the length limit. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlong: Option<OverlongSettings>,
+}
+
+/// DAPO's overlong shaping; the limit is `rollout.max_response_tokens`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OverlongSettings {
+    /// How many tokens before the limit the penalty begins. Absent: a fifth of the limit, as in the paper
+    /// (4,096 of 20,480).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<usize>,
+    /// What a response of the full length costs.
+    pub penalty: f64,
+}
+
+impl Default for OverlongSettings {
+    fn default() -> Self {
+        Self { buffer: None, penalty: 1.0 }
+    }
+}
+
+impl OverlongSettings {
+    /// The shaping under a limit.
+    pub fn shaping(&self, limit: usize) -> OverlongConfig {
+        OverlongConfig { limit, buffer: self.buffer.unwrap_or(limit / 5), penalty: self.penalty }
+    }
 }
 
 impl Default for RolloutConfig {
@@ -294,7 +328,27 @@ impl Default for RolloutConfig {
             max_context: 2560,
             lanes: 2,
             slots: 64,
+            selection: SelectionConfig::All,
+            overlong: None,
         }
+    }
+}
+
+/// PPO's critic: a copy of the policy's layers with a value head, trained in the same loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CriticConfig {
+    /// Learning rate; constant.
+    pub learning_rate: f64,
+    /// How far a value may move from the old one before its loss stops falling.
+    pub clip: f64,
+    /// Steps in which the critic alone is trained, so that the first advantages mean something.
+    pub warmup_steps: u64,
+}
+
+impl Default for CriticConfig {
+    fn default() -> Self {
+        Self { learning_rate: 1e-5, clip: ValueConfig::default().clip, warmup_steps: 0 }
     }
 }
 
@@ -331,6 +385,8 @@ pub struct TrainConfig {
     pub keep_last: usize,
     /// Write every trajectory of every step.
     pub save_trajectories: bool,
+    /// Store with every trajectory what each stage did to each turn's advantage, and why.
+    pub explain: bool,
 }
 
 impl Default for TrainConfig {
@@ -350,6 +406,7 @@ impl Default for TrainConfig {
             checkpoint_every: 10,
             keep_last: 2,
             save_trajectories: true,
+            explain: false,
         }
     }
 }
@@ -389,105 +446,6 @@ impl Config {
             }
         }
         splits
-    }
-
-    /// Refuses what cannot run, before any long work starts.
-    pub fn check(&self) -> Result<(), TrainError> {
-        let fail = |key: &str, reason: &str| {
-            Err(TrainError::Config { origin: key.to_owned(), reason: reason.to_owned() })
-        };
-        if self.env.name != "alfworld" {
-            return Err(TrainError::Config {
-                origin: "env.name".into(),
-                reason: format!("unknown environment `{}`; there is: alfworld", self.env.name),
-            });
-        }
-        if self.name.is_empty() || self.name.contains(['/', '\\']) || self.name.starts_with('.') {
-            return fail("name", "must be a plain folder name");
-        }
-        for (key, value) in [
-            ("env.max_turns", self.env.max_turns),
-            ("rollout.groups", self.rollout.groups),
-            ("rollout.group_size", self.rollout.group_size),
-            ("rollout.max_response_tokens", self.rollout.max_response_tokens),
-            ("rollout.max_context", self.rollout.max_context),
-            ("rollout.lanes", self.rollout.lanes),
-            ("rollout.slots", self.rollout.slots),
-            ("train.minibatches", self.train.minibatches),
-            ("train.epochs", self.train.epochs),
-            ("train.lanes", self.train.lanes),
-            ("train.micro_batch_tokens", self.train.micro_batch_tokens),
-        ] {
-            if value == 0 {
-                return fail(key, "must be at least 1");
-            }
-        }
-        if self.rollout.temperature <= 0.0 || !self.rollout.temperature.is_finite() {
-            return fail(
-                "rollout.temperature",
-                "must be above 0 (greedy sampling has no log-probabilities to learn from)",
-            );
-        }
-        if self.eval.temperature < 0.0 || !self.eval.temperature.is_finite() {
-            return fail("eval.temperature", "must be 0 (greedy) or above");
-        }
-        if !(self.rollout.top_p > 0.0 && self.rollout.top_p <= 1.0) {
-            return fail("rollout.top_p", "must be in (0, 1]");
-        }
-        self.check_methods()?;
-        if !(0.0..1.0).contains(&self.sft.injection) {
-            return fail("sft.injection", "must be in [0, 1)");
-        }
-        if self.sft.steps > 0 && self.sft.demonstrations == 0 {
-            return fail("sft.demonstrations", "must be at least 1 when sft.steps is");
-        }
-        for (key, rate) in
-            [("sft.learning_rate", self.sft.learning_rate), ("train.learning_rate", self.train.learning_rate)]
-        {
-            if rate < 0.0 || !rate.is_finite() {
-                return fail(key, "must be a number from 0 up");
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses methods that need more than this trainer gives them, before anything is sampled.
-    fn check_methods(&self) -> Result<(), TrainError> {
-        let fail = |key: &str, reason: &str| {
-            Err(TrainError::Config { origin: key.to_owned(), reason: reason.to_owned() })
-        };
-        turnwise_credit::Pipeline::from_config(&self.credit)?;
-        self.objective.check()?;
-        if matches!(self.credit.estimator, EstimatorConfig::Ppo(_)) {
-            return fail(
-                "credit.estimator",
-                "`ppo` needs the values of a critic, which training does not have; use grpo, rloo, gigpo or hgpo",
-            );
-        }
-        if self.credit.outliers.is_some() {
-            return fail(
-                "credit.outliers",
-                "locates turns for STAPO's selective term, which training does not apply; leave it out",
-            );
-        }
-        for refinement in &self.credit.refinements {
-            match refinement {
-                RefinementConfig::Has(has) if has.decomposer == DecomposerKind::External => {
-                    return fail(
-                        "credit.refinements",
-                        "`has` with decomposer = \"external\" needs a decomposer of your own; use \"progressive\"",
-                    );
-                }
-                RefinementConfig::Salt(salt) if salt.matching == SaltMatching::Embedding => {
-                    return fail(
-                        "credit.refinements",
-                        "`salt` with matching = \"embedding\" needs an embedder of your own; use \"exact\"",
-                    );
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// The config as TOML, every default spelled out.

@@ -1,0 +1,154 @@
+//! What a config must be before anything long starts.
+
+use turnwise_credit::has::DecomposerKind;
+use turnwise_credit::selection::{Selection, SelectionConfig};
+use turnwise_credit::{EstimatorConfig, RefinementConfig};
+use turnwise_objective::RatioKind;
+
+use super::Config;
+use crate::TrainError;
+
+fn fail(key: &str, reason: impl Into<String>) -> Result<(), TrainError> {
+    Err(TrainError::Config { origin: key.to_owned(), reason: reason.into() })
+}
+
+impl Config {
+    /// Refuses what cannot run, before any long work starts.
+    pub fn check(&self) -> Result<(), TrainError> {
+        if self.env.name != "alfworld" {
+            return Err(TrainError::Config {
+                origin: "env.name".into(),
+                reason: format!("unknown environment `{}`; there is: alfworld", self.env.name),
+            });
+        }
+        if self.name.is_empty() || self.name.contains(['/', '\\']) || self.name.starts_with('.') {
+            return fail("name", "must be a plain folder name");
+        }
+        for (key, value) in [
+            ("env.max_turns", self.env.max_turns),
+            ("rollout.groups", self.rollout.groups),
+            ("rollout.group_size", self.rollout.group_size),
+            ("rollout.max_response_tokens", self.rollout.max_response_tokens),
+            ("rollout.max_context", self.rollout.max_context),
+            ("rollout.lanes", self.rollout.lanes),
+            ("rollout.slots", self.rollout.slots),
+            ("train.minibatches", self.train.minibatches),
+            ("train.epochs", self.train.epochs),
+            ("train.lanes", self.train.lanes),
+            ("train.micro_batch_tokens", self.train.micro_batch_tokens),
+        ] {
+            if value == 0 {
+                return fail(key, "must be at least 1");
+            }
+        }
+        if self.rollout.temperature <= 0.0 || !self.rollout.temperature.is_finite() {
+            return fail(
+                "rollout.temperature",
+                "must be above 0 (greedy sampling has no log-probabilities to learn from)",
+            );
+        }
+        if self.eval.temperature < 0.0 || !self.eval.temperature.is_finite() {
+            return fail("eval.temperature", "must be 0 (greedy) or above");
+        }
+        if !(self.rollout.top_p > 0.0 && self.rollout.top_p <= 1.0) {
+            return fail("rollout.top_p", "must be in (0, 1]");
+        }
+        self.check_methods()?;
+        if !(0.0..1.0).contains(&self.sft.injection) {
+            return fail("sft.injection", "must be in [0, 1)");
+        }
+        if self.sft.steps > 0 && self.sft.demonstrations == 0 {
+            return fail("sft.demonstrations", "must be at least 1 when sft.steps is");
+        }
+        for (key, rate) in [
+            ("sft.learning_rate", self.sft.learning_rate),
+            ("train.learning_rate", self.train.learning_rate),
+            ("critic.learning_rate", self.critic.learning_rate),
+            ("critic.clip", self.critic.clip),
+        ] {
+            if rate < 0.0 || !rate.is_finite() {
+                return fail(key, "must be a number from 0 up");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses combinations of method parts that have no meaning or miss something, with the reason.
+    fn check_methods(&self) -> Result<(), TrainError> {
+        turnwise_credit::Pipeline::from_config(&self.credit)?;
+        self.objective.check()?;
+        Selection::new(&self.rollout.selection, self.rollout.groups)?;
+        if self.rollout.selection != SelectionConfig::All && self.rollout.group_size < 2 {
+            return fail(
+                "rollout.selection",
+                "compares the trajectories of a group; rollout.group_size must be at least 2",
+            );
+        }
+        if let Some(overlong) = &self.rollout.overlong {
+            let buffer = overlong.buffer.unwrap_or(0);
+            if buffer > self.rollout.max_response_tokens {
+                let limit = self.rollout.max_response_tokens;
+                return fail(
+                    "rollout.overlong.buffer",
+                    format!("is {buffer}, more than rollout.max_response_tokens = {limit}"),
+                );
+            }
+            if overlong.penalty < 0.0 || !overlong.penalty.is_finite() {
+                return fail("rollout.overlong.penalty", "must be a number from 0 up");
+            }
+        }
+        match (&self.objective.selective, &self.credit.outliers) {
+            (Some(_), None) => {
+                return fail(
+                    "objective.selective",
+                    "acts on outlier turns, and nothing locates them; set credit.outliers (for example \
+                     credit.outliers.lambda=1.5) or leave it out",
+                );
+            }
+            (None, Some(_)) => {
+                return fail(
+                    "credit.outliers",
+                    "locates turns for STAPO's selective term, which is not there; set objective.selective \
+                     (for example objective.selective.alpha=0.01) or leave it out",
+                );
+            }
+            _ => {}
+        }
+        let token_level = matches!(self.credit.estimator, EstimatorConfig::Ppo(_));
+        if token_level && self.objective.ratio == RatioKind::Sequence {
+            return fail(
+                "objective.ratio",
+                "one ratio for a whole sequence stands for one advantage (GSPO), and `ppo` gives one per \
+                 token; use token or turn, or a group-relative estimator",
+            );
+        }
+        let needs_groups = match &self.credit.estimator {
+            EstimatorConfig::Grpo(_) => Some("grpo"),
+            EstimatorConfig::Rloo(_) => Some("rloo"),
+            EstimatorConfig::Gigpo(_) => Some("gigpo"),
+            EstimatorConfig::Hgpo(_) => Some("hgpo"),
+            EstimatorConfig::Ppo(_) => None,
+        };
+        if let (Some(name), 1) = (needs_groups, self.rollout.group_size) {
+            return fail(
+                "rollout.group_size",
+                format!(
+                    "is 1, and `{name}` compares the trajectories of a group, so that every advantage would be \
+                     nought; use at least 2, or ppo"
+                ),
+            );
+        }
+        for refinement in &self.credit.refinements {
+            if let RefinementConfig::Has(has) = refinement
+                && has.decomposer == DecomposerKind::External
+            {
+                return fail(
+                    "credit.refinements",
+                    "`has` with decomposer = \"external\" needs a decomposer that training does not have yet; \
+                     use \"progressive\"",
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Turns seen without their trajectory: the blind prompts of STAPO's selective term.
+
+use turnwise_core::{Batch, Observation, TokenSequence, Trajectory, TurnSpan};
+use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
+use turnwise_model::Tokenizer;
+use turnwise_objective::BlindMask;
+
+use crate::rollout::Layout;
+
+/// How blind prompts are written.
+pub struct BlindPrompts<'a> {
+    /// The run's template.
+    pub template: &'a PromptTemplate,
+    /// Text to ids.
+    pub tokenizer: &'a Tokenizer,
+    /// The run's layout.
+    pub layout: Layout,
+    /// Earlier turns that a windowed prompt shows.
+    pub history: usize,
+    /// What is hidden.
+    pub mask: BlindMask,
+}
+
+impl BlindPrompts<'_> {
+    /// The response of one turn after the prompt that hides what the mask says.
+    ///
+    /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
+    /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out.
+    pub fn blind(&self, trajectory: &Trajectory, turn: usize) -> TokenSequence {
+        let data = &trajectory.turns[turn];
+        let window = match self.layout {
+            Layout::Windowed => self.history,
+            Layout::Concatenated => turn,
+        };
+        let history: Vec<(String, String)> = trajectory.turns[turn - window.min(turn)..turn]
+            .iter()
+            .map(|turn| (turn.observation.clone(), turn.action.clone()))
+            .collect();
+        let observation = Observation { text: data.observation.clone(), admissible: data.admissible.clone() };
+        let view = PromptView {
+            goal: &trajectory.task.goal,
+            history: &history,
+            window,
+            observation: &observation.text,
+            admissible: &observation.admissible,
+            step: turn,
+        };
+        let mask = match self.mask {
+            BlindMask::GoalAndHistory => Mask::GoalAndHistory,
+            BlindMask::Goal => Mask::Goal,
+            BlindMask::History => Mask::History,
+        };
+        let mut tokens = self.tokenizer.encode(&self.template.render(&view, PromptKind::Masked(mask)));
+        let start = tokens.len();
+        tokens.extend_from_slice(&data.response_ids);
+        let span = TurnSpan { turn, start, end: tokens.len() };
+        TokenSequence { tokens, spans: vec![span] }
+    }
+
+    /// The blind sequence of every outlier turn that has tokens, `[trajectory][turn]` in batch order.
+    /// One whose blind prompt does not fit the model is left out, as is a prompt without any token.
+    pub fn of_batch(
+        &self,
+        batch: &Batch,
+        outliers: &[Vec<Vec<bool>>],
+        max_context: usize,
+    ) -> Vec<Vec<(usize, TokenSequence)>> {
+        let masks = outliers.iter().flatten();
+        batch
+            .trajectories()
+            .zip(masks)
+            .map(|(trajectory, mask)| {
+                (0..trajectory.turns.len())
+                    .filter(|&turn| mask[turn] && !trajectory.turns[turn].response_ids.is_empty())
+                    .map(|turn| (turn, self.blind(trajectory, turn)))
+                    .filter(|(_, blind)| blind.spans[0].start > 0 && blind.tokens.len() <= max_context)
+                    .collect()
+            })
+            .collect()
+    }
+}

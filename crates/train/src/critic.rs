@@ -1,0 +1,138 @@
+//! The critic inside the loop: values for the advantages, and its own updates.
+
+use turnwise_core::{Batch, TokenSequence};
+use turnwise_credit::gae::TokenTable;
+use turnwise_model::{Critic, LearnerConfig, OptimizerState, Parameters, load_critic, save_model};
+use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
+
+use crate::TrainError;
+use crate::checkpoint::Checkpoint;
+use crate::config::CriticConfig;
+
+/// The critic of a run.
+pub(crate) struct RunCritic {
+    critic: Critic,
+    settings: CriticConfig,
+}
+
+/// What the critic's updates of one step found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CriticReport {
+    /// Mean loss over updates.
+    pub(crate) loss: f64,
+    /// Share of tokens on the clipped branch.
+    pub(crate) clip_fraction: f64,
+    /// Mean gradient norm over updates, before clipping.
+    pub(crate) gradient_norm: f64,
+    updates: f64,
+}
+
+impl CriticReport {
+    fn add(&mut self, loss: f64, clip_fraction: f64, gradient_norm: f64) {
+        self.updates += 1.0;
+        self.loss += (loss - self.loss) / self.updates;
+        self.clip_fraction += (clip_fraction - self.clip_fraction) / self.updates;
+        self.gradient_norm += (gradient_norm - self.gradient_norm) / self.updates;
+    }
+}
+
+impl RunCritic {
+    /// A critic that starts from the policy's layers.
+    pub(crate) fn new(
+        policy: &Parameters<f32>,
+        learner: LearnerConfig,
+        settings: CriticConfig,
+    ) -> Result<Self, TrainError> {
+        Ok(Self { critic: Critic::new(policy.to_critic(), learner)?, settings })
+    }
+
+    /// The critic of a checkpoint.
+    pub(crate) fn load(
+        checkpoint: &Checkpoint,
+        learner: LearnerConfig,
+        settings: CriticConfig,
+    ) -> Result<Self, TrainError> {
+        let parameters = load_critic(&checkpoint.critic())?;
+        let layout = parameters.layout.clone();
+        let mut critic = Critic::new(parameters, learner)?;
+        critic.restore_optimizer(OptimizerState::load(&checkpoint.critic_optimizer(), &layout)?)?;
+        Ok(Self { critic, settings })
+    }
+
+    /// Writes the critic into a checkpoint's folder.
+    pub(crate) fn save(
+        &self,
+        critic: &std::path::Path,
+        optimizer: &std::path::Path,
+    ) -> Result<(), TrainError> {
+        let weights = self.critic.weights();
+        save_model(&weights, critic)?;
+        Ok(self.critic.optimizer_state().save(optimizer, &weights.layout)?)
+    }
+
+    /// The value of every response token, `[group][trajectory][token]`.
+    pub(crate) fn values(&mut self, batch: &Batch) -> Result<TokenTable, TrainError> {
+        let sequences: Vec<TokenSequence> =
+            batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+        let mut values = self.critic.values(&sequences)?.into_iter();
+        Ok(batch
+            .groups
+            .iter()
+            .map(|group| {
+                group
+                    .trajectories
+                    .iter()
+                    .map(|trajectory| {
+                        let own = values.by_ref().take(trajectory.sequences.len());
+                        own.flatten().map(f64::from).collect()
+                    })
+                    .collect()
+            })
+            .collect())
+    }
+
+    /// One update towards the targets.
+    pub(crate) fn update(
+        &mut self,
+        tokens: &[TokenSequence],
+        targets: Vec<ValueSequence>,
+        report: &mut CriticReport,
+    ) -> Result<(), TrainError> {
+        let objective = ValueObjective::new(&ValueConfig { clip: self.settings.clip }, targets)?;
+        let loss = self.critic.forward_backward(tokens, &objective)?;
+        let stepped = self.critic.step(self.settings.learning_rate)?;
+        report.add(loss.loss, loss.metrics.clip_fraction(), stepped.gradient_norm);
+        Ok(())
+    }
+}
+
+/// `1 - Var(R - V) / Var(R)`: 1 where the critic knows every return, 0 where it knows no more than their
+/// mean; 0 where all returns are equal.
+pub(crate) fn explained_variance(values: &TokenTable, returns: &TokenTable) -> f64 {
+    let pairs = || {
+        let values = values.iter().flatten().flatten();
+        values.zip(returns.iter().flatten().flatten()).map(|(value, target)| (*value, *target))
+    };
+    let variance = |of: &dyn Fn((f64, f64)) -> f64| {
+        let count = pairs().count().max(1) as f64;
+        let mean = pairs().map(of).sum::<f64>() / count;
+        pairs().map(|pair| (of(pair) - mean).powi(2)).sum::<f64>() / count
+    };
+    let total = variance(&|(_, target)| target);
+    if total > 0.0 { 1.0 - variance(&|(value, target)| target - value) / total } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explained_variance_is_one_minus_the_share_left() {
+        let returns = vec![vec![vec![0.0, 1.0], vec![2.0, 3.0]]];
+        assert_eq!(explained_variance(&returns, &returns), 1.0);
+        assert_eq!(explained_variance(&vec![vec![vec![9.0; 2], vec![9.0; 2]]], &returns), 0.0);
+        let wrong = vec![vec![vec![3.0, 2.0], vec![1.0, 0.0]]];
+        assert!((explained_variance(&wrong, &returns) + 3.0).abs() < 1e-12);
+        assert_eq!(explained_variance(&returns, &vec![vec![vec![1.0; 2], vec![1.0; 2]]]), 0.0);
+    }
+}

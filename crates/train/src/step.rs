@@ -1,0 +1,198 @@
+//! One step of reinforcement learning: rollouts, credit, updates.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use turnwise_core::Batch;
+use turnwise_credit::{CreditReport, Inputs, Pipeline};
+use turnwise_model::Schedule;
+use turnwise_objective::{KlPlace, ObjectiveConfig};
+
+use crate::TrainError;
+use crate::contrasts::BlindPrompts;
+use crate::critic::{CriticReport, explained_variance};
+use crate::metrics::Metrics;
+use crate::observer::Observer;
+use crate::rundir::{Phase, Position};
+use crate::step_metrics;
+use crate::tasks::TaskOrder;
+use crate::trainer::Run;
+use crate::update::{self, SetInputs, UpdateReport, Updates};
+
+impl Run {
+    /// One rollout and its updates; `None` when it was stopped before anything changed.
+    pub(crate) fn rl_step(
+        &mut self,
+        order: &TaskOrder,
+        pipeline: &Pipeline,
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Option<Metrics>, TrainError> {
+        let step = self.position.step;
+        let started = Instant::now();
+        let Some(sampled) = self.sample(order, observer, stop)? else { return Ok(None) };
+        let (mut batch, mut sampled_metrics) = (sampled.batch, sampled.metrics);
+        let rollout_seconds = started.elapsed().as_secs_f64();
+        let mut metrics = Metrics::default();
+        step_metrics::rollout(&mut metrics, &batch, rollout_seconds);
+        metrics.0.append(&mut sampled_metrics.0);
+        metrics.set("rollout/mismatch_kl", step_metrics::mismatch(&mut self.learner, &batch)?);
+
+        let started = Instant::now();
+        let objective = self.objective_of_step();
+        let mut reference_kl = None;
+        if objective.kl_in_reward() {
+            reference_kl = Some(update::subtract_reward_kl(&mut self.learner, &objective, &mut batch)?);
+        }
+        if let Some(overlong) = &self.config.rollout.overlong {
+            let shaping = overlong.shaping(self.config.rollout.max_response_tokens);
+            metrics.set("rollout/overlong_turns", shaping.apply(&mut batch)? as f64);
+        }
+        let passes_seconds = started.elapsed().as_secs_f64();
+
+        let started = Instant::now();
+        let values = self.critic.as_mut().map(|critic| critic.values(&batch)).transpose()?;
+        let values_seconds = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        // A seed of its own for every step, for the methods that draw.
+        let seed = self.config.seed ^ (step + 1).rotate_left(32);
+        let inputs = Inputs { seed, values: values.as_ref(), ..Inputs::new(&batch) };
+        let credit = pipeline.report(&inputs, self.config.train.explain)?;
+        let credit_seconds = started.elapsed().as_secs_f64();
+        attach(&mut batch, &credit);
+        step_metrics::credit(&mut metrics, &credit.advantages);
+        for (name, value) in &credit.diagnostics {
+            metrics.set(name, *value);
+        }
+        if let (Some(values), Some(tokens)) = (&values, &credit.tokens) {
+            metrics.set("critic/explained_variance", explained_variance(values, &tokens.returns));
+        }
+
+        let started = Instant::now();
+        let mut set = {
+            let blind = self.blind_sequences(&batch, &credit);
+            update::training_set(
+                &batch,
+                &SetInputs {
+                    advantages: &credit.advantages,
+                    tokens: credit.tokens.as_ref().zip(values.as_ref()),
+                    blind: &blind,
+                    skip_zero: self.may_skip_zero(&objective),
+                },
+            )
+        };
+        if self.config.train.recompute_old_logprobs {
+            update::recompute_old_logprobs(&mut self.learner, &mut set)?;
+        }
+        if objective.needs_reference_logprobs() {
+            update::reference_logprobs(&mut self.learner, &mut set)?;
+        }
+        let schedule = self.schedule();
+        let mut critic_report = CriticReport::default();
+        let updates = Updates {
+            objective: &objective,
+            train: &self.config.train,
+            seed: self.config.seed,
+            step,
+            policy: self.critic.is_none() || step >= self.config.critic.warmup_steps,
+        };
+        let critic = self.critic.as_mut().map(|critic| (critic, &mut critic_report));
+        let report = updates.run(&mut self.learner, critic, &set, |update| schedule.learning_rate(update))?;
+        let update_seconds = started.elapsed().as_secs_f64() + passes_seconds + values_seconds;
+
+        step_metrics::updates(&mut metrics, &report, update_seconds);
+        if self.critic.is_some() {
+            metrics.set("critic/loss", critic_report.loss);
+            metrics.set("critic/clip_frac", critic_report.clip_fraction);
+            metrics.set("critic/gradient_norm", critic_report.gradient_norm);
+        }
+        self.adapt_kl(reference_kl, &report, &mut metrics);
+        metrics.set("perf/credit_s", credit_seconds);
+        let updates_done = (step + 1) * (self.config.train.epochs * self.config.train.minibatches) as u64;
+        metrics.set("train/learning_rate", schedule.learning_rate(updates_done.saturating_sub(1)));
+        if self.config.train.save_trajectories {
+            let position = Position { phase: Phase::Rl, step: step + 1 };
+            self.directory.write_trajectories(position, batch.trajectories())?;
+        }
+        self.tasks_drawn += sampled.drawn;
+        Ok(Some(metrics))
+    }
+
+    /// The objective with this step's KL coefficient: the one that adapts, and what STAPO's ablation adds.
+    fn objective_of_step(&self) -> ObjectiveConfig {
+        let mut objective = self.config.objective.clone();
+        objective.kl.coef = self.kl_coef;
+        if let Some(selective) = &objective.selective {
+            objective.kl.coef = selective.kl_coef(objective.kl.coef);
+        }
+        objective
+    }
+
+    /// Whether a trajectory whose advantages are all zero has no part in the loss.
+    fn may_skip_zero(&self, objective: &ObjectiveConfig) -> bool {
+        self.config.train.skip_zero_advantage
+            && !objective.needs_reference()
+            && objective.entropy_coef == 0.0
+            && self.critic.is_none()
+    }
+
+    fn schedule(&self) -> Schedule {
+        let train = &self.config.train;
+        Schedule {
+            peak: train.learning_rate,
+            warmup_steps: train.warmup,
+            shape: train.schedule,
+            total_steps: train.steps * (train.epochs * train.minibatches) as u64,
+        }
+    }
+
+    /// The blind sequences of the outlier turns, where the objective has the selective term.
+    fn blind_sequences(
+        &self,
+        batch: &Batch,
+        credit: &CreditReport,
+    ) -> Vec<Vec<(usize, turnwise_core::TokenSequence)>> {
+        let (Some(selective), Some(outliers)) = (&self.config.objective.selective, &credit.outliers) else {
+            return Vec::new();
+        };
+        let prompts = BlindPrompts {
+            template: &self.template,
+            tokenizer: &self.tokenizer,
+            layout: self.config.prompt.layout,
+            history: self.config.prompt.history,
+            mask: selective.mask,
+        };
+        let longest = self.learner.weights().config.max_position_embeddings;
+        prompts.of_batch(batch, &outliers.mask, longest)
+    }
+
+    /// Lets the KL coefficient follow what was measured.
+    fn adapt_kl(&mut self, in_reward: Option<f64>, report: &UpdateReport, metrics: &mut Metrics) {
+        let kl = &self.config.objective.kl;
+        if let Some(measured) = in_reward {
+            metrics.set("loss/reference_kl", measured);
+        }
+        if kl.coef != 0.0 {
+            metrics.set("train/kl_coef", self.kl_coef);
+        }
+        if let Some(adaptive) = &kl.adaptive {
+            let measured = match kl.place {
+                KlPlace::Loss => report.metrics.mean(report.metrics.reference_kl),
+                KlPlace::Reward => in_reward.unwrap_or(0.0),
+            };
+            // Without an update nothing was measured.
+            if report.updates > 0 {
+                self.kl_coef = adaptive.next(self.kl_coef, measured);
+            }
+        }
+    }
+}
+
+/// Notes every turn's advantage, and its story where there is one, in the trajectories.
+fn attach(batch: &mut Batch, credit: &CreditReport) {
+    for (group, group_advantages) in batch.groups.iter_mut().zip(&credit.advantages.0) {
+        for (trajectory, turn_advantages) in group.trajectories.iter_mut().zip(group_advantages) {
+            trajectory.advantages = Some(turn_advantages.clone());
+        }
+    }
+}
