@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use turnwise_core::Batch;
-use turnwise_credit::{CreditReport, Inputs, Pipeline};
+use turnwise_credit::embedding::HashedNgrams;
+use turnwise_credit::{CreditReport, Inputs, Pipeline, attach_stories};
 use turnwise_model::Schedule;
 use turnwise_objective::{KlPlace, ObjectiveConfig};
 
@@ -56,10 +57,12 @@ impl Run {
         let started = Instant::now();
         // A seed of its own for every step, for the methods that draw.
         let seed = self.config.seed ^ (step + 1).rotate_left(32);
-        let inputs = Inputs { seed, values: values.as_ref(), ..Inputs::new(&batch) };
-        let credit = pipeline.report(&inputs, self.config.train.explain)?;
+        let embedder = HashedNgrams::default();
+        let inputs =
+            Inputs { seed, values: values.as_ref(), embedder: Some(&embedder), ..Inputs::new(&batch) };
+        let mut credit = pipeline.report(&inputs, self.config.train.explain)?;
         let credit_seconds = started.elapsed().as_secs_f64();
-        attach(&mut batch, &credit);
+        attach(&mut batch, &mut credit);
         step_metrics::credit(&mut metrics, &credit.advantages);
         for (name, value) in &credit.diagnostics {
             metrics.set(name, *value);
@@ -189,10 +192,11 @@ impl Run {
 }
 
 /// Notes every turn's advantage, and its story where there is one, in the trajectories.
-fn attach(batch: &mut Batch, credit: &CreditReport) {
+fn attach(batch: &mut Batch, credit: &mut CreditReport) {
     for (group, group_advantages) in batch.groups.iter_mut().zip(&credit.advantages.0) {
         for (trajectory, turn_advantages) in group.trajectories.iter_mut().zip(group_advantages) {
             trajectory.advantages = Some(turn_advantages.clone());
         }
     }
+    attach_stories(batch, std::mem::take(&mut credit.stories));
 }

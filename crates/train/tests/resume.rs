@@ -40,6 +40,21 @@ fn tiny(layout: &str) -> Config {
     load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides }).unwrap()
 }
 
+/// The same with all that a checkpoint must carry besides: a critic, a choice of groups, an adaptive
+/// coefficient.
+fn tiny_ppo() -> Config {
+    let mut config = tiny("concatenated");
+    let more = ["credit.estimator={kind=\"ppo\"}", "critic.learning_rate=1e-2", "critic.warmup_steps=1"];
+    let more = more.iter().chain(&["objective.kl.adaptive.target=1e-4", "prompt.valid=admissible"]);
+    let more = more.chain(&["rollout.selection={kind=\"dynamic\", max_rounds=3}"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    config.preset = None;
+    std::fs::write(&path, config.to_toml().unwrap()).unwrap();
+    let overrides = more.map(|text| (*text).to_owned()).collect();
+    load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
+}
+
 /// Raises the stop flag after so many events.
 struct StopAfter<'a> {
     left: usize,
@@ -87,8 +102,9 @@ fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) 
 
 #[test]
 fn an_interrupted_run_ends_with_the_same_bits() {
-    for layout in ["concatenated", "windowed"] {
-        let config = tiny(layout);
+    let configs =
+        [("concatenated", tiny("concatenated")), ("windowed", tiny("windowed")), ("critic", tiny_ppo())];
+    for (layout, config) in configs {
         let folder = tempfile::tempdir().unwrap();
         let expected = straight(&config, &folder.path().join("straight"));
         for every in [4, 7] {

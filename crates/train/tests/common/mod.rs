@@ -1,0 +1,60 @@
+//! Runs that take a second.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part; a test fails by panicking")]
+
+use std::sync::atomic::AtomicBool;
+
+use turnwise_train::config::{Config, ConfigSource, load};
+use turnwise_train::metrics::{MetricsLine, read_metrics};
+use turnwise_train::{Outcome, Run, Silent, TrainError};
+
+/// Two steps of a model of a few thousand weights in a world of a dozen games, where nothing is ever
+/// solved: what there is to learn from is that turns that are not understood cost.
+pub(crate) const TINY: &[&str] = &[
+    "env.world.size=tiny",
+    "env.world.train=12",
+    "env.world.valid_seen=0",
+    "env.world.valid_unseen=4",
+    "env.max_turns=4",
+    "prompt.valid=admissible",
+    "policy.scratch.hidden_size=16",
+    "policy.scratch.layers=1",
+    "policy.scratch.heads=2",
+    "policy.scratch.key_value_heads=1",
+    "policy.scratch.intermediate_size=32",
+    "sft.demonstrations=12",
+    "sft.steps=0",
+    "rollout.groups=2",
+    "rollout.group_size=4",
+    "rollout.max_response_tokens=6",
+    "rollout.max_context=512",
+    "train.steps=2",
+    "train.learning_rate=1e-3",
+    "train.skip_zero_advantage=false",
+    "eval.splits=[\"valid_unseen\"]",
+    "eval.tasks=4",
+];
+
+/// [`TINY`] with more on top.
+pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, TrainError> {
+    let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned()).collect();
+    load(&ConfigSource { preset: preset.map(str::to_owned), files: Vec::new(), overrides })
+}
+
+/// Runs to the end; the metrics of every step, all of them finite.
+pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let steps = config.train.steps as usize;
+    let mut run = Run::start(config, &root, &mut Silent).unwrap();
+    assert_eq!(run.train(&mut Silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished, "{what}");
+    let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
+    assert_eq!(lines.len(), steps, "{what}");
+    for line in &lines {
+        for (tag, value) in &line.metrics.0 {
+            assert!(value.is_finite(), "{what}: {tag} is {value}");
+        }
+        // One numerics: the sampler and the learner see the same log-probabilities.
+        assert!(line.metrics.get("rollout/mismatch_kl").unwrap() < 1e-6, "{what}");
+    }
+    lines
+}

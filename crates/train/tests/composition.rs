@@ -1,0 +1,129 @@
+//! Any base, chain of refinements, ratio, selective term and normalization that has a meaning runs from
+//! the config; what has none is refused with the reason.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+const ESTIMATORS: [&str; 5] = ["grpo", "rloo", "gigpo", "hgpo", "ppo"];
+const REFINEMENTS: [&str; 6] = [
+    "[]",
+    "[{kind=\"salt\"}, {kind=\"aem\"}]",
+    "[{kind=\"has\"}, {kind=\"empg\"}]",
+    "[{kind=\"aem\", mode=\"reverse\"}]",
+    "[{kind=\"salt\", matching=\"embedding\"}]",
+    "[{kind=\"has\", alpha=0.0}, {kind=\"aem\", mode=\"shuffle\"}]",
+];
+const RATIOS: [&str; 3] = ["token", "turn", "sequence"];
+const SELECTIVE: [&[&str]; 5] = [
+    &[],
+    &["credit.outliers.locate=all", "objective.selective.alpha=0.1"],
+    &["credit.outliers.locate=all", "objective.selective.estimator=k3", "objective.selective.mask=goal"],
+    &[
+        "credit.outliers.locate=all",
+        "objective.selective.detach_blind=true",
+        "objective.selective.penalty=single",
+        "objective.selective.mask=history",
+    ],
+    &[
+        "credit.outliers.locate=shannon",
+        "objective.selective.penalty=increased",
+        "objective.kl.coef=0.01",
+        "objective.kl.estimator=full",
+    ],
+];
+const NORMALIZATION: [&[&str]; 4] = [
+    &[],
+    &["objective.normalization.norm=parameter", "train.epochs=2", "objective.clip={low=1e-4, high=1e-4}"],
+    &["objective.normalization.norm=token", "train.minibatches=2", "rollout.selection={kind=\"dynamic\"}"],
+    &["objective.normalization.norm=scalar", "rollout.selection={kind=\"rejection\"}", "train.epochs=2"],
+];
+const LAYOUTS: [&str; 2] = ["prompt.layout=concatenated", "prompt.layout=windowed"];
+
+/// The choice of every axis at a place of the grid.
+fn overrides(place: [usize; 6]) -> Vec<String> {
+    let [estimator, refinements, ratio, selective, normalization, layout] = place;
+    let mut overrides = vec![
+        format!("credit.estimator={{kind=\"{}\"}}", ESTIMATORS[estimator]),
+        format!("credit.refinements={}", REFINEMENTS[refinements]),
+        format!("objective.ratio={}", RATIOS[ratio]),
+        LAYOUTS[layout].to_owned(),
+    ];
+    let more = SELECTIVE[selective].iter().chain(NORMALIZATION[normalization]);
+    overrides.extend(more.map(|text| (*text).to_owned()));
+    overrides
+}
+
+/// Whether the grid's place has a meaning: PPO gives one advantage a token, which AEM can scale and a
+/// token or turn ratio can carry, and nothing else here can use.
+fn meaningful(place: [usize; 6]) -> bool {
+    ESTIMATORS[place[0]] != "ppo" || matches!(place[1], 0 | 3) && RATIOS[place[2]] != "sequence"
+}
+
+fn load(place: [usize; 6]) -> Result<turnwise_train::Config, String> {
+    let overrides = overrides(place);
+    let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+    common::config(None, &overrides).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_whole_grid_is_accepted_or_refused_with_the_reason() {
+    let (mut accepted, mut refused) = (0, 0);
+    for index in 0..5 * 6 * 3 * 5 * 4 * 2 {
+        let place = [index % 5, index / 5 % 6, index / 30 % 3, index / 90 % 5, index / 450 % 4, index / 1800];
+        match load(place) {
+            Ok(_) => accepted += 1,
+            Err(error) => {
+                refused += 1;
+                assert!(!meaningful(place), "{place:?}: {error}");
+                assert!(error.contains("ppo") && error.contains("use "), "no reason or mend: {error}");
+            }
+        }
+        assert_eq!(load(place).is_ok(), meaningful(place), "{place:?}");
+    }
+    // 4 of 5 estimators in full, and 2 of 6 chains with 2 of 3 ratios under the fifth.
+    assert_eq!((accepted, refused), (4 * 720 + 2 * 2 * 40, 720 - 2 * 2 * 40));
+}
+
+#[test]
+fn a_covering_sample_of_the_grid_trains() {
+    // Every axis moves at its own pace, so that every choice meets every other axis' choices.
+    let sample =
+        (0..24).map(|n: usize| [n % 5, (n + n / 6) % 6, (n + n / 3) % 3, (n + n / 5) % 5, n / 2 % 4, n % 2]);
+    let mut trained = 0;
+    let mut clipped = 0;
+    for place in sample.filter(|place| meaningful(*place)) {
+        let mut config = load(place).unwrap();
+        config.train.explain = true;
+        let lines = common::train(config, &format!("{place:?}"));
+        clipped += usize::from(lines.iter().any(|line| line.metrics.get("loss/clip_frac") > Some(0.0)));
+        trained += 1;
+    }
+    assert!(trained >= 20, "{trained}");
+    assert!(clipped > 0, "no run clipped anything, so that no normalization was tried");
+}
+
+#[test]
+fn the_story_is_stored_when_asked_for_and_only_then() {
+    let folder = tempfile::tempdir().unwrap();
+    for explain in [true, false] {
+        let mut config = common::config(Some("aem-gigpo"), &[]).unwrap();
+        config.train.explain = explain;
+        config.train.steps = 1;
+        let root = folder.path().join(format!("{explain}"));
+        let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::Silent).unwrap();
+        run.train(&mut turnwise_train::Silent, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+        let path = root.join("trajectories/step-000001.jsonl.zst");
+        for trajectory in turnwise_train::rundir::read_trajectories(&path).unwrap() {
+            assert_eq!(trajectory.story.is_some(), explain);
+            let Some(story) = trajectory.story else { continue };
+            let advantages = trajectory.advantages.unwrap();
+            assert_eq!(story.len(), advantages.len());
+            for (stages, advantage) in story.iter().zip(advantages) {
+                let names: Vec<&str> = stages.iter().map(|stage| stage.stage.as_ref()).collect();
+                assert_eq!(names, ["gigpo", "aem"]);
+                // The last stage's number is the one that is trained with.
+                assert_eq!(stages.last().unwrap().advantage, advantage);
+            }
+        }
+    }
+}
