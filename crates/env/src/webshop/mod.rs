@@ -4,6 +4,7 @@ pub mod action;
 pub mod catalogue;
 mod environment;
 mod fuzzy;
+pub mod generator;
 pub mod goal;
 pub mod official;
 pub mod page;

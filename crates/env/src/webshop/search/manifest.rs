@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchError;
 
-/// Written last, under another name first: where it is, the index is whole.
-pub(super) const MANIFEST: &str = "turnwise-search.json";
+/// The manifest's file name. It is written last, under another name first: where it is, the index is whole.
+pub const MANIFEST: &str = "turnwise-search.json";
 
 /// Raised whenever terms, norms or files change their meaning.
 pub(super) const FORMAT: u32 = 1;

@@ -14,8 +14,7 @@
 //!
 //! Differs from Lucene: term scores are added in the query's order and in double precision; Lucene's order
 //! depends on the scorer that it chooses. All 150 recorded rankings come out in order; of their 7,084 scores,
-//! printed with four decimals, about two dozen differ by one in the last, because the sum was near the middle
-//! between two printed numbers.
+//! printed with four decimals, four differ in the last bit or decimal.
 
 pub mod analyzer;
 pub mod bm25;
@@ -30,11 +29,10 @@ pub use analyzer::Analyzer;
 pub use bm25::Bm25;
 pub use build::{BuildOptions, IndexBuilder};
 pub use index::{Hit, SearchIndex};
+pub use manifest::MANIFEST;
 pub use text::document_text;
 
 use std::path::PathBuf;
-
-use manifest::MANIFEST;
 
 /// What can go wrong with an index.
 #[derive(Debug, thiserror::Error)]

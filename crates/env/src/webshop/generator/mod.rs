@@ -1,0 +1,196 @@
+//! The catalogue that comes with the project: products of our own invention, as many as wanted.
+//!
+//! Product `i` of a seed is made alone, in constant time, from the generator at (seed, `i`): nothing depends on
+//! the products before it, so a million can be streamed without being held.
+//!
+//! * Category `i % 12`, then a kind of product of that category.
+//! * Four to seven of the category's attributes. Each is named by a bullet point, one or two by the title, about
+//!   half by the description, so that a reader of the pages can tell them, and a search finds many of them.
+//! * Options out of the kind's lists: runs of sizes, some of the colors. One product in ten has none.
+//! * A price within the kind's range, or (one in ten) a price range.
+//! * An instruction that names the kind and one to three attributes, in the original's form, and one in freer
+//!   wording that may name option values too ([`text`]).
+//!
+//! Differs from the official catalogue: vocabulary, brands and sentences are ours; every product has an
+//! instruction and options are offered more often (there 58 of 100 products have none); descriptions are shorter.
+
+mod text;
+mod vocabulary;
+
+use turnwise_core::{Purpose, Rng, Seed};
+
+use self::vocabulary::{BRANDS, CATEGORIES, Category, Kind, OptionList, SERIES};
+use super::product::{HumanInstruction, Product, ProductOption};
+
+/// How many products the default catalogue has.
+pub const DEFAULT_PRODUCTS: u32 = 12_000;
+
+/// Separates these draws from those of other generated worlds with the same seed.
+const STREAM: u64 = 0x7765_6273_686f_7001;
+
+/// Letters and digits of product identifiers.
+const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// Which products there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeneratorConfig {
+    /// The same seed gives the same products.
+    pub seed: u64,
+    /// How many.
+    pub products: u32,
+}
+
+impl Default for GeneratorConfig {
+    fn default() -> Self {
+        Self { seed: 0, products: DEFAULT_PRODUCTS }
+    }
+}
+
+/// The products of a configuration, made one by one.
+pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
+    (0..config.products).map(move |index| product(config.seed, index))
+}
+
+/// The names of all categories; product `i` is of the one at `i % 12`.
+pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
+    CATEGORIES.iter().map(|category| category.name)
+}
+
+/// Product `index` of a seed.
+pub fn product(seed: u64, index: u32) -> Product {
+    let mut rng = Seed::derive(seed, Purpose::World, &[STREAM, u64::from(index)]).rng();
+    let category = CATEGORIES[index as usize % CATEGORIES.len()];
+    let kind = &category.kinds[rng.below(category.kinds.len())];
+    let chosen = some_of(&mut rng, category.attributes, 4, 7);
+    let attributes: Vec<String> = chosen.iter().map(|(name, _)| (*name).to_owned()).collect();
+
+    let brand = format!("{}{}", one(&mut rng, &BRANDS.0), one(&mut rng, &BRANDS.1));
+    let series = format!("{} {}", one(&mut rng, &SERIES), 10 + rng.below(90));
+    let options = options(&mut rng, kind);
+    let pricing = pricing(&mut rng, kind);
+    let title = text::title(&mut rng, &brand, &series, kind.noun, &attributes);
+    let description = text::description(&mut rng, &brand, kind.noun, &attributes);
+    let bullet_points = text::bullet_points(&mut rng, &chosen, kind.noun);
+
+    let count = 1 + rng.below(3);
+    let instruction_attributes: Vec<String> = attributes_for(&mut rng, &attributes, count);
+    let instruction = text::instruction(kind.query, &instruction_attributes);
+    let human = human_instruction(&mut rng, kind.query, &attributes, &options);
+    Product {
+        asin: asin(seed, index),
+        title,
+        category: category.name.to_owned(),
+        query: kind.query.to_owned(),
+        product_category: path(category, kind),
+        description,
+        bullet_points,
+        pricing,
+        options,
+        attributes,
+        instruction_attributes,
+        instruction: Some(instruction),
+        human_instructions: vec![human],
+    }
+}
+
+fn path(category: &Category, kind: &Kind) -> String {
+    format!("{} › {}", category.root, kind.path)
+}
+
+/// `T` and nine digits to the base 36: a permutation of all such numbers, so that no two products share one.
+fn asin(seed: u64, index: u32) -> String {
+    const COUNT: u128 = 36_u128.pow(9);
+    // Prime to 36, and large: neighbours share no digits.
+    const STEP: u128 = 61_803_398_874_989;
+    let start = u128::from(Seed::derive(seed, Purpose::World, &[STREAM]).rng().bits());
+    let mut number = (start + u128::from(index) * STEP) % COUNT;
+    let mut name = [b'T'; 10];
+    for digit in name[1..].iter_mut().rev() {
+        *digit = DIGITS[(number % 36) as usize];
+        number /= 36;
+    }
+    name.map(char::from).iter().collect()
+}
+
+/// One of a list that is not empty.
+fn one<'a>(rng: &mut Rng, items: &[&'a str]) -> &'a str {
+    items[rng.below(items.len())]
+}
+
+/// Between `low` and `high` of the items, both included, in random order.
+fn some_of<T: Clone>(rng: &mut Rng, items: &[T], low: usize, high: usize) -> Vec<T> {
+    let mut items = items.to_vec();
+    rng.shuffle(&mut items);
+    items.truncate(low + rng.below(high - low + 1));
+    items
+}
+
+fn options(rng: &mut Rng, kind: &Kind) -> Vec<ProductOption> {
+    if rng.chance(0.1) {
+        return Vec::new();
+    }
+    kind.options.iter().filter_map(|list| option(rng, list)).collect()
+}
+
+/// Values of one option; now and then there is nothing to choose.
+fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
+    if rng.chance(0.12) {
+        return None;
+    }
+    let all = list.values.len();
+    let count = 2 + rng.below(all.min(7) - 1);
+    let values: Vec<&str> = if list.ordered {
+        let start = rng.below(all - count + 1);
+        list.values[start..start + count].to_vec()
+    } else {
+        some_of(rng, list.values, count, count)
+    };
+    let values = values.into_iter().map(str::to_owned).collect();
+    Some(ProductOption { name: list.name.to_owned(), values })
+}
+
+/// Even in the logarithm between the kind's prices, ending in .99, .49 or .00; one in ten is a range.
+fn pricing(rng: &mut Rng, kind: &Kind) -> Vec<f64> {
+    let (low, high) = kind.prices;
+    let mut price = || {
+        let dollars = (low * (high / low).powf(rng.uniform())).floor() as i64;
+        let cents = [99, 49, 0][rng.below(3)];
+        (dollars * 100 + cents) as f64 / 100.0
+    };
+    let first = price();
+    let second = price();
+    if first != second && rng.chance(0.1) { vec![first.min(second), first.max(second)] } else { vec![first] }
+}
+
+/// Some of a product's attributes, in the product's order.
+fn attributes_for(rng: &mut Rng, attributes: &[String], count: usize) -> Vec<String> {
+    let mut places: Vec<usize> = (0..attributes.len()).collect();
+    rng.shuffle(&mut places);
+    places.truncate(count);
+    places.sort_unstable();
+    places.into_iter().map(|place| attributes[place].clone()).collect()
+}
+
+fn human_instruction(
+    rng: &mut Rng,
+    query: &str,
+    attributes: &[String],
+    options: &[ProductOption],
+) -> HumanInstruction {
+    let count = 1 + rng.below(2);
+    let attributes = attributes_for(rng, attributes, count);
+    let mut asked = Vec::new();
+    for option in options {
+        if rng.chance(0.8) {
+            asked.push((option.name.as_str(), option.values[rng.below(option.values.len())].as_str()));
+        }
+    }
+    HumanInstruction {
+        text: text::human(rng, query, &attributes, &asked),
+        attributes,
+        options: asked.into_iter().map(|(_, value)| value.to_owned()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Things for outside: garden, pets, sports.
+
+use super::options::{COLOR, LENGTH, LOAD, MEAT, PACK, PATTERN, PET_SIZE, STYLE, VOLUME, WEIGHT};
+use super::{Category, Kind};
+
+pub(super) const GARDEN: Category = Category {
+    name: "garden",
+    root: "Patio, Lawn & Garden",
+    attributes: &[
+        ("rust proof", "Rust proof through five winters outside."),
+        ("uv resistant", "Uv resistant fibers keep their color."),
+        ("lead free", "Lead free in every part."),
+        ("frost proof", "Frost proof down to minus twenty."),
+        ("hand made", "Hand made in a small workshop."),
+        ("extra sturdy", "Extra sturdy against storms."),
+        ("weather resistant", "Weather resistant from April to November."),
+        ("low maintenance", "Low maintenance all season long."),
+        ("tool free", "Tool free to set up and to take down."),
+        ("folds flat", "It folds flat behind the shed door."),
+        ("brass fittings", "Brass fittings at both ends."),
+        ("insect safe", "Insect safe colors and coatings."),
+    ],
+    kinds: &[
+        Kind {
+            query: "garden hoses",
+            noun: "Garden Hose",
+            path: "Gardening › Watering › Hoses",
+            prices: (15.0, 85.0),
+            options: &[&COLOR, &LENGTH],
+        },
+        Kind {
+            query: "planters",
+            noun: "Planter",
+            path: "Gardening › Pots & Planters",
+            prices: (10.0, 75.0),
+            options: &[&COLOR, &VOLUME, &PACK],
+        },
+        Kind {
+            query: "outdoor string lights",
+            noun: "Outdoor String Lights",
+            path: "Outdoor Decor › Lighting",
+            prices: (12.0, 70.0),
+            options: &[&COLOR, &LENGTH],
+        },
+        Kind {
+            query: "patio umbrellas",
+            noun: "Patio Umbrella",
+            path: "Patio Furniture › Umbrellas",
+            prices: (39.0, 180.0),
+            options: &[&COLOR, &PATTERN],
+        },
+        Kind {
+            query: "bird feeders",
+            noun: "Bird Feeder",
+            path: "Backyard Birding › Feeders",
+            prices: (11.0, 60.0),
+            options: &[&COLOR, &STYLE],
+        },
+        Kind {
+            query: "folding chairs",
+            noun: "Folding Chair",
+            path: "Patio Furniture › Chairs",
+            prices: (19.0, 110.0),
+            options: &[&COLOR, &PACK],
+        },
+    ],
+};
+
+pub(super) const PETS: Category = Category {
+    name: "pets",
+    root: "Pet Supplies",
+    attributes: &[
+        ("chew proof", "Chew proof, within the limits of your dog."),
+        ("allergy friendly", "An allergy friendly choice for delicate animals."),
+        ("washable", "Washable, wherever that makes sense."),
+        ("trainer approved", "Trainer approved for young animals."),
+        ("anti slip", "An anti slip underside for wooden floors."),
+        ("odor control", "A wrapping with odor control."),
+        ("easy carry", "Two loops for an easy carry."),
+        ("senior friendly", "Senior friendly for old joints."),
+        ("puppy safe", "Puppy safe from eight weeks."),
+        ("vet approved", "Vet approved and tasted by thirty dogs."),
+        ("bite tested", "Bite tested by a very large dog."),
+        ("noise free", "Noise free at night."),
+    ],
+    kinds: &[
+        Kind {
+            query: "dog harnesses",
+            noun: "Dog Harness",
+            path: "Dogs › Collars & Harnesses",
+            prices: (12.0, 55.0),
+            options: &[&COLOR, &PET_SIZE],
+        },
+        Kind {
+            query: "pet beds",
+            noun: "Pet Bed",
+            path: "Dogs › Beds & Furniture",
+            prices: (18.0, 120.0),
+            options: &[&COLOR, &PET_SIZE],
+        },
+        Kind {
+            query: "cat toys",
+            noun: "Cat Toy Set",
+            path: "Cats › Toys",
+            prices: (6.0, 35.0),
+            options: &[&COLOR, &PACK],
+        },
+        Kind {
+            query: "dog treats",
+            noun: "Dog Treats",
+            path: "Dogs › Treats",
+            prices: (6.0, 40.0),
+            options: &[&MEAT, &WEIGHT],
+        },
+        Kind {
+            query: "pet fountains",
+            noun: "Pet Fountain",
+            path: "Cats › Feeding & Watering",
+            prices: (17.0, 75.0),
+            options: &[&COLOR, &VOLUME],
+        },
+        Kind {
+            query: "dog leashes",
+            noun: "Dog Leash",
+            path: "Dogs › Leashes",
+            prices: (8.0, 42.0),
+            options: &[&COLOR, &LENGTH],
+        },
+    ],
+};
+
+pub(super) const SPORTS: Category = Category {
+    name: "sports",
+    root: "Sports & Outdoors",
+    attributes: &[
+        ("sweat proof", "Sweat proof through the hottest class."),
+        ("extra durable", "Extra durable where it is held."),
+        ("carrying strap", "A carrying strap is included."),
+        ("anti tear", "Anti tear weave on both sides."),
+        ("beginner friendly", "Beginner friendly, with a printed guide."),
+        ("compact storage", "Compact storage under any sofa."),
+        ("textured surface", "A textured surface for wet palms."),
+        ("latex free", "Latex free for everybody."),
+        ("all season", "All season use from spring to winter."),
+        ("studio quality", "Studio quality at home."),
+        ("mold resistant", "Mold resistant when put away damp."),
+        ("ultra light", "Ultra light for long ways on foot."),
+    ],
+    kinds: &[
+        Kind {
+            query: "yoga mats",
+            noun: "Yoga Mat",
+            path: "Exercise & Fitness › Yoga",
+            prices: (14.0, 90.0),
+            options: &[&COLOR, &PATTERN],
+        },
+        Kind {
+            query: "dumbbells",
+            noun: "Dumbbell Pair",
+            path: "Exercise & Fitness › Weights",
+            prices: (15.0, 160.0),
+            options: &[&COLOR, &LOAD],
+        },
+        Kind {
+            query: "camping tents",
+            noun: "Camping Tent",
+            path: "Camping & Hiking › Tents",
+            prices: (49.0, 320.0),
+            options: &[&COLOR, &STYLE],
+        },
+        Kind {
+            query: "hiking backpacks",
+            noun: "Hiking Backpack",
+            path: "Camping & Hiking › Backpacks",
+            prices: (28.0, 170.0),
+            options: &[&COLOR],
+        },
+        Kind {
+            query: "resistance bands",
+            noun: "Resistance Bands",
+            path: "Exercise & Fitness › Strength Training",
+            prices: (8.0, 45.0),
+            options: &[&COLOR, &LOAD, &PACK],
+        },
+        Kind {
+            query: "cooler bags",
+            noun: "Cooler Bag",
+            path: "Camping & Hiking › Coolers",
+            prices: (15.0, 95.0),
+            options: &[&COLOR, &VOLUME],
+        },
+    ],
+};
