@@ -2,6 +2,8 @@
 //!
 //! Every turn of the group, of any trajectory and any time, is in exactly one anchor group.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, Group};
 
@@ -92,28 +94,42 @@ impl Anchors {
     /// The anchor groups of every group of a batch. Groups know nothing of each other, so similarity
     /// is computed on as many threads as the machine has; the result does not depend on how many.
     pub fn find_all(batch: &Batch, config: &AnchorConfig) -> Vec<Self> {
-        let find =
-            |groups: &[Group]| groups.iter().map(|group| Self::find(group, config)).collect::<Vec<_>>();
         let threads = match config.matching {
             Matching::Exact => 1,
             Matching::Similarity => std::thread::available_parallelism().map_or(1, usize::from),
         };
-        let chunk = batch.groups.len().div_ceil(threads).max(1);
-        if threads == 1 || batch.groups.len() < 2 {
-            return find(&batch.groups);
+        Self::find_all_on(batch, config, threads)
+    }
+
+    /// [`Anchors::find_all`] on this many threads. Each takes the next group that nobody has, because
+    /// groups of long pages take much longer than others.
+    pub fn find_all_on(batch: &Batch, config: &AnchorConfig, threads: usize) -> Vec<Self> {
+        let groups = &batch.groups;
+        let threads = threads.min(groups.len());
+        if threads < 2 {
+            return groups.iter().map(|group| Self::find(group, config)).collect();
         }
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut found = Vec::new();
+            while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < groups.len())
+            {
+                found.push((index, Self::find(&groups[index], config)));
+            }
+            found
+        };
+        let mut all: Vec<Option<Self>> = vec![None; groups.len()];
         std::thread::scope(|scope| {
-            let workers: Vec<_> = batch
-                .groups
-                .chunks(chunk)
-                .map(|groups| (groups, scope.spawn(move || find(groups))))
-                .collect();
-            // A worker that died is done again here, where its panic can be seen.
-            workers
-                .into_iter()
-                .flat_map(|(groups, worker)| worker.join().unwrap_or_else(|_| find(groups)))
-                .collect()
-        })
+            let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut found = work();
+            // What a worker that died had found is found again below, where its panic can be seen.
+            found.extend(workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()));
+            for (index, anchors) in found {
+                all[index] = Some(anchors);
+            }
+        });
+        let all = all.into_iter().zip(groups);
+        all.map(|(anchors, group)| anchors.unwrap_or_else(|| Self::find(group, config))).collect()
     }
 
     fn assign<'a>(group: &'a Group, mut place: impl FnMut(&'a str) -> usize) -> Self {

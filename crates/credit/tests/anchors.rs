@@ -107,6 +107,27 @@ fn similarity_grouping_is_the_plain_definition() {
 }
 
 #[test]
+fn threads_do_not_show() {
+    use turnwise_core::{Purpose, Seed};
+    let mut rng = Seed::derive(5, Purpose::Credit, &[]).rng();
+    let groups = (0..23).map(|number| {
+        let mut text =
+            || (0..6 + rng.below(30)).map(|_| *rng.choose(&['a', 'b', ' ']).unwrap()).collect::<String>();
+        // Groups of very different sizes, so that threads overtake each other.
+        group(vec![(0..=number % 7 * 9).map(|_| turn(&text(), 0.0)).collect()])
+    });
+    let batch = Batch { groups: groups.collect() };
+    let config = AnchorConfig { matching: Matching::Similarity, threshold: 0.7, ..AnchorConfig::default() };
+    let alone = Anchors::find_all_on(&batch, &config, 1);
+    assert!(alone.iter().any(|anchors| anchors.count > 1 && anchors.count < anchors.of[0].len()));
+    for threads in [0, 2, 3, 64] {
+        assert_eq!(Anchors::find_all_on(&batch, &config, threads), alone, "{threads} threads");
+    }
+    assert_eq!(Anchors::find_all(&batch, &config), alone);
+    assert!(Anchors::find_all(&Batch::default(), &config).is_empty());
+}
+
+#[test]
 fn hgpo_by_hand() {
     // Three trajectories x -> y; the first observation of the third differs.
     let batch = Batch {
