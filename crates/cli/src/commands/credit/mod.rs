@@ -137,8 +137,8 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
 fn mend(preset: &str, field: Field) -> String {
     match field {
         Field::Credit => format!(
-            "`{preset}` takes the credit of every turn from a judge or a trained decomposer, which Turnwise does \
-             not have yet; give each turn a `credit`, or use has-progressive"
+            "`{preset}` takes the credit of every turn from a judge or a trained decomposer, and this command runs \
+             neither; give each turn its `credit`, or use has-progressive"
         ),
         Field::Values => {
             format!("`{preset}` needs a critic; give each turn its `values`, or use a group-relative method")
