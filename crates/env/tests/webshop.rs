@@ -402,6 +402,54 @@ fn official_files_are_prepared_as_the_original_prepares_them() {
     error("missing field `name`");
 }
 
+#[test]
+fn the_full_shop_is_built_once_and_read_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let product = |asin: &str, name: &str, pricing: &str| {
+        format!(
+            r#"{{"asin": "{asin}", "name": "{name}", "full_description": "d", "small_description": ["one"],
+            "pricing": "{pricing}", "customization_options": "", "images": ["x"], "product_category": "A \u203a B",
+            "category": "c", "query": "mugs"}}"#
+        )
+    };
+    write(
+        "items_shuffle.json",
+        &format!("[{},{}]", product("B1", "red mug", "$9$12"), product("A1", "tea pot", "")),
+    );
+    write(
+        "items_ins_v2.json",
+        r#"{"B1": {"attributes": ["x"], "instruction": "Find me x", "instruction_attributes": ["x"]}}"#,
+    );
+    let open = || WebshopSet::open(folder.path(), None, &WebshopOptions::default());
+    let set = open().unwrap();
+    // The official files are not asked again.
+    write("items_shuffle.json", "[");
+    let again = open().unwrap();
+    for set in [&set, &again] {
+        let catalogue = set.shop().catalogue();
+        assert_eq!((set.len(), catalogue.len(), catalogue.find("A1")), (1, 2, Some(1)));
+        assert_eq!(set.shop().search("tea").unwrap(), [1]);
+        // The first draw of Python's `random` with seed 42, between 9 and 12.
+        assert_eq!(catalogue.price(0), 9.0 + 3.0 * 0.639_426_798_457_883_7);
+    }
+    let task = set.task(0).unwrap();
+    let mut shop = set.webshop();
+    shop.reset(&task).unwrap();
+    let step = play(&mut shop, &["search[red mug]", "click[b1]", "click[buy now]"]);
+    assert!(step.success);
+
+    let built = folder.path().join("turnwise-shop/catalogue.bin");
+    let bytes = std::fs::read(&built).unwrap();
+    drop((set, again, shop));
+    std::fs::write(&built, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(open().unwrap_err().to_string().contains("not a whole catalogue file"));
+    // What was interrupted before the end starts again, here from official files that are broken.
+    std::fs::remove_file(&built).unwrap();
+    assert!(open().unwrap_err().to_string().contains("the file ends too early"));
+    assert!(!built.exists());
+}
+
 /// Asks the Python package itself about strings that are new at every change of the seed below.
 #[test]
 fn token_set_ratio_is_that_of_the_python_package() {

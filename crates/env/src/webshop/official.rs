@@ -56,6 +56,12 @@ const HUMAN: &str = "items_human_ins.json";
 /// The attribute of a product that the attributes' file does not know.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
+/// The size that a folder has files for: small, unless there are only those of the full one.
+pub fn size_of(folder: &Path) -> Size {
+    let there = |size: Size| find(folder, &size.products()).is_ok();
+    if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
+}
+
 /// Reads an official catalogue from a folder and hands its products over one by one, in their order, prepared as
 /// the original prepares them. Returns how many there were.
 ///

@@ -11,6 +11,9 @@
 //! is compared to the byte, numbers as Python writes them, but for the score of a purchase of another product than
 //! the goal's: its type factor needs a language model (see [`super::reward::Judge::type_score`]). Its other parts are
 //! compared. The page after the purchase is compared with the recorded score filled in.
+//!
+//! A recording may have been made with a list of answers in place of the search engine. Queries that this list
+//! lacked, and that the recording therefore answers with nothing, are named when it is replayed.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -92,12 +95,18 @@ struct RecordedStep {
     reward_info_without_pos: Option<serde_json::Map<String, Value>>,
 }
 
-/// Replays a recording. Blank lines are skipped.
+/// Replays a recording. Blank lines are skipped. `unanswered`: queries that the recording's search knew no answer
+/// to; they find nothing.
 ///
 /// # Errors
 /// If a line is no session (naming the line and the key), or reading fails. Differences are no errors; that the
 /// goals are others is one, with a hint at the seed.
-pub fn replay(name: &str, reader: impl BufRead, set: &WebshopSet) -> Result<ReplayReport, EnvError> {
+pub fn replay(
+    name: &str,
+    reader: impl BufRead,
+    set: &WebshopSet,
+    unanswered: &[String],
+) -> Result<ReplayReport, EnvError> {
     let mut report = ReplayReport::default();
     for (number, line) in (1..).zip(reader.lines()) {
         let line = line.map_err(|source| EnvError::Io { path: name.to_owned(), source })?;
@@ -116,7 +125,15 @@ pub fn replay(name: &str, reader: impl BufRead, set: &WebshopSet) -> Result<Repl
         checker.page(&recording.initial, &session.view()?);
         for step in &recording.steps {
             checker.step += 1;
-            play(&mut checker, set, &judge, &mut session, step)?;
+            let action = Action::parse(&step.action);
+            let effect = match &action {
+                Action::Search(query) if unanswered.contains(query) => {
+                    session.found(query, Vec::new())?;
+                    Effect::Moved
+                }
+                action => session.step(action)?,
+            };
+            compare(&mut checker, set, &judge, &mut session, step, effect)?;
         }
         report.sessions += 1;
         report.steps += recording.steps.len();
@@ -124,14 +141,14 @@ pub fn replay(name: &str, reader: impl BufRead, set: &WebshopSet) -> Result<Repl
     Ok(report)
 }
 
-fn play(
+fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,
     judge: &Judge,
     session: &mut Session,
     step: &RecordedStep,
+    effect: Effect,
 ) -> Result<(), EnvError> {
-    let effect = session.step(&Action::parse(&step.action))?;
     let bought = effect == Effect::Bought;
     let mut reward = 0.0;
     if let Some((index, product)) = session.product().filter(|_| bought) {

@@ -172,9 +172,8 @@ impl Session {
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
-                self.hits = self.shop.search(query)?;
-                self.visit.query = Some(query.clone());
-                self.results(1)?;
+                let hits = self.shop.search(query)?;
+                self.found(query, hits)?;
                 Ok(Effect::Moved)
             }
             Action::Click(name) if name != "search" => match self.view()?.target(name) {
@@ -183,6 +182,13 @@ impl Session {
             },
             Action::Click(_) | Action::Other => Ok(Effect::Nothing),
         }
+    }
+
+    /// Opens the first page of what a search found.
+    pub(super) fn found(&mut self, query: &str, hits: Vec<u32>) -> Result<(), EnvError> {
+        self.hits = hits;
+        self.visit.query = Some(query.to_owned());
+        self.results(1)
     }
 
     /// As the original's server does, the name decides before what was clicked: an option value `buy now` buys.

@@ -7,6 +7,7 @@ use turnwise_core::{EnvError, Environment, Task, TaskSet};
 use super::catalogue::Catalogue;
 use super::environment::{DEFAULT_MAX_STEPS, WebshopEnv};
 use super::goal::{Goal, GoalKind, Goals};
+use super::official::Size;
 use super::page::ObservationMode;
 use super::product::Product;
 use super::python::PythonRandom;
@@ -61,6 +62,8 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
+    /// Which of the official catalogues; if absent, the small one where its files are there, else the full one.
+    pub size: Option<Size>,
     /// Which goals.
     pub goals: GoalKind,
     /// Seed of the draws of prices and price limits and, anew, of the shuffle of the goals.
@@ -78,6 +81,7 @@ pub struct WebshopOptions {
 impl Default for WebshopOptions {
     fn default() -> Self {
         Self {
+            size: None,
             goals: GoalKind::Synthetic,
             seed: 42,
             splits: Splits::ByProduct,

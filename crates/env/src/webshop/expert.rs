@@ -1,0 +1,417 @@
+//! An agent that shops by reading: for demonstrations, and for advice to people.
+//!
+//! It knows the instruction, the observations and the admissible actions, nothing else. It searches for the words of
+//! the instruction, opens the listed product whose title has most of them at an allowed price, makes sure that the
+//! options asked for are there, reads the features where the title leaves words open, and goes on to the next
+//! product where too much is missing. When steps run short it goes back to the best one it has seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use turnwise_core::Observation;
+
+use super::environment::DEFAULT_MAX_STEPS;
+use super::page::SEARCH;
+
+/// Buttons, which are no option values.
+const BUTTONS: [&str; 8] =
+    ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
+
+/// Words of instructions that say nothing about the product.
+const FILLERS: &str = "a am an and are be best buy by can care choose do find for friend from get i if in interested is it \
+    like look looking me my need new of old on one or order our out people please possible price search show should some \
+    that the them they to want which will with would you";
+
+/// Pages of results that are looked at before the best product so far has to do.
+const PAGES: usize = 3;
+
+/// What an instruction asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wish {
+    /// What to search for.
+    query: String,
+    /// The words that a product should have.
+    words: BTreeSet<String>,
+    /// The option values named, as `option: value`.
+    values: Vec<String>,
+    /// The whole instruction without the price, for values that are not named as such.
+    text: String,
+    /// The highest price allowed, in dollars.
+    limit: Option<u32>,
+}
+
+/// A product that has been looked at.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// The page of results that lists it.
+    page: usize,
+    /// Title, price and what was read behind them.
+    text: String,
+    /// Whether the features have been read.
+    read: bool,
+    /// How much is missing: words, and ten for every option value.
+    missing: Option<usize>,
+}
+
+/// The agent. One instance plays one episode.
+#[derive(Clone, Debug)]
+pub struct Expert {
+    wish: Wish,
+    max_steps: usize,
+    steps: usize,
+    page: usize,
+    open: Option<String>,
+    seen: BTreeMap<String, Seen>,
+    settled: Option<String>,
+    chosen: BTreeSet<String>,
+}
+
+impl Expert {
+    /// An agent with this instruction.
+    pub fn new(instruction: &str) -> Self {
+        Self {
+            wish: Wish::read(instruction),
+            max_steps: DEFAULT_MAX_STEPS,
+            steps: 0,
+            page: 0,
+            open: None,
+            seen: BTreeMap::new(),
+            settled: None,
+            chosen: BTreeSet::new(),
+        }
+    }
+
+    /// The same with another step limit.
+    pub fn with_max_steps(mut self, max_steps: usize) -> Self {
+        self.max_steps = max_steps;
+        self
+    }
+
+    /// The next action.
+    pub fn act(&mut self, observation: &Observation) -> String {
+        self.steps += 1;
+        let can = |name: &str| observation.admissible.iter().any(|action| action == name);
+        if can(SEARCH) {
+            self.open = None;
+            return format!("search[{}]", self.wish.query);
+        }
+        let parts = parts(&observation.text);
+        if can("click[buy now]") {
+            return self.at_product(observation, &parts);
+        }
+        if let Some(number) = parts.iter().find_map(|part| page_number(part)) {
+            self.page = number;
+            self.open = None;
+            self.chosen.clear();
+            return self.at_results(&parts);
+        }
+        // Behind a product's page.
+        if let Some(seen) = self.open.as_ref().and_then(|open| self.seen.get_mut(open)) {
+            seen.read = true;
+            for part in parts.iter().skip(2) {
+                seen.text.push(' ');
+                seen.text.push_str(part);
+            }
+        }
+        "click[< prev]".to_owned()
+    }
+
+    fn left(&self) -> usize {
+        (self.max_steps + 1).saturating_sub(self.steps)
+    }
+
+    /// Steps from the results to the end of the purchase.
+    fn cost(&self) -> usize {
+        self.wish.values.len() + 2
+    }
+
+    fn best(&self) -> Option<&String> {
+        let judged = self.seen.iter().filter_map(|(asin, seen)| Some((seen.missing?, seen.page, asin)));
+        judged.min().map(|(_, _, asin)| asin)
+    }
+
+    fn at_results(&mut self, parts: &[&str]) -> String {
+        let listed = listed(parts);
+        let best = self.best().cloned();
+        let page_of = |asin: &String| self.seen.get(asin).map_or(self.page, |seen| seen.page);
+        let detour = best.as_ref().map_or(0, |asin| page_of(asin).abs_diff(self.page));
+        // Looking at one more product takes up to four steps.
+        let settled =
+            self.settled.clone().or_else(|| best.clone().filter(|_| self.left() < self.cost() + detour + 4));
+        if let Some(asin) = settled {
+            let page = page_of(&asin);
+            self.settled = Some(asin.clone());
+            return match page.cmp(&self.page) {
+                std::cmp::Ordering::Less => "click[< prev]".to_owned(),
+                std::cmp::Ordering::Greater => "click[next >]".to_owned(),
+                std::cmp::Ordering::Equal => self.click(&asin, parts),
+            };
+        }
+        let open = |entry: &&Listed<'_>| !self.seen.contains_key(&entry.asin.to_lowercase());
+        let fits = |entry: &&Listed<'_>| self.wish.limit.is_none_or(|limit| entry.price <= f64::from(limit));
+        let score = |entry: &Listed<'_>| self.wish.missing(entry.title);
+        let next = listed.iter().filter(open).filter(fits).min_by_key(|entry| score(entry));
+        // A title that says little of what is asked may still do, but the next page may have a better one.
+        if let Some(entry) = next {
+            let asin = entry.asin.to_lowercase();
+            return self.click(&asin, parts);
+        }
+        if !listed.is_empty() && self.page < PAGES && self.left() > self.cost() + 2 {
+            return "click[next >]".to_owned();
+        }
+        if let Some(asin) = best.or_else(|| listed.first().map(|entry| entry.asin.to_lowercase())) {
+            self.settled = Some(asin.clone());
+            return if page_of(&asin) < self.page {
+                "click[< prev]".to_owned()
+            } else {
+                self.click(&asin, parts)
+            };
+        }
+        // Nothing was found: other words may find something. The kind of product mostly stands at the end.
+        let words: Vec<&str> = self.wish.query.split(' ').collect();
+        let shorter = words[words.len() / 2..].join(" ");
+        self.wish.query = shorter;
+        format!("search[{}]", self.wish.query)
+    }
+
+    fn click(&mut self, asin: &str, parts: &[&str]) -> String {
+        let entry = self.seen.entry(asin.to_owned()).or_default();
+        entry.page = self.page;
+        if entry.text.is_empty()
+            && let Some(found) = listed(parts).iter().find(|entry| entry.asin.eq_ignore_ascii_case(asin))
+        {
+            found.title.clone_into(&mut entry.text);
+        }
+        self.open = Some(asin.to_owned());
+        format!("click[{asin}]")
+    }
+
+    fn at_product(&mut self, observation: &Observation, parts: &[&str]) -> String {
+        let offered: Vec<&str> = observation
+            .admissible
+            .iter()
+            .filter_map(|action| action.strip_prefix("click[")?.strip_suffix(']'))
+            .filter(|name| !BUTTONS.contains(name))
+            .collect();
+        let wanted = self.wish.wanted(&offered);
+        let absent = self.wish.values.iter().filter(|value| !offered.contains(&value.as_str())).count();
+        let Some(open) = self.open.clone() else {
+            // The person came here another way.
+            return buy(&wanted, &self.chosen)
+                .map_or("click[buy now]".to_owned(), |value| self.choose(value));
+        };
+        let left = self.left();
+        let cost = wanted.len() + 1;
+        let seen = self.seen.entry(open.clone()).or_default();
+        if seen.text.is_empty() {
+            seen.text = parts.join(" ");
+        }
+        let missing = self.wish.missing(&seen.text) + 10 * absent;
+        if self.settled.is_none() {
+            if absent == 0 && missing > 0 && !seen.read && left > cost + 2 {
+                return "click[features]".to_owned();
+            }
+            seen.missing = Some(missing);
+            // One word may be the files' own name for the kind of product.
+            let tolerated = usize::from(self.wish.words.len() > 3);
+            if missing <= tolerated || left <= self.cost() + 3 && self.best() == Some(&open) {
+                self.settled = Some(open.clone());
+            }
+        }
+        if self.settled.as_ref() != Some(&open) {
+            return "click[< prev]".to_owned();
+        }
+        match buy(&wanted, &self.chosen) {
+            Some(value) => self.choose(value),
+            None => "click[buy now]".to_owned(),
+        }
+    }
+
+    fn choose(&mut self, value: String) -> String {
+        let action = format!("click[{value}]");
+        self.chosen.insert(value);
+        action
+    }
+}
+
+/// The next value to choose.
+fn buy(wanted: &[String], chosen: &BTreeSet<String>) -> Option<String> {
+    wanted.iter().find(|value| !chosen.contains(*value)).cloned()
+}
+
+impl Wish {
+    fn read(instruction: &str) -> Self {
+        let (text, price) = match instruction.split_once(", and price lower than ") {
+            Some((text, price)) => {
+                (text, price.split(['.', ' ']).next().and_then(|digits| digits.parse().ok()))
+            }
+            None => (instruction, None),
+        };
+        let text = text.strip_prefix("Find me ").unwrap_or(text);
+        let mut segments = text.split(", and ");
+        let mut description = segments.next().unwrap_or_default().to_owned();
+        let mut values = Vec::new();
+        if let Some((before, value)) = description.clone().split_once(": ")
+            && let Some((words, _)) = before.rsplit_once(" with ")
+        {
+            values.push(value.to_owned());
+            words.clone_into(&mut description);
+        }
+        for segment in segments {
+            match segment.split_once(": ") {
+                Some((_, value)) if !values.is_empty() => values.push(value.to_owned()),
+                // A value with the separator inside.
+                None if !values.is_empty() => {
+                    if let Some(last) = values.last_mut() {
+                        last.push_str(", and ");
+                        last.push_str(segment);
+                    }
+                }
+                _ => {
+                    description.push_str(" and ");
+                    description.push_str(segment);
+                }
+            }
+        }
+        let words = words(&description);
+        let query = [description.as_str()].into_iter().chain(values.iter().map(String::as_str));
+        let query = query.collect::<Vec<_>>().join(" ").replace(['[', ']', '\n'], " ");
+        Self { query, words, values, text: text.to_lowercase(), limit: price }
+    }
+
+    /// How many of the words a text does not have.
+    fn missing(&self, text: &str) -> usize {
+        let found = words(text);
+        self.words.iter().filter(|word| !found.contains(*word)).count()
+    }
+
+    /// Which of the offered values to choose: those named, or, where none is named, those that the instruction has
+    /// in its sentence, longer ones first, no two of them overlapping.
+    fn wanted(&self, offered: &[&str]) -> Vec<String> {
+        if !self.values.is_empty() {
+            return self.values.iter().filter(|value| offered.contains(&value.as_str())).cloned().collect();
+        }
+        let mut inside: Vec<&str> =
+            offered.iter().copied().filter(|value| has_phrase(&self.text, value)).collect();
+        inside.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        let mut wanted: Vec<String> = Vec::new();
+        for value in inside {
+            if !wanted.iter().any(|longer| has_phrase(longer, value)) {
+                wanted.push(value.to_owned());
+            }
+        }
+        wanted
+    }
+}
+
+/// Whether a phrase stands in a text with no letter or digit next to it.
+fn has_phrase(text: &str, phrase: &str) -> bool {
+    let solid = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
+    !phrase.is_empty()
+        && text.match_indices(phrase).any(|(at, _)| {
+            !solid(text[..at].chars().next_back()) && !solid(text[at + phrase.len()..].chars().next())
+        })
+}
+
+/// The words of a text in lower case, without fillers and endings.
+fn words(text: &str) -> BTreeSet<String> {
+    let lower = text.to_lowercase();
+    let split = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
+    split
+        .map(|word| word.trim_matches('\'').trim_end_matches("'s"))
+        .filter(|word| !word.is_empty() && !FILLERS.split_ascii_whitespace().any(|filler| filler == *word))
+        .map(stem)
+        .collect()
+}
+
+/// A word without its plural.
+fn stem(word: &str) -> String {
+    let without = |ending: &str| word.strip_suffix(ending).filter(|rest| rest.len() > 2);
+    if let Some(rest) = without("ies") {
+        return format!("{rest}y");
+    }
+    if word.ends_with("ss") {
+        return word.to_owned();
+    }
+    for ending in ["ches", "shes", "xes", "sses"] {
+        if without(ending).is_some() {
+            return word[..word.len() - 2].to_owned();
+        }
+    }
+    without("s").unwrap_or(word).to_owned()
+}
+
+/// The texts of a page after the instruction, without the marks of `text_rich`.
+fn parts(text: &str) -> Vec<&str> {
+    let rich = !text.contains(" [SEP] ");
+    let all: Vec<&str> = if rich {
+        let plain = |line| {
+            let line = str::trim(line);
+            let line =
+                line.strip_prefix("[button] ").or(line.strip_prefix("[clicked button] ")).unwrap_or(line);
+            line.strip_suffix(" [button_]").or(line.strip_suffix(" [clicked button_]")).unwrap_or(line)
+        };
+        text.lines().map(plain).filter(|line| !line.is_empty()).collect()
+    } else {
+        text.split(" [SEP] ").collect()
+    };
+    let start = all.iter().position(|part| part.trim() == "Instruction:").map_or(0, |place| place + 2);
+    all.into_iter().skip(start).collect()
+}
+
+fn page_number(part: &str) -> Option<usize> {
+    part.strip_prefix("Page ")?.split_once(" (Total results: ")?.0.parse().ok()
+}
+
+/// One product of a page of results.
+struct Listed<'a> {
+    asin: &'a str,
+    title: &'a str,
+    /// The lower end, in dollars.
+    price: f64,
+}
+
+fn listed<'a>(parts: &[&'a str]) -> Vec<Listed<'a>> {
+    let Some(start) = parts.iter().position(|part| *part == "Next >") else { return Vec::new() };
+    let entries = parts[start + 1..].as_chunks::<3>().0.iter();
+    entries
+        .map(|[asin, title, price]| {
+            let first = price.trim_start_matches('$').split(' ').next().unwrap_or_default();
+            Listed { asin, title, price: first.parse().unwrap_or(0.0) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_taken_apart() {
+        let wish = Wish::read(
+            "Find me slim fit men's henleys with short sleeve with color: 152- green, and size: 3x-large, and price lower \
+             than 50.00 dollars",
+        );
+        assert_eq!(wish.values, ["152- green", "3x-large"]);
+        assert_eq!(wish.limit, Some(50));
+        assert_eq!(wish.query, "slim fit men's henleys with short sleeve 152- green 3x-large");
+        assert_eq!(wish.missing("Slim Fit Henley Shirt for Men, Short Sleeves"), 0);
+        assert_eq!(wish.missing("Long sleeve shirt"), 5);
+
+        let wish = Wish::read("i want light blue mugs, size large");
+        assert!(wish.values.is_empty() && wish.limit.is_none());
+        assert_eq!(wish.wanted(&["blue", "light blue", "large", "x-large", "l"]), ["light blue", "large"]);
+    }
+
+    #[test]
+    fn both_ways_of_writing_a_page_are_read_alike() {
+        let text = "Instruction: [SEP] x [SEP] Back to Search [SEP] Page 2 (Total results: 12) [SEP] < Prev [SEP] Next > [SEP] B1 \
+                    [SEP] Mug [SEP] $1.5 to $2.0";
+        let rich = "Instruction:\nx\n[button] Back to Search [button_]\nPage 2 (Total results: 12)\n[button] < Prev [button_]\n\
+                    [button] Next > [button_]\n\n[clicked button] B1 [clicked button_]\nMug\n$1.5 to $2.0\n";
+        assert_eq!(parts(text), parts(rich));
+        let parts = parts(text);
+        assert_eq!(parts.iter().find_map(|part| page_number(part)), Some(2));
+        let listed = listed(&parts);
+        assert_eq!((listed[0].asin, listed[0].title, listed[0].price), ("B1", "Mug", 1.5));
+    }
+}
