@@ -33,6 +33,8 @@ enum Command {
     Rollout(commands::rollout::RolloutArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
+    /// Train and inspect the learned decomposer of returns.
+    Turnrd(commands::turnrd::TurnrdArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(args),
         Command::Rollout(args) => commands::rollout::run(args),
         Command::Credit(args) => commands::credit::run(args),
+        Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Config(args) => commands::config::run(args),

@@ -8,3 +8,4 @@ pub(crate) mod play;
 pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod train;
+pub(crate) mod turnrd;

@@ -1,0 +1,289 @@
+//! `turnwise turnrd`: train the learned decomposer on a replay, and look into either.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use turnwise_model::turnrd::{
+    Credits, Fit, Replay, ReplayRecord, TrainProgress, TrainReport, TurnRd, TurnRdConfig,
+};
+
+use crate::ui;
+
+/// Written beside a checkpoint: where it came from and how it went.
+const REPORT: &str = "training.json";
+/// Width of an action in the credit table.
+const ACTION_WIDTH: usize = 48;
+
+#[derive(Args)]
+pub(crate) struct TurnrdArgs {
+    #[command(subcommand)]
+    command: TurnrdCommand,
+}
+
+#[derive(Subcommand)]
+enum TurnrdCommand {
+    /// Train a new network on a replay file.
+    Train(TrainArgs),
+    /// Show a checkpoint or a replay: sizes, fit on held-out records, FiLM, credits of a trajectory.
+    Inspect(InspectArgs),
+}
+
+#[derive(Args)]
+struct TrainArgs {
+    /// The replay file.
+    replay: PathBuf,
+    /// Folder for the checkpoint.
+    #[arg(short, long)]
+    output: PathBuf,
+    /// Settings as a TOML file; the paper's where it is silent.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Leave the goal out (`has-turnrd` rather than `has-turnrd-film`).
+    #[arg(long)]
+    no_film: bool,
+    /// Passes over the replay.
+    #[arg(long)]
+    epochs: Option<usize>,
+    /// One record in so many is held out to measure the fit; 0 trains on all.
+    #[arg(long, default_value_t = 10)]
+    hold_out: u64,
+    /// Seed of initial weights, order and dropout.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Args)]
+struct InspectArgs {
+    /// A checkpoint folder or a replay file.
+    path: PathBuf,
+    /// The replay to measure a checkpoint on; the one it was trained on unless given.
+    #[arg(long)]
+    replay: Option<PathBuf>,
+    /// Which record the credit table shows; the held-out one of the highest return unless given.
+    #[arg(long)]
+    record: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Report {
+    replay: PathBuf,
+    hold_out: u64,
+    seed: u64,
+    report: TrainReport,
+    held_out: Option<Fit>,
+}
+
+pub(crate) fn run(args: TurnrdArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        TurnrdCommand::Train(args) => train(&args)?,
+        TurnrdCommand::Inspect(args) => inspect(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn train(args: &TrainArgs) -> anyhow::Result<()> {
+    let mut config: TurnRdConfig = match &args.config {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            toml::from_str(&text).with_context(|| path.display().to_string())?
+        }
+        None => TurnRdConfig::default(),
+    };
+    config.film &= !args.no_film;
+    config.epochs = args.epochs.unwrap_or(config.epochs);
+    let mut replay = Replay::open(&args.replay)?;
+    ui::print(&describe(&args.replay, &mut replay)?);
+    let Some(&newest) = replay.rounds().keys().next_back() else {
+        bail!("{} holds no record to train on", args.replay.display());
+    };
+    let width = replay.read(0)?.input_dim();
+    let half_life = config.half_life;
+    let mut model = TurnRd::new(config, width, args.seed)?;
+    let (trained, held_out) = replay.split(args.hold_out);
+    if trained.is_empty() {
+        bail!("every record is held out; use --hold-out 0");
+    }
+    let report = {
+        let mut view = replay.view(trained, newest, half_life)?;
+        let tenth = |progress: &TrainProgress| progress.done * 10 / progress.total;
+        let (terminal, mut said) = (ui::Ui::new(), 0);
+        model.train(&mut view, u64::from(newest), args.seed, &mut |progress| {
+            if tenth(&progress) > said {
+                said = tenth(&progress);
+                terminal.say(&format!(
+                    "minibatch {}/{}  loss {:.4}",
+                    progress.done, progress.total, progress.losses.total
+                ));
+            }
+        })?
+    };
+    let fit = model.fit(&mut replay.view(held_out, newest, half_life)?)?;
+    let held_out = (fit.samples > 0).then_some(fit);
+    model.save(&args.output)?;
+    let replay = std::fs::canonicalize(&args.replay).unwrap_or_else(|_| args.replay.clone());
+    let report = Report { replay, hold_out: args.hold_out, seed: args.seed, report, held_out };
+    let path = args.output.join(REPORT);
+    std::fs::write(&path, serde_json::to_string_pretty(&report)?)
+        .with_context(|| path.display().to_string())?;
+    ui::print("\nepoch   total  return    rank   prior   value  gradient");
+    for (epoch, of) in report.report.epochs.iter().enumerate() {
+        let losses = &of.losses;
+        ui::print(&format!(
+            "{:5} {:7.4} {:7.4} {:7.4} {:7.4} {:7.4} {:9.3}",
+            epoch + 1,
+            losses.total,
+            losses.prediction,
+            losses.rank,
+            losses.prior,
+            losses.value,
+            of.gradient_norm
+        ));
+    }
+    ui::print(&format!("\ntrained on  {}", fit_line(&report.report.fit)));
+    if let Some(fit) = &report.held_out {
+        ui::print(&format!("held out    {}", fit_line(fit)));
+    }
+    ui::print(&format!("checkpoint  {}", args.output.display()));
+    Ok(())
+}
+
+fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
+    if args.path.is_file() {
+        let mut replay = Replay::open(&args.path)?;
+        ui::print(&describe(&args.path, &mut replay)?);
+        return Ok(());
+    }
+    let model = TurnRd::load(&args.path)?;
+    ui::print(&format!("{}\n{}", args.path.display(), toml::to_string(model.config())?));
+    ui::print(&format!(
+        "{} parameters, vectors of width {}, {} steps of training",
+        model.parameters(),
+        model.input_dim(),
+        model.steps()
+    ));
+    let report: Option<Report> = std::fs::read(args.path.join(REPORT))
+        .ok()
+        .map(|bytes| serde_json::from_slice(&bytes))
+        .transpose()
+        .with_context(|| args.path.join(REPORT).display().to_string())?;
+    let (hold_out, own) = report.map_or((10, None), |report| (report.hold_out, Some(report.replay)));
+    let Some(path) = args.replay.clone().or(own) else {
+        ui::print("no replay is known for it; give one with --replay to see fit, FiLM and credits");
+        return Ok(());
+    };
+    let mut replay = Replay::open(&path)?;
+    ui::print(&format!("\n{}", describe(&path, &mut replay)?));
+    let Some(&newest) = replay.rounds().keys().next_back() else { return Ok(()) };
+    let (all, held_out) = replay.split(hold_out);
+    let (name, chosen) = if held_out.is_empty() { ("all records", all) } else { ("held out", held_out) };
+    let mut view = replay.view(chosen.clone(), newest, model.config().half_life)?;
+    let fit = model.fit(&mut view)?;
+    ui::print(&format!("{name}: {}", fit_line(&fit)));
+    ui::print(&format!("largest |sum of credits - return|: {:.1e}", fit.sum_drift));
+    if let Some(norms) = model.probe_film_norms(&mut view)? {
+        let zeroed = model.probe_film_zeroed(&mut view)?;
+        let shuffled = model.probe_goals_shuffled(&mut view, 0)?;
+        ui::print(&format!("FiLM norms: gamma {:.4}, beta {:.4}", norms.gamma, norms.beta));
+        ui::print(&format!("FiLM zeroed: values change by {:.1} %", 100.0 * zeroed.relative_change));
+        let growth =
+            shuffled.relative_growth().map_or("-".into(), |growth| format!("{:+.2} %", 100.0 * growth));
+        ui::print(&format!(
+            "goals shuffled: error of {} {growth}, {:.1} % of trajectories worse",
+            if shuffled.of_values { "values" } else { "returns" },
+            100.0 * shuffled.worse
+        ));
+    }
+    let place = match args.record {
+        Some(place) => place,
+        None => best(&mut replay, &chosen)?,
+    };
+    let record = replay.read(place)?;
+    let credits = model.credits(&record.turns, &record.goal, record.ret)?;
+    ui::print(&format!("\n{}", table(place, &record, &credits)));
+    Ok(())
+}
+
+/// The first of the records with the highest return.
+fn best(replay: &mut Replay, places: &[usize]) -> anyhow::Result<usize> {
+    let mut best: Option<(f64, usize)> = None;
+    for &place in places {
+        let ret = replay.read(place)?.ret;
+        if best.is_none_or(|(highest, _)| ret > highest) {
+            best = Some((ret, place));
+        }
+    }
+    Ok(best.map_or(0, |(_, place)| place))
+}
+
+fn fit_line(fit: &Fit) -> String {
+    let r2 = fit.r2.map_or("R^2 undefined (all returns are equal)".into(), |r2| format!("R^2 {r2:.3}"));
+    format!("{} trajectories, {r2}, mean squared error {:.4}", fit.samples, fit.mse)
+}
+
+/// What is in a replay, round by round.
+fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
+    #[derive(Default)]
+    struct Round {
+        records: usize,
+        turns: usize,
+        returns: f64,
+        signals: usize,
+    }
+
+    let mut rounds: BTreeMap<u32, Round> = BTreeMap::new();
+    let mut width = 0;
+    for place in 0..replay.len() {
+        let record = replay.read(place)?;
+        width = record.input_dim();
+        let round = rounds.entry(record.round).or_default();
+        round.records += 1;
+        round.turns += record.turn_count();
+        round.returns += record.ret;
+        round.signals += usize::from(record.progress.iter().any(Option::is_some));
+    }
+    let mut text = format!("{}: {} records, vectors of width {width}", path.display(), replay.len());
+    let health = replay.health();
+    if health.torn_bytes > 0 {
+        write!(text, "\n1 unfinished record at the end ({} bytes) is left out", health.torn_bytes)?;
+    }
+    for range in &health.corrupt {
+        write!(text, "\nbytes {} to {} are damaged; their record is lost", range.start, range.end)?;
+    }
+    text += "\nround  records  turns/record  mean return  with progress";
+    for (round, of) in rounds {
+        let count = of.records as f64;
+        let (turns, returns) = (of.turns as f64 / count, of.returns / count);
+        write!(text, "\n{round:5}  {:7}  {turns:12.1}  {returns:11.3}  {:13}", of.records, of.signals)?;
+    }
+    Ok(text)
+}
+
+/// The credits of a trajectory; the star marks the turn of the highest credit or, where the return is
+/// not positive, the lowest.
+fn table(place: usize, record: &ReplayRecord, credits: &Credits) -> String {
+    let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
+    let by_credit =
+        |a: &usize, b: &usize| (sign * credits.credits[*a]).total_cmp(&(sign * credits.credits[*b]));
+    let decisive = (0..credits.credits.len()).rev().max_by(by_credit);
+    let mut text = format!(
+        "record {place}, round {}: return {:.3}, estimated {:.3}",
+        record.round, record.ret, credits.estimate
+    );
+    if !record.goal_text.is_empty() {
+        text += &format!("\ngoal: {}", record.goal_text);
+    }
+    text += "\nturn  weight   value   credit    action";
+    for turn in 0..credits.credits.len() {
+        let star = if decisive == Some(turn) { '★' } else { ' ' };
+        let action: String =
+            record.actions.get(turn).map_or("", String::as_str).chars().take(ACTION_WIDTH).collect();
+        let (weight, value, credit) = (credits.weights[turn], credits.values[turn], credits.credits[turn]);
+        text += &format!("\n{:4}  {weight:6.3}  {value:+6.3}  {credit:+7.3} {star}  {action}", turn + 1);
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! `turnwise turnrd` on a replay of our own making.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use turnwise_model::turnrd::{Replay, ReplayRecord};
+
+fn turnwise(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = turnwise(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Every second trajectory takes the cup at its second turn, which its vector shows, and succeeds.
+fn fill(path: &Path) {
+    let mut replay = Replay::append_to(path).unwrap();
+    for id in 0..120u64 {
+        let success = id % 2 == 0;
+        let mut turns: Vec<f32> = (0..4 * 6).map(|index| 0.1 * (index as f32 + id as f32).sin()).collect();
+        turns[6] = if success { 1.0 } else { -1.0 };
+        let second = if success { "take cup 1" } else { "go to shelf 2" };
+        let record = ReplayRecord {
+            round: id as u32 / 40,
+            id,
+            ret: f64::from(u8::from(success)),
+            turns,
+            goal: vec![0.5; 6],
+            progress: [false, success, success, success].map(|done| Some(f32::from(u8::from(done)))).into(),
+            goal_text: "find the cup".into(),
+            actions: ["look", second, "go to desk 1", "look"].map(String::from).into(),
+        };
+        assert!(replay.append(&record).unwrap());
+    }
+}
+
+#[test]
+fn a_replay_is_trained_on_and_looked_into() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replay, output) = (folder.path().join("replay"), folder.path().join("model"));
+    fill(&replay);
+    let config = folder.path().join("turnrd.toml");
+    std::fs::write(&config, "hidden = 16\nlearning_rate = 3e-3\nvalue_target = \"change\"\n").unwrap();
+    let [replay, output, config] = [&replay, &output, &config].map(|path| path.to_str().unwrap());
+    let told = succeed(&[
+        "turnrd", "train", replay, "-o", output, "--config", config, "--epochs", "30", "--seed", "1",
+    ]);
+    assert!(told.contains("120 records") && told.contains("held out"), "{told}");
+
+    let told = succeed(&["turnrd", "inspect", output]);
+    for part in
+        ["hidden = 16", "parameters", "    2       40", "FiLM norms", "goals shuffled", "find the cup"]
+    {
+        assert!(told.contains(part), "{part} is missing:\n{told}");
+    }
+    let after = told.split("held out: ").nth(1).unwrap().split("R^2 ").nth(1).unwrap();
+    let r2: f64 = after.split(',').next().unwrap().parse().unwrap();
+    assert!(r2 > 0.9, "{told}");
+    let stars: Vec<&str> = told.lines().filter(|line| line.contains('★')).collect();
+    assert!(stars.len() == 1 && stars[0].contains("take cup 1"), "{told}");
+
+    let bytes = std::fs::read(replay).unwrap();
+    std::fs::write(replay, &bytes[..bytes.len() - 5]).unwrap();
+    let told = succeed(&["turnrd", "inspect", replay]);
+    assert!(told.contains("119 records") && told.contains("1 unfinished record"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("replay");
+    drop(Replay::append_to(&empty).unwrap());
+    let refused = turnwise(&["turnrd", "train", empty.to_str().unwrap(), "-o", "nowhere"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("no record to train on"));
+    let missing = turnwise(&["turnrd", "inspect", "no/such/folder"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8(missing.stderr).unwrap().contains("turnrd.safetensors"));
+}
