@@ -99,6 +99,13 @@ impl<T: Real> Workspace<T> {
         packing: &Packing,
         temperature: f64,
     ) -> &[RowStatistics<T>] {
+        self.forward_layers(parameters, packing);
+        self.head.score(parameters, packing, temperature);
+        &self.head.statistics
+    }
+
+    /// The layers and the final norm alone.
+    pub(crate) fn forward_layers(&mut self, parameters: &Parameters<T>, packing: &Packing) {
         let Parameters { config, layout, data } = parameters;
         let (tokens, hidden) = (packing.tokens.len(), config.hidden_size);
         self.rope.extend_to(packing.longest());
@@ -116,9 +123,7 @@ impl<T: Real> Workspace<T> {
             let attention = &mut self.attention;
             pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, attention);
         }
-        let last = &self.residual[config.num_hidden_layers];
-        self.head.forward(parameters, packing, last, temperature);
-        &self.head.statistics
+        self.head.gather(parameters, packing, &self.residual[config.num_hidden_layers]);
     }
 
     /// Starts a backward pass over the micro-batch of the last forward pass.

@@ -90,18 +90,10 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
-    /// Gathers the rows that predict something from the last residual stream, norms them and makes what
-    /// the head says of each: log-probability and entropy, or a critic's value in the place of the
-    /// log-probability.
-    pub(crate) fn forward(
-        &mut self,
-        parameters: &Parameters<T>,
-        packing: &Packing,
-        last: &[T],
-        temperature: f64,
-    ) {
+    /// Gathers the rows that predict something from the last residual stream and norms them.
+    pub(crate) fn gather(&mut self, parameters: &Parameters<T>, packing: &Packing, last: &[T]) {
         let Parameters { config, layout, data } = parameters;
-        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
+        let hidden = config.hidden_size;
         let count = packing.targets.len();
         for buffer in [&mut self.rows, &mut self.normed] {
             grow(buffer, count * hidden);
@@ -113,11 +105,32 @@ impl<T: Real> HeadState<T> {
         let weight = &data[layout.final_norm.clone()];
         let (used, inverse) = (..count * hidden, &mut self.inverse[..count]);
         rms_norm(&self.rows[used], weight, config.rms_norm_eps, &mut self.normed[used], inverse);
+    }
+
+    /// Mean over a run of targets of the gathered rows.
+    pub(crate) fn mean(&self, targets: &Range<usize>, hidden: usize) -> Vec<T> {
+        let mut sum = vec![T::ZERO; hidden];
+        for row in self.normed[rows(targets, hidden)].chunks_exact(hidden) {
+            add_assign(&mut sum, row);
+        }
+        let scale = T::from_f64(1.0 / targets.len().max(1) as f64);
+        for value in &mut sum {
+            *value *= scale;
+        }
+        sum
+    }
+
+    /// Says of each gathered row what the head makes of it: log-probability and entropy, or a critic's
+    /// value in the place of the log-probability.
+    pub(crate) fn score(&mut self, parameters: &Parameters<T>, packing: &Packing, temperature: f64) {
+        let Parameters { config, layout, data } = parameters;
+        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
+        let count = packing.targets.len();
         self.temperature = temperature;
         self.statistics.clear();
         if let Some(value) = &layout.value {
             let (weight, bias) = data[value.clone()].split_at(hidden);
-            for row in self.normed[used].chunks_exact(hidden) {
+            for row in self.normed[..count * hidden].chunks_exact(hidden) {
                 let mut sum = bias[0];
                 row.iter().zip(weight).for_each(|(&x, &w)| sum += x * w);
                 self.statistics.push(RowStatistics { logprob: sum, ..RowStatistics::default() });

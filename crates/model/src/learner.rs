@@ -1,11 +1,12 @@
 //! The native learner: data-parallel lanes over packed micro-batches, then AdamW.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
     Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective, StepReport,
-    TokenGradients, TokenSequence,
+    TokenGradients, TokenSequence, TurnSpan,
 };
 
 use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
@@ -163,6 +164,52 @@ impl NativeLearner {
         self.score(&reference, batch)
     }
 
+    /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
+    /// now: for every sequence one vector of `hidden_size` a range of tokens. Ranges are ascending and
+    /// disjoint; the state of a token is the one after it was read.
+    ///
+    /// # Errors
+    /// A range that is empty or outside its sequence, a sequence that does not fit the model.
+    pub fn mean_hidden(
+        &mut self,
+        batch: &[(Vec<u32>, Vec<Range<usize>>)],
+    ) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        // What comes after a token is what its state is looked at for, so that one more is needed.
+        let shifted: Vec<TokenSequence> = batch
+            .iter()
+            .map(|(tokens, ranges)| {
+                let spans = ranges.iter().enumerate();
+                let spans =
+                    spans.map(|(turn, range)| TurnSpan { turn, start: range.start + 1, end: range.end + 1 });
+                let tokens = tokens.iter().copied().chain(tokens.last().copied()).collect();
+                TokenSequence { tokens, spans: spans.collect() }
+            })
+            .collect();
+        for (sequence, (tokens, ranges)) in batch.iter().enumerate() {
+            if ranges.iter().any(|range| range.is_empty() || range.end > tokens.len()) {
+                let reason = format!("a range of {ranges:?} is empty or outside its {} tokens", tokens.len());
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+            if tokens.len() > self.parameters.config.max_position_embeddings {
+                let most = self.parameters.config.max_position_embeddings;
+                let reason = format!("{} tokens, but max_position_embeddings is {most}", tokens.len());
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+            shifted[sequence].check().map_err(|reason| LearnError::Sequence { sequence, reason })?;
+        }
+        let parameters = Arc::clone(&self.parameters);
+        let pass = PassOver { parameters: &parameters, batch: &shifted, contrasts: &[], scored: false };
+        let found = self.run(&pass, |micro, found| {
+            micro.mean_hidden(found);
+            Ok(())
+        })?;
+        let mut states = vec![Vec::new(); batch.len()];
+        for Found { sequence, value } in found {
+            states[sequence] = value;
+        }
+        Ok(states)
+    }
+
     /// Takes the accumulated gradient away, so that another can be accumulated meanwhile.
     pub fn take_gradient(&mut self) -> TakenGradient {
         TakenGradient(std::mem::replace(&mut self.gradients, vec![Vec::new(); self.config.lanes]))
@@ -256,7 +303,7 @@ impl NativeLearner {
         let needs = objective.needs_reference_kls()
             || contrast_objective.is_some_and(ContrastObjective::needs_reference) && !contrasts.is_empty();
         let reference = if needs { Some(self.reference()?) } else { None };
-        let pass = PassOver { parameters: &parameters, batch, contrasts };
+        let pass = PassOver { parameters: &parameters, batch, contrasts, scored: true };
         let mut found = self.run(&pass, |mut micro, found| {
             let reference = reference.as_deref();
             micro.backward(objective, contrast_objective, reference, found)
@@ -304,7 +351,7 @@ impl NativeLearner {
         batch: &[TokenSequence],
     ) -> Result<Vec<Vec<f32>>, LearnError> {
         self.check(batch)?;
-        let pass = PassOver { parameters, batch, contrasts: &[] };
+        let pass = PassOver { parameters, batch, contrasts: &[], scored: true };
         let found = self.run(&pass, |micro, found| {
             micro.logprobs(found);
             Ok(())

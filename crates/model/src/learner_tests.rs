@@ -497,3 +497,32 @@ fn a_gradient_taken_out_comes_back_scaled() {
     assert!(learner.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
     assert!((learner.step(0.0).unwrap().gradient_norm - 0.5 * norm).abs() < 1e-6 * norm);
 }
+
+#[test]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of ranges is what is meant")]
+fn mean_hidden_states_are_those_the_output_layer_reads() {
+    let batch: Vec<(Vec<u32>, Vec<Range<usize>>)> =
+        vec![(vec![3, 1, 4, 1, 5, 9], vec![0..2, 2..6]), (vec![2, 6], vec![1..2]), (vec![7], Vec::new())];
+    let mut one = learner(LearnerConfig { micro_batch_tokens: 1, ..LearnerConfig::default() });
+    let states = one.mean_hidden(&batch).unwrap();
+    assert_eq!(states.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 0]);
+    // The output layer on the state of a token gives the log-probability of the next one.
+    let weights = one.weights();
+    let output = &weights.data[weights.layout.output.clone()];
+    let logits: Vec<f64> = output
+        .chunks_exact(16)
+        .map(|row| row.iter().zip(&states[1][0]).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum())
+        .collect();
+    let log_sum = logits.iter().map(|z| z.exp()).sum::<f64>().ln();
+    let sequence = sequence(&[2, 6, 11], &[(2, 3)]);
+    let logprob = one.logprobs(std::slice::from_ref(&sequence)).unwrap()[0][0];
+    assert!((f64::from(logprob) - (logits[11] - log_sum)).abs() < 1e-5);
+    // A mean of several is the mean of each.
+    let apart = one.mean_hidden(&[(batch[0].0.clone(), (2..6).map(|at| at..at + 1).collect())]).unwrap();
+    for (index, &mean) in states[0][1].iter().enumerate() {
+        let sum: f32 = apart[0].iter().map(|state| state[index]).sum();
+        assert!((sum / 4.0 - mean).abs() < 1e-5);
+    }
+    assert!(one.mean_hidden(&[(vec![1, 2], vec![1..3])]).is_err());
+    assert!(one.mean_hidden(&[(vec![1, 2], vec![0..2, 1..2])]).is_err());
+}

@@ -45,6 +45,8 @@ pub(crate) struct PassOver<'a> {
     pub(crate) parameters: &'a Parameters<f32>,
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) contrasts: &'a [Contrast],
+    /// Whether log-probabilities are wanted, or the hidden states alone.
+    pub(crate) scored: bool,
 }
 
 impl PassOver<'_> {
@@ -104,11 +106,15 @@ impl<'a> Micro<'a> {
             .collect();
         let own = members.iter().map(|&index| &pass.batch[index]);
         lane.packing.fill(own.chain(contrasts.iter().map(|&(contrast, _)| &pass.contrasts[contrast].tokens)));
-        let rows = lane.workspace.forward(pass.parameters, &lane.packing, temperature);
         lane.logprobs.clear();
-        lane.logprobs.extend(rows.iter().map(|row| row.logprob));
         lane.entropies.clear();
-        lane.entropies.extend(rows.iter().map(|row| row.entropy));
+        if pass.scored {
+            let rows = lane.workspace.forward(pass.parameters, &lane.packing, temperature);
+            lane.logprobs.extend(rows.iter().map(|row| row.logprob));
+            lane.entropies.extend(rows.iter().map(|row| row.entropy));
+        } else {
+            lane.workspace.forward_layers(pass.parameters, &lane.packing);
+        }
         Self { pass, members, contrasts, lane, gradient, temperature }
     }
 
@@ -117,6 +123,24 @@ impl<'a> Micro<'a> {
         for (index, &sequence) in self.members.iter().enumerate() {
             let place = self.lane.packing.targets_of(&(index..index + 1));
             found.push(Found { sequence, value: self.lane.logprobs[place].to_vec() });
+        }
+    }
+
+    /// The mean hidden state of every span of every member.
+    pub(crate) fn mean_hidden(&self, found: &mut Vec<Found<Vec<Vec<f32>>>>) {
+        let hidden = self.pass.parameters.config.hidden_size;
+        for (index, &sequence) in self.members.iter().enumerate() {
+            let mut start = self.lane.packing.target_offsets[index];
+            let value = self.pass.batch[sequence]
+                .spans
+                .iter()
+                .map(|span| {
+                    let targets = start..start + span.len();
+                    start = targets.end;
+                    self.lane.workspace.head.mean(&targets, hidden)
+                })
+                .collect();
+            found.push(Found { sequence, value });
         }
     }
 

@@ -49,6 +49,9 @@ pub enum TrainError {
     /// The model could not be made, read or written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
+    /// The judge could not be set up.
+    #[error(transparent)]
+    Judge(#[from] turnwise_judge::JudgeError),
     /// The observer (evaluation, for example) failed.
     #[error("{0}")]
     Observer(String),

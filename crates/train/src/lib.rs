@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod contrasts;
 mod critic;
+mod decomposer;
 mod error;
 mod log;
 pub mod metrics;
@@ -26,6 +27,7 @@ pub mod update;
 mod warm_start;
 
 pub use config::Config;
+pub use decomposer::round_folder;
 pub use error::TrainError;
 pub use observer::{EvaluationPoint, Event, Observer, Silent};
 pub use rundir::{Phase, Position, RunDirectory};

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use turnwise_core::Batch;
 use turnwise_credit::embedding::HashedNgrams;
+use turnwise_credit::has::Decomposer;
 use turnwise_credit::{CreditReport, Inputs, Pipeline, attach_stories};
 use turnwise_model::Schedule;
 use turnwise_objective::{KlPlace, ObjectiveConfig};
@@ -12,6 +13,7 @@ use turnwise_objective::{KlPlace, ObjectiveConfig};
 use crate::TrainError;
 use crate::contrasts::BlindPrompts;
 use crate::critic::{CriticReport, explained_variance};
+use crate::decomposer::RunDecomposer;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::rundir::{Phase, Position};
@@ -55,11 +57,30 @@ impl Run {
         let values = self.critic.as_mut().map(|critic| critic.values(&batch)).transpose()?;
         let values_seconds = started.elapsed().as_secs_f64();
         let started = Instant::now();
+        let layout = self.config.prompt.layout;
+        let given = match &mut self.decomposer {
+            Some(RunDecomposer::TurnRd(turnrd)) => {
+                Some(turnrd.credits(&batch, step, layout, &mut self.learner, &self.tokenizer)?)
+            }
+            _ => None,
+        };
+        let decomposer: Option<&dyn Decomposer> = match (&self.decomposer, &given) {
+            (Some(RunDecomposer::Judge(judge)), _) => Some(judge.as_ref()),
+            (_, Some(given)) => Some(given),
+            _ => None,
+        };
+        let decomposer_seconds = started.elapsed().as_secs_f64();
+        let started = Instant::now();
         // A seed of its own for every step, for the methods that draw.
         let seed = self.config.seed ^ (step + 1).rotate_left(32);
         let embedder = HashedNgrams::default();
-        let inputs =
-            Inputs { seed, values: values.as_ref(), embedder: Some(&embedder), ..Inputs::new(&batch) };
+        let inputs = Inputs {
+            seed,
+            values: values.as_ref(),
+            embedder: Some(&embedder),
+            decomposer,
+            ..Inputs::new(&batch)
+        };
         let mut credit = pipeline.report(&inputs, self.config.train.explain)?;
         let credit_seconds = started.elapsed().as_secs_f64();
         attach(&mut batch, &mut credit);
@@ -108,6 +129,19 @@ impl Run {
             metrics.set("critic/loss", critic_report.loss);
             metrics.set("critic/clip_frac", critic_report.clip_fraction);
             metrics.set("critic/gradient_norm", critic_report.gradient_norm);
+        }
+        let started = Instant::now();
+        match &mut self.decomposer {
+            Some(RunDecomposer::TurnRd(turnrd)) => turnrd.end_of_step(step, &mut metrics)?,
+            Some(RunDecomposer::Judge(judge)) => {
+                for (name, value) in judge.metrics().entries() {
+                    metrics.set(name, value);
+                }
+            }
+            None => {}
+        }
+        if self.decomposer.is_some() {
+            metrics.set("perf/decomposer_s", decomposer_seconds + started.elapsed().as_secs_f64());
         }
         self.adapt_kl(reference_kl, &report, &mut metrics);
         metrics.set("perf/credit_s", credit_seconds);

@@ -17,6 +17,7 @@ use crate::TrainError;
 use crate::checkpoint::{self, CheckpointState};
 use crate::config::{self, Config};
 use crate::critic::RunCritic;
+use crate::decomposer::RunDecomposer;
 use crate::log::Logged;
 use crate::metrics::MetricsWriter;
 use crate::observer::{EvaluationPoint, Event, Observer};
@@ -47,6 +48,8 @@ pub struct Run {
     pub(crate) parser: ActionParser,
     /// PPO's critic, from the start of reinforcement learning on.
     pub(crate) critic: Option<RunCritic>,
+    /// The decomposer, where credit needs one.
+    pub(crate) decomposer: Option<RunDecomposer>,
     /// Tasks drawn from the training order so far.
     pub(crate) tasks_drawn: u64,
     /// The KL coefficient now.
@@ -75,6 +78,8 @@ impl Run {
         )));
         let directory = RunDirectory::create(root)?;
         directory.write_json("panel.json", &panels)?;
+        let hidden = policy.weights.config.hidden_size;
+        let decomposer = RunDecomposer::open(&config, directory.root(), hidden, 0)?;
         let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
         let position = Position { phase, step: 0 };
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
@@ -87,6 +92,7 @@ impl Run {
             position,
             metrics,
             critic: None,
+            decomposer,
             tasks_drawn: 0,
             kl_coef: config.objective.kl.coef,
             config,
@@ -121,9 +127,13 @@ impl Run {
         } else {
             None
         };
+        let hidden = learner.weights().config.hidden_size;
+        let round = state.turnrd_round.unwrap_or(0);
+        let decomposer = RunDecomposer::open(&config, directory.root(), hidden, round)?;
         let steps = if state.position.phase == Phase::Rl { state.position.step } else { 0 };
         Ok(Self {
             critic,
+            decomposer,
             tasks_drawn: state.tasks_drawn.unwrap_or(steps * config.rollout.groups as u64),
             kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
             parser: setup::parser(&config, &template),
@@ -266,6 +276,7 @@ impl Run {
             position: self.position,
             weights_version: self.learner.weights_version(),
             tasks_drawn: Some(self.tasks_drawn),
+            turnrd_round: self.decomposer.as_ref().and_then(RunDecomposer::round),
             kl_coef: self.config.objective.kl.adaptive.is_some().then_some(self.kl_coef),
         };
         let written = checkpoint::write(&self.directory, &state, |folder| {

@@ -14,13 +14,16 @@ fn own_number(preset: &str) -> Option<&'static str> {
         "stapo-dynamic" => "rollout/rounds",
         "so-ppo" | "so-grpo" => "normalization/factor",
         "has-progressive" => "train/kl_coef",
+        "has-judge" => "judge/calls",
+        "has-turnrd" | "has-turnrd-film" => "turnrd/mse",
         _ => return None,
     })
 }
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 22);
+    assert_eq!(presets().count(), 25);
+    let judge = common::judge();
     for preset in presets() {
         for layout in ["concatenated", "windowed"] {
             let what = format!("{preset}, {layout}");
@@ -29,8 +32,19 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
                 // So few turns have no quartiles to be outside of.
                 more.push("credit.outliers.locate=all".into());
             }
+            if preset == "has-judge" {
+                // What is never solved has nothing to share out; responses of full length cost.
+                more.push("rollout.overlong={penalty=1.0}".into());
+                more.push("decomposer.model=scorer".into());
+                more.push(format!("decomposer.endpoint=http://{judge}/v1"));
+            }
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
             let lines = common::train(common::config(Some(preset), &more).unwrap(), &what);
+            if preset == "has-judge" {
+                let last = &lines[lines.len() - 1].metrics;
+                assert!(last.get("judge/calls") > Some(0.0), "{what}: nobody was asked");
+                assert_eq!(last.get("judge/fallbacks"), Some(0.0), "{what}: the answers were not taken");
+            }
             if let Some(tag) = own_number(preset) {
                 assert!(lines.iter().all(|line| line.metrics.get(tag).is_some()), "{what} has no {tag}");
             }

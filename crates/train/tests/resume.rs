@@ -55,6 +55,23 @@ fn tiny_ppo() -> Config {
     load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
 }
 
+/// The same with a learned decomposer in rounds of two steps.
+fn tiny_turnrd() -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, Config { preset: None, ..tiny("windowed") }.to_toml().unwrap()).unwrap();
+    let overrides = [
+        "credit.refinements=[{kind=\"has\", decomposer=\"external\"}]",
+        "decomposer={kind=\"turnrd\", round_steps=2, hold_out=4}",
+        "decomposer.network.hidden=8",
+        "decomposer.network.epochs=2",
+        "train.learning_rate=1e-2",
+        "prompt.valid=admissible",
+    ];
+    let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+    load(&ConfigSource { preset: None, files: vec![path], overrides }).unwrap()
+}
+
 /// Raises the stop flag after so many events.
 struct StopAfter<'a> {
     left: usize,
@@ -102,8 +119,12 @@ fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) 
 
 #[test]
 fn an_interrupted_run_ends_with_the_same_bits() {
-    let configs =
-        [("concatenated", tiny("concatenated")), ("windowed", tiny("windowed")), ("critic", tiny_ppo())];
+    let configs = [
+        ("concatenated", tiny("concatenated")),
+        ("windowed", tiny("windowed")),
+        ("critic", tiny_ppo()),
+        ("turnrd", tiny_turnrd()),
+    ];
     for (layout, config) in configs {
         let folder = tempfile::tempdir().unwrap();
         let expected = straight(&config, &folder.path().join("straight"));

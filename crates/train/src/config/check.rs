@@ -5,7 +5,7 @@ use turnwise_credit::selection::{Selection, SelectionConfig};
 use turnwise_credit::{EstimatorConfig, RefinementConfig};
 use turnwise_objective::RatioKind;
 
-use super::Config;
+use super::{Config, DecomposerConfig};
 use crate::TrainError;
 
 fn fail(key: &str, reason: impl Into<String>) -> Result<(), TrainError> {
@@ -138,17 +138,50 @@ impl Config {
                 ),
             );
         }
-        for refinement in &self.credit.refinements {
-            if let RefinementConfig::Has(has) = refinement
-                && has.decomposer == DecomposerKind::External
-            {
-                return fail(
-                    "credit.refinements",
-                    "`has` with decomposer = \"external\" needs a decomposer that training does not have yet; \
-                     use \"progressive\"",
-                );
+        self.check_decomposer()
+    }
+
+    fn check_decomposer(&self) -> Result<(), TrainError> {
+        let wanted = self.credit.refinements.iter().any(|refinement| {
+            matches!(refinement, RefinementConfig::Has(has) if has.decomposer == DecomposerKind::External)
+        });
+        match &self.decomposer {
+            DecomposerConfig::None if wanted => fail(
+                "decomposer",
+                "`has` with decomposer = \"external\" needs one; set decomposer.kind to \"turnrd\" or \"judge\", \
+                 or use \"progressive\"",
+            ),
+            DecomposerConfig::None => Ok(()),
+            _ if !wanted => fail(
+                "decomposer",
+                "is set, and nothing uses it; add { kind = \"has\", decomposer = \"external\" } to \
+                 credit.refinements, or set decomposer.kind = \"none\"",
+            ),
+            DecomposerConfig::Judge(judge) => judge.check().map_err(|error| TrainError::Config {
+                origin: "decomposer".into(),
+                reason: error.to_string(),
+            }),
+            DecomposerConfig::Turnrd(turnrd) => {
+                turnrd.network.check()?;
+                for (key, value) in [
+                    ("decomposer.round_steps", turnrd.round_steps),
+                    ("decomposer.pool_tokens", turnrd.pool_tokens as u64),
+                ] {
+                    if value == 0 {
+                        return fail(key, "must be at least 1");
+                    }
+                }
+                if turnrd.network.max_turns < self.env.max_turns {
+                    return fail(
+                        "decomposer.network.max_turns",
+                        format!(
+                            "is {}, and an episode has up to env.max_turns = {} turns; raise it",
+                            turnrd.network.max_turns, self.env.max_turns
+                        ),
+                    );
+                }
+                Ok(())
             }
         }
-        Ok(())
     }
 }

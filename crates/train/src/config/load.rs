@@ -5,25 +5,19 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 use turnwise_credit::selection::{DynamicConfig, SelectionConfig};
 use turnwise_credit::{CreditConfig, PRESETS};
+use turnwise_judge::JudgeConfig;
+use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_objective::ObjectiveConfig;
 
-use super::{Config, OverlongSettings};
+use super::{Config, DecomposerConfig, OverlongSettings, TurnRdSettings};
 use crate::TrainError;
 
 /// The whole configs that come with the program: name and TOML text.
 const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];
 
-/// Presets whose decomposer is not there yet.
-const WITHOUT_DECOMPOSER: [&str; 3] = ["has-judge", "has-turnrd", "has-turnrd-film"];
-
-/// The methods that training runs: one preset a row of the papers' table.
-fn methods() -> impl Iterator<Item = &'static str> {
-    PRESETS.into_iter().filter(|name| !WITHOUT_DECOMPOSER.contains(name))
-}
-
 /// The names of all presets.
 pub fn presets() -> impl Iterator<Item = &'static str> {
-    CONFIGS.iter().map(|(name, _)| *name).chain(methods())
+    CONFIGS.iter().map(|(name, _)| *name).chain(PRESETS)
 }
 
 /// What a config is put together from.
@@ -87,7 +81,7 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
         return parse(text, &format!("preset {name}"));
     }
     let fail = |reason: String| TrainError::Config { origin: "preset".into(), reason };
-    if methods().any(|known| known == name)
+    if PRESETS.contains(&name)
         && let (Some(credit), Some(objective)) = (CreditConfig::preset(name), ObjectiveConfig::preset(name))
     {
         let mut config = Config { credit, objective, ..Config::default() };
@@ -101,6 +95,17 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
             config.rollout.overlong = Some(OverlongSettings::default());
             keys.push("rollout.overlong");
         }
+        let network = |film| TurnRdConfig { film, ..TurnRdConfig::default() };
+        let turnrd = |film| TurnRdSettings { network: network(film), ..TurnRdSettings::default() };
+        config.decomposer = match name {
+            "has-judge" => DecomposerConfig::Judge(JudgeConfig::default()),
+            "has-turnrd" => DecomposerConfig::Turnrd(turnrd(false)),
+            "has-turnrd-film" => DecomposerConfig::Turnrd(turnrd(true)),
+            _ => DecomposerConfig::None,
+        };
+        if config.decomposer != DecomposerConfig::None {
+            keys.push("decomposer");
+        }
         if name.starts_with("so-") {
             (config.train.epochs, config.train.minibatches) = (4, 2);
             keys.extend(["train.epochs", "train.minibatches"]);
@@ -109,15 +114,10 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
         return Ok(only(&table, &keys));
     }
     let known: Vec<&str> = presets().collect();
-    let mut reason = if CreditConfig::preset(name).is_some() {
-        format!("`{name}` needs a part that training does not have yet (METHODS.md says which).")
-    } else {
-        let mut reason = format!("unknown preset `{name}`");
-        if let Some(nearest) = suggest(name, &known) {
-            reason.push_str(&format!("; did you mean `{nearest}`?"));
-        }
-        reason
-    };
+    let mut reason = format!("unknown preset `{name}`");
+    if let Some(nearest) = suggest(name, &known) {
+        reason.push_str(&format!("; did you mean `{nearest}`?"));
+    }
     reason.push_str(&format!(" There are: {}", known.join(", ")));
     Err(fail(reason))
 }
@@ -270,8 +270,10 @@ mod tests {
         assert!(error.contains("train.stepz=7") && error.contains("Did you mean `steps`"), "{error}");
         let error = with(&["train.steps=many"]).unwrap_err().to_string();
         assert!(error.contains("train.steps=many") && error.contains("steps"), "{error}");
+        // A judge has no name of its own.
         let error = with(&["preset=has-judge"]).unwrap_err().to_string();
-        assert!(error.contains("needs a part"), "{error}");
+        assert!(error.contains("model"), "{error}");
+        assert!(with(&["preset=has-judge", "decomposer.model=m"]).is_ok());
         let error = with(&["preset=grop"]).unwrap_err().to_string();
         assert!(error.contains("did you mean `grpo`"), "{error}");
     }
@@ -292,8 +294,9 @@ mod tests {
     #[test]
     fn the_resolved_config_reads_back_as_itself() {
         for name in presets() {
+            let overrides = if name == "has-judge" { vec!["decomposer.model=m".into()] } else { Vec::new() };
             let config =
-                load(&ConfigSource { preset: Some(name.into()), ..ConfigSource::default() }).unwrap();
+                load(&ConfigSource { preset: Some(name.into()), files: Vec::new(), overrides }).unwrap();
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("config.toml");
             std::fs::write(&path, config.to_toml().unwrap()).unwrap();
@@ -312,6 +315,8 @@ mod tests {
             ("objective.selective.alpha=0.1", "objective.selective"),
             ("credit.outliers.lambda=1.5", "credit.outliers"),
             ("objective.kl.adaptive.target=0.1", "kl.adaptive"),
+            ("decomposer={kind=\"turnrd\"}", "nothing uses it"),
+            ("credit.refinements=[{kind=\"has\", decomposer=\"external\"}]", "needs one"),
             ("rollout.overlong.buffer=9999", "rollout.overlong.buffer"),
             ("rollout.selection={kind=\"dynamic\", max_rounds=0}", "max_rounds"),
         ] {

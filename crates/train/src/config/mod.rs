@@ -13,6 +13,8 @@ use turnwise_credit::selection::SelectionConfig;
 use turnwise_env::alfworld::demonstrations::Source;
 use turnwise_env::alfworld::expert::SearchOrder;
 use turnwise_env::alfworld::generator::GeneratorConfig;
+use turnwise_judge::JudgeConfig;
+use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_model::{AdamWConfig, ModelConfig, ScheduleKind};
 use turnwise_objective::{ObjectiveConfig, ValueConfig};
 
@@ -46,6 +48,8 @@ pub struct Config {
     pub objective: ObjectiveConfig,
     /// The optimiser.
     pub optimizer: AdamWConfig,
+    /// What gives the per-turn credits of `has` with `decomposer = "external"`.
+    pub decomposer: DecomposerConfig,
     /// The critic, where the estimator needs one.
     pub critic: CriticConfig,
     /// The loop.
@@ -68,6 +72,7 @@ impl Default for Config {
             credit: CreditConfig::default(),
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
+            decomposer: DecomposerConfig::default(),
             critic: CriticConfig::default(),
             train: TrainConfig::default(),
             eval: EvalConfig::default(),
@@ -331,6 +336,40 @@ impl Default for RolloutConfig {
             selection: SelectionConfig::All,
             overlong: None,
         }
+    }
+}
+
+/// A decomposer outside of the credit pipeline: `{ kind = "turnrd", ... }`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum DecomposerConfig {
+    /// There is none.
+    #[default]
+    None,
+    /// A language model behind an OpenAI-compatible endpoint scores every turn.
+    Judge(JudgeConfig),
+    /// A network learns from all rounds before which turns earn returns.
+    Turnrd(TurnRdSettings),
+}
+
+/// TurnRD inside the loop (HAS, algorithm 1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TurnRdSettings {
+    /// Steps of reinforcement learning in a round; the network is frozen inside a round and trained at
+    /// its end. The paper's round, 80 episodes, is one step of 10 groups of 8.
+    pub round_steps: u64,
+    /// One record in so many is held out of training, to measure the fit; 0 holds none out.
+    pub hold_out: u64,
+    /// Most tokens of a turn, and of the goal, whose hidden states are averaged: the last ones.
+    pub pool_tokens: usize,
+    /// The network and its training.
+    pub network: TurnRdConfig,
+}
+
+impl Default for TurnRdSettings {
+    fn default() -> Self {
+        Self { round_steps: 1, hold_out: 10, pool_tokens: 512, network: TurnRdConfig::default() }
     }
 }
 

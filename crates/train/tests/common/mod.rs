@@ -1,6 +1,8 @@
 //! Runs that take a second.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part; a test fails by panicking")]
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 
 use turnwise_train::config::{Config, ConfigSource, load};
@@ -57,4 +59,31 @@ pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
         assert!(line.metrics.get("rollout/mismatch_kl").unwrap() < 1e-6, "{what}");
     }
     lines
+}
+
+/// A judge behind a real socket that gives the four turns of every trajectory rising scores.
+pub(crate) fn judge() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).unwrap() > 0 && line != "\r\n" {
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            let body = r#"{"choices": [{"message": {"role": "assistant", "content": "[1, 2, 3, 4]"}}]}"#;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}",
+                body.len()
+            );
+            write!(stream, "{head}\r\nconnection: close\r\n\r\n{body}").unwrap();
+        }
+    });
+    address
 }

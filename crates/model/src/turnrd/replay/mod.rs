@@ -223,6 +223,12 @@ impl Replay {
         })
     }
 
+    /// The records of rounds up to `round`. A run that goes on from an old checkpoint may find later ones,
+    /// which it will make again.
+    pub fn up_to(&self, round: u32) -> Vec<usize> {
+        (0..self.len()).filter(|&index| self.index[index].round <= round).collect()
+    }
+
     /// Deals the records into (trained on, held out): one in `every` is held out, chosen by a hash of
     /// (round, id), so that a record stays on its side however long the replay grows. 0 holds none out.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
@@ -263,6 +269,13 @@ pub struct ReplayView<'a> {
     indices: Vec<usize>,
     now: u32,
     half_life: f64,
+}
+
+impl ReplayView<'_> {
+    /// Which records these are, for another view.
+    pub fn into_indices(self) -> Vec<usize> {
+        self.indices
+    }
 }
 
 impl SampleSource for ReplayView<'_> {

@@ -1,0 +1,275 @@
+//! The decomposer inside the loop: an LLM judge, or TurnRD with its replay and its rounds.
+//!
+//! TurnRD's round protocol (HAS, algorithm 1): rollouts with the network of round `r` frozen, their
+//! records into the replay, policy updates, and at the round's end training on the replay, which gives
+//! the network of round `r + 1`. Every phase can be repeated: a record that is in the replay already is
+//! not written twice, records of later rounds are not looked at, and a network is written under its
+//! round's number, so that a run that is killed anywhere goes on from its checkpoint with the same bits.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use turnwise_core::{Batch, Trajectory};
+use turnwise_credit::CreditError;
+use turnwise_credit::has::Decomposer;
+use turnwise_judge::{Judge, JudgeConfig};
+use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
+use turnwise_model::{NativeLearner, Tokenizer};
+
+use crate::TrainError;
+use crate::config::{Config, DecomposerConfig, TurnRdSettings};
+use crate::metrics::Metrics;
+use crate::rollout::Layout;
+
+/// The decomposer of a run.
+pub(crate) enum RunDecomposer {
+    /// A language model.
+    Judge(Box<Judge>),
+    /// The learned network.
+    TurnRd(Box<RunTurnRd>),
+}
+
+/// TurnRD, its replay and where it is in its rounds.
+pub(crate) struct RunTurnRd {
+    settings: TurnRdSettings,
+    network: TurnRd,
+    replay: Replay,
+    folder: PathBuf,
+    /// Rounds it was trained after.
+    round: u32,
+    seed: u64,
+}
+
+/// Per-turn credits that are already known.
+pub(crate) struct Given(Vec<Vec<Vec<f64>>>);
+
+impl Decomposer for Given {
+    fn credits(&self, _: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        Ok(self.0.clone())
+    }
+}
+
+/// The turn vectors and the goal vector of one trajectory.
+struct Vectors {
+    turns: Vec<f32>,
+    goal: Vec<f32>,
+}
+
+impl RunDecomposer {
+    /// The decomposer a config asks for, as it is after `round` rounds of a run in `root`.
+    pub(crate) fn open(
+        config: &Config,
+        root: &Path,
+        hidden: usize,
+        round: u32,
+    ) -> Result<Option<Self>, TrainError> {
+        Ok(match &config.decomposer {
+            DecomposerConfig::None => None,
+            DecomposerConfig::Judge(judge) => {
+                let named = !judge.cache.as_os_str().is_empty();
+                let cache = if named { judge.cache.clone() } else { root.join("judge") };
+                let judge = JudgeConfig { cache, ..judge.clone() };
+                Some(Self::Judge(Box::new(Judge::new(judge, config.seed)?)))
+            }
+            DecomposerConfig::Turnrd(settings) => {
+                let folder = root.join("turnrd");
+                std::fs::create_dir_all(&folder).map_err(|error| TrainError::io(&folder, error))?;
+                let network = if round == 0 {
+                    TurnRd::new(settings.network.clone(), hidden, config.seed)?
+                } else {
+                    TurnRd::load(&round_folder(&folder, round))?
+                };
+                let replay = Replay::append_to(&folder.join("replay.bin"))?;
+                let (settings, seed) = (settings.clone(), config.seed);
+                Some(Self::TurnRd(Box::new(RunTurnRd { settings, network, replay, folder, round, seed })))
+            }
+        })
+    }
+
+    /// Rounds that TurnRD was trained after.
+    pub(crate) fn round(&self) -> Option<u32> {
+        match self {
+            Self::Judge(_) => None,
+            Self::TurnRd(turnrd) => Some(turnrd.round),
+        }
+    }
+}
+
+/// Where the network that was trained after `round` rounds lies.
+pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
+    folder.join(format!("round-{round:04}"))
+}
+
+impl RunTurnRd {
+    /// Credits of a batch by the frozen network; the batch goes into the replay.
+    pub(crate) fn credits(
+        &mut self,
+        batch: &Batch,
+        step: u64,
+        layout: Layout,
+        learner: &mut NativeLearner,
+        tokenizer: &Tokenizer,
+    ) -> Result<Given, TrainError> {
+        let vectors = vectors(batch, layout, self.settings.pool_tokens, learner, tokenizer)?;
+        let round = u32::try_from(step / self.settings.round_steps).unwrap_or(u32::MAX);
+        let first = (step % self.settings.round_steps) << 32;
+        let mut credits = Vec::with_capacity(batch.groups.len());
+        let mut vectors = vectors.into_iter().enumerate();
+        for group in &batch.groups {
+            let mut rows = Vec::with_capacity(group.trajectories.len());
+            for (trajectory, (place, vectors)) in group.trajectories.iter().zip(vectors.by_ref()) {
+                if trajectory.turns.is_empty() {
+                    rows.push(Vec::new());
+                    continue;
+                }
+                let ret = trajectory.outcome_return();
+                rows.push(self.network.credits(&vectors.turns, &vectors.goal, ret)?.credits);
+                let progress = trajectory.turns.iter().map(|turn| turn.progress.map(|value| value as f32));
+                self.replay.append(&ReplayRecord {
+                    round,
+                    id: first + place as u64,
+                    ret,
+                    turns: vectors.turns,
+                    goal: vectors.goal,
+                    progress: progress.collect(),
+                    goal_text: trajectory.task.goal.clone(),
+                    actions: trajectory.turns.iter().map(|turn| turn.action.clone()).collect(),
+                })?;
+            }
+            credits.push(rows);
+        }
+        self.replay.sync()?;
+        Ok(Given(credits))
+    }
+
+    /// Trains the network where `step` was the last of its round.
+    pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
+        metrics.set("turnrd/replay", self.replay.len() as f64);
+        metrics.set("turnrd/round", f64::from(self.round));
+        metrics.set("turnrd/replay_torn_bytes", self.replay.health().torn_bytes as f64);
+        metrics.set("turnrd/replay_corrupt", self.replay.health().corrupt.len() as f64);
+        if !(step + 1).is_multiple_of(self.settings.round_steps) {
+            return Ok(());
+        }
+        let round = self.round;
+        let (trained, held_out) = {
+            let (trained, held_out) = self.replay.split(self.settings.hold_out);
+            let now: std::collections::HashSet<usize> = self.replay.up_to(round).into_iter().collect();
+            let of_now = |indices: Vec<usize>| -> Vec<usize> {
+                indices.into_iter().filter(|index| now.contains(index)).collect()
+            };
+            (of_now(trained), of_now(held_out))
+        };
+        if trained.is_empty() {
+            return Ok(());
+        }
+        let half_life = self.settings.network.half_life;
+        // Before training: what the network that shaped this round knew of it.
+        let mut samples = self.replay.view(held_out, round, half_life)?;
+        if !samples.is_empty() {
+            let before = self.network.fit(&mut samples)?;
+            metrics.set("turnrd/held_out_mse_before", before.mse);
+        }
+        let held_out = samples.into_indices();
+        let mut samples = self.replay.view(trained, round, half_life)?;
+        let report = self.network.train(&mut samples, u64::from(round), self.seed, &mut |_| {})?;
+        report_training(&report, metrics);
+        let mut samples = self.replay.view(held_out, round, half_life)?;
+        if !samples.is_empty() {
+            let fit = self.network.fit(&mut samples)?;
+            metrics.set("turnrd/held_out_mse", fit.mse);
+            if let Some(r2) = fit.r2 {
+                metrics.set("turnrd/held_out_r2", r2);
+            }
+        }
+        self.round += 1;
+        Ok(self.network.save(&round_folder(&self.folder, self.round))?)
+    }
+}
+
+fn report_training(report: &TrainReport, metrics: &mut Metrics) {
+    if let Some(last) = report.epochs.last() {
+        metrics.set("turnrd/loss", last.losses.total);
+        metrics.set("turnrd/loss_prediction", last.losses.prediction);
+        metrics.set("turnrd/loss_rank", last.losses.rank);
+        metrics.set("turnrd/loss_prior", last.losses.prior);
+        metrics.set("turnrd/loss_value", last.losses.value);
+        metrics.set("turnrd/gradient_norm", last.gradient_norm);
+    }
+    metrics.set("turnrd/mse", report.fit.mse);
+    metrics.set("turnrd/sum_drift", report.fit.sum_drift);
+    if let Some(r2) = report.fit.r2 {
+        metrics.set("turnrd/r2", r2);
+    }
+}
+
+/// Mean-pooled last hidden states of the policy: for every turn over its observation and response, and
+/// over the goal, each over its last `most` tokens. One scoring pass over the sequences that were sampled.
+///
+/// In a concatenated sequence a turn's tokens are those since the response before it; a windowed prompt
+/// states the goal and the history around the observation, and all of it belongs to its turn.
+fn vectors(
+    batch: &Batch,
+    layout: Layout,
+    most: usize,
+    learner: &mut NativeLearner,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vectors>, TrainError> {
+    let width = learner.weights().config.hidden_size;
+    let longest = learner.weights().config.max_position_embeddings;
+    let mut requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = Vec::new();
+    let mut goals: Vec<&str> = Vec::new();
+    for trajectory in batch.trajectories() {
+        requests.extend(turn_ranges(trajectory, layout, most));
+        if !goals.contains(&trajectory.task.goal.as_str()) {
+            goals.push(&trajectory.task.goal);
+        }
+    }
+    let turns = requests.len();
+    for goal in &goals {
+        let mut tokens = tokenizer.encode(goal);
+        tokens.truncate(longest);
+        let all = tokens.len().saturating_sub(most)..tokens.len();
+        requests.push((tokens, if all.is_empty() { Vec::new() } else { Vec::from([all]) }));
+    }
+    let mut states = learner.mean_hidden(&requests)?;
+    let goal_states: Vec<Vec<f32>> = states
+        .split_off(turns)
+        .into_iter()
+        .map(|mut of_goal| of_goal.pop().unwrap_or_else(|| vec![0.0; width]))
+        .collect();
+    let mut states = states.into_iter();
+    Ok(batch
+        .trajectories()
+        .map(|trajectory| {
+            let own = states.by_ref().take(trajectory.sequences.len());
+            let turns = own.flatten().flatten().collect();
+            let goal = goals.iter().position(|goal| *goal == trajectory.task.goal).unwrap_or(0);
+            Vectors { turns, goal: goal_states[goal].clone() }
+        })
+        .collect())
+}
+
+/// The tokens of every turn, sequence by sequence.
+fn turn_ranges(
+    trajectory: &Trajectory,
+    layout: Layout,
+    most: usize,
+) -> impl Iterator<Item = (Vec<u32>, Vec<Range<usize>>)> + '_ {
+    trajectory.sequences.iter().map(move |sequence| {
+        let mut before = 0;
+        let ranges = sequence
+            .spans
+            .iter()
+            .map(|span| {
+                let start = match layout {
+                    Layout::Concatenated => before,
+                    Layout::Windowed => 0,
+                };
+                before = span.end;
+                start.max(span.end.saturating_sub(most))..span.end
+            })
+            .collect();
+        (sequence.tokens.clone(), ranges)
+    })
+}
