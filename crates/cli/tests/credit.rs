@@ -186,6 +186,7 @@ fn a_runs_dump_is_read_as_it_is_written() {
         sequences: Vec::new(),
         advantages: Some(vec![0.25]),
         story: None,
+        metrics: std::collections::BTreeMap::new(),
     };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("step-000012.jsonl.zst");

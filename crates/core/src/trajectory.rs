@@ -2,6 +2,8 @@
 //!
 //! A dump is JSON lines, one [`Trajectory`] a line, each carrying [`SCHEMA_VERSION`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{StageStory, Task, TokenSequence};
@@ -105,6 +107,9 @@ pub struct Trajectory {
     /// How each turn's advantage came about, `[turn][stage]`, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub story: Option<Vec<Vec<StageStory>>>,
+    /// The environment's own numbers about the episode, such as a score between success and failure.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
 }
 
 impl Trajectory {
@@ -170,6 +175,7 @@ mod tests {
             sequences: Vec::new(),
             advantages: None,
             story: None,
+            metrics: BTreeMap::new(),
         }
     }
 

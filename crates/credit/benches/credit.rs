@@ -37,6 +37,7 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
             sequences: Vec::new(),
             advantages: None,
             story: None,
+            metrics: std::collections::BTreeMap::new(),
         };
         Group { trajectories: (0..size).map(|sample| trajectory(sample, rng)).collect() }
     };

@@ -187,6 +187,7 @@ pub(crate) fn record(
             sequences: Vec::new(),
             advantages: None,
             story: None,
+            metrics: std::collections::BTreeMap::new(),
         },
     }
 }

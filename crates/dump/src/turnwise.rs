@@ -152,6 +152,7 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
             sequences: Vec::new(),
             advantages: None,
             story: None,
+            metrics: std::collections::BTreeMap::new(),
         },
     })
 }

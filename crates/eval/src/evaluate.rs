@@ -73,6 +73,9 @@ pub struct Evaluation {
     pub mean_turns: f64,
     /// Mean outcome return.
     pub mean_return: f64,
+    /// Means of the environment's own numbers, 0 counted where an episode has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
     /// Share of turns whose response was not a well-formed action.
     pub invalid_rate: f64,
     /// Share of turns whose action the world did not offer.
@@ -164,11 +167,21 @@ fn summarise(
         mean_turns: turns_of(&all),
         mean_return: trajectories.iter().map(Trajectory::outcome_return).sum::<f64>()
             / trajectories.len().max(1) as f64,
+        metrics: metrics_of(trajectories),
         invalid_rate: turns().filter(|turn| !turn.valid).count() as f64 / count,
         inadmissible_rate: turns().filter(|turn| !turn.admissible.contains(&turn.action)).count() as f64
             / count,
         seconds,
     }
+}
+
+/// Mean of every number that some trajectory has.
+fn metrics_of(trajectories: &[Trajectory]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, value) in trajectories.iter().flat_map(|trajectory| &trajectory.metrics) {
+        *sums.entry(name.clone()).or_default() += value / trajectories.len() as f64;
+    }
+    sums
 }
 
 #[cfg(test)]
@@ -200,6 +213,7 @@ mod tests {
             sequences: Vec::new(),
             advantages: None,
             story: None,
+            metrics: std::collections::BTreeMap::new(),
         };
         let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };
         let trajectories = [trajectory("a", true, 2), trajectory("a", false, 4), trajectory("b", true, 6)];

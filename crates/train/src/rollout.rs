@@ -217,6 +217,7 @@ impl<S: Sampler> Lane<'_, S> {
             sequences: Vec::new(),
             advantages: None,
             story: None,
+            metrics: std::collections::BTreeMap::new(),
         };
         let mut environment = self.context.task_set.environment();
         match environment.reset(&job.task) {
@@ -310,6 +311,9 @@ impl<S: Sampler> Lane<'_, S> {
         if let Some(turn) = live.trajectory.turns.last_mut() {
             turn.reward = step.reward * context.reward_scale;
             turn.progress = step.progress;
+        }
+        for (name, value) in step.metrics {
+            live.trajectory.metrics.insert(name.to_owned(), value);
         }
         live.trajectory.success = step.success;
         live.observation = step.observation;

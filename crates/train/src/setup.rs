@@ -9,10 +9,11 @@ use turnwise_env::alfworld::generator::generate;
 use turnwise_env::alfworld::{AlfworldSet, PHRASES};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
+use turnwise_env::webshop::{self, WebshopSet};
 use turnwise_model::{Parameters, Tokenizer, TokenizerConfig, load_model};
 
 use crate::TrainError;
-use crate::config::{Config, EnvConfig, Validity};
+use crate::config::{Config, EnvConfig, ShopConfig, Validity};
 use crate::observer::{Event, Observer};
 use crate::rollout::Layout;
 use crate::sft;
@@ -21,13 +22,26 @@ use crate::sft;
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
 /// The world of a run: its tasks and who can show how they are done.
-pub struct World {
-    set: AlfworldSet,
+pub struct World(Set);
+
+enum Set {
+    Alfworld(AlfworldSet),
+    Webshop(WebshopSet),
 }
 
 impl World {
     /// Builds or loads the world. Files that could not be read are told to the observer and left out.
     pub fn new(config: &EnvConfig, splits: &[&str], observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        if config.name == "webshop" {
+            let ShopConfig { products, seed, options } = &config.shop;
+            let set = if let Some(folder) = &config.data {
+                WebshopSet::open(folder, None, options)?
+            } else {
+                let generator = webshop::generator::GeneratorConfig { seed: *seed, products: *products };
+                WebshopSet::with_search(webshop::generator::products(generator).collect(), options)?
+            };
+            return Ok(Self(Set::Webshop(set.with_max_steps(config.max_turns))));
+        }
         let set = match &config.data {
             Some(path) => {
                 let (set, broken) = AlfworldSet::load_splits(path, splits)?;
@@ -38,37 +52,51 @@ impl World {
             }
             None => generate(&config.world)?,
         };
-        Ok(Self { set: set.with_max_steps(config.max_turns) })
+        Ok(Self(Set::Alfworld(set.with_max_steps(config.max_turns))))
     }
 
     /// The tasks and their environments.
     pub fn task_set(&self) -> &dyn TaskSet {
-        &self.set
+        match &self.0 {
+            Set::Alfworld(set) => set,
+            Set::Webshop(set) => set,
+        }
     }
 
     /// Up to `count` solved episodes on the training split.
     pub fn demonstrations(&self, config: &Config, count: usize) -> Result<Demonstrations, TrainError> {
         let split = &config.env.split;
-        if self.set.split(split)?.is_empty() {
+        if self.task_set().tasks(split)?.is_empty() {
             return Err(TrainError::Config {
                 origin: "env.split".into(),
                 reason: format!("the split `{split}` has no tasks, so there is nothing to demonstrate"),
             });
         }
+        // Only windowed prompts may list what is admissible.
+        let keep_admissible = config.prompt.layout == Layout::Windowed;
+        let set = match &self.0 {
+            Set::Alfworld(set) => set,
+            Set::Webshop(set) => {
+                return Ok(webshop::demonstrations::demonstrate(set, split, count, keep_admissible)?);
+            }
+        };
         let options = DemonstrationOptions {
             source: config.sft.source,
             order: config.sft.order,
             injection: config.sft.injection,
             max_steps: config.env.max_turns,
-            // Only windowed prompts may list what is admissible.
-            keep_admissible: config.prompt.layout == Layout::Windowed,
+            keep_admissible,
         };
-        Ok(demonstrate(&self.set, split, count, &options, config.seed)?)
+        Ok(demonstrate(set, split, count, &options, config.seed)?)
     }
 
     /// The world's fixed phrases, for tokenizers of small models.
     pub fn phrases(&self) -> &'static [&'static str] {
-        PHRASES
+        match &self.0 {
+            Set::Alfworld(_) => PHRASES,
+            // A shop's words come from its catalogue; the tokenizer finds them in the demonstrations.
+            Set::Webshop(_) => &[],
+        }
     }
 }
 

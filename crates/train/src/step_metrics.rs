@@ -1,6 +1,8 @@
 //! The numbers of one step, under the tags the field uses.
 
-use turnwise_core::{Batch, Learner, StopReason, TokenSequence};
+use std::collections::BTreeSet;
+
+use turnwise_core::{Batch, Learner, StopReason, TokenSequence, Trajectory};
 use turnwise_credit::TurnAdvantages;
 
 use crate::TrainError;
@@ -53,6 +55,12 @@ pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
         "rollout/overflow_rate",
         mean(trajectories().map(|trajectory| share(trajectory.stop == StopReason::ContextOverflow))),
     );
+    // What a trajectory does not say counts as 0: a shop that was left without a purchase scores nothing.
+    let names: BTreeSet<&String> = trajectories().flat_map(|trajectory| trajectory.metrics.keys()).collect();
+    for name in names {
+        let of = |trajectory: &Trajectory| trajectory.metrics.get(name).copied().unwrap_or(0.0);
+        metrics.set(&format!("train/{name}"), mean(trajectories().map(of)));
+    }
     metrics.set("perf/rollout_s", seconds);
     metrics.set("perf/sampled_tokens_per_s", tokens as f64 / seconds.max(1e-9));
     metrics.set("perf/env_steps_per_s", turns().count() as f64 / seconds.max(1e-9));

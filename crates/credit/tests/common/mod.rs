@@ -23,6 +23,7 @@ pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Traje
         sequences: Vec::new(),
         advantages: None,
         story: None,
+        metrics: std::collections::BTreeMap::new(),
     }
 }
 

@@ -15,11 +15,12 @@ fn fail(key: &str, reason: impl Into<String>) -> Result<(), TrainError> {
 impl Config {
     /// Refuses what cannot run, before any long work starts.
     pub fn check(&self) -> Result<(), TrainError> {
-        if self.env.name != "alfworld" {
-            return Err(TrainError::Config {
-                origin: "env.name".into(),
-                reason: format!("unknown environment `{}`; there is: alfworld", self.env.name),
-            });
+        if !["alfworld", "webshop"].contains(&self.env.name.as_str()) {
+            let reason = format!("unknown environment `{}`; there are: alfworld, webshop", self.env.name);
+            return fail("env.name", reason);
+        }
+        if self.env.name == "webshop" && self.env.shop.products == 0 {
+            return fail("env.shop.products", "must be at least 1");
         }
         if self.name.is_empty() || self.name.contains(['/', '\\']) || self.name.starts_with('.') {
             return fail("name", "must be a plain folder name");

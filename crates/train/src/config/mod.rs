@@ -13,6 +13,8 @@ use turnwise_credit::selection::SelectionConfig;
 use turnwise_env::alfworld::demonstrations::Source;
 use turnwise_env::alfworld::expert::SearchOrder;
 use turnwise_env::alfworld::generator::GeneratorConfig;
+use turnwise_env::webshop::WebshopOptions;
+use turnwise_env::webshop::generator::DEFAULT_PRODUCTS;
 use turnwise_judge::JudgeConfig;
 use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_model::{AdamWConfig, ModelConfig, ScheduleKind};
@@ -89,8 +91,10 @@ pub struct EnvConfig {
     /// Official games: a folder, one file or an archive. Without it the embedded generator makes the world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
-    /// The generated world; not used with `data`.
+    /// The generated household world; not used with `data`.
     pub world: GeneratorConfig,
+    /// The shop (`name = "webshop"`).
+    pub shop: ShopConfig,
     /// Split that is trained on.
     pub split: String,
     /// Turns after which an episode is cut off.
@@ -105,10 +109,29 @@ impl Default for EnvConfig {
             name: "alfworld".into(),
             data: None,
             world: GeneratorConfig::default(),
+            shop: ShopConfig::default(),
             split: "train".into(),
             max_turns: 50,
             reward_scale: 1.0,
         }
+    }
+}
+
+/// Which shop, and which goals.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShopConfig {
+    /// Products of the generated catalogue; not used with `env.data`.
+    pub products: u32,
+    /// Seed of the generated catalogue.
+    pub seed: u64,
+    /// Goals, splits, pages and scoring.
+    pub options: WebshopOptions,
+}
+
+impl Default for ShopConfig {
+    fn default() -> Self {
+        Self { products: DEFAULT_PRODUCTS, seed: 0, options: WebshopOptions::default() }
     }
 }
 
