@@ -41,6 +41,8 @@ enum Command {
 pub(crate) enum EnvironmentName {
     /// Household tasks in text.
     Alfworld,
+    /// Buying what an instruction describes, in a shop of searchable pages.
+    Webshop,
 }
 
 /// How large generated scenes are.
@@ -111,12 +113,16 @@ struct ReplayArgs {
     environment: EnvironmentName,
     /// The recording: JSON lines, one episode a line, as they are or compressed with zstd.
     file: PathBuf,
-    /// The games it was recorded on: a folder, a game file or a `.tar.zst` archive.
+    /// What it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the folder
+    /// of the official files.
     #[arg(long, value_name = "PATH")]
     data: PathBuf,
     /// Write what the engine gave as a recording of its own (compressed if the name ends in `.zst`).
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
+    /// Only for webshop: a query that the recording's search knew no answer to (repeat the option for more).
+    #[arg(long, value_name = "QUERY")]
+    unanswered: Vec<String>,
     /// How many differences to show in full.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
@@ -154,7 +160,8 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<AlfworldSet> {
 
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let mut out = String::from(
-        "alfworld   household tasks in text: find things, clean, heat or cool them, put them away\n",
+        "alfworld   household tasks in text: find things, clean, heat or cool them, put them away\n\
+         webshop    buying what an instruction describes, in a shop of searchable pages (needs the official files)\n",
     );
     if let Some(path) = &args.data {
         let set = load(path)?;
@@ -212,7 +219,9 @@ fn table(out: &mut String, set: &AlfworldSet) -> anyhow::Result<()> {
 }
 
 fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
-    let EnvironmentName::Alfworld = args.environment;
+    if args.environment == EnvironmentName::Webshop {
+        bail!("a generated shop is made in memory from its seed; there are no files to write");
+    }
     let occupied = match std::fs::read_dir(&args.out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -247,7 +256,15 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let EnvironmentName::Alfworld = args.environment;
+    if args.environment == EnvironmentName::Webshop {
+        if args.dump.is_some() {
+            bail!("--dump: recordings of webshop cannot be written, only replayed");
+        }
+        return super::webshop::replay_file(&args.file, &args.data, &args.unanswered, args.show);
+    }
+    if !args.unanswered.is_empty() {
+        bail!("--unanswered: alfworld has no search; leave the option out");
+    }
     // The recording first: a wrong name should not cost the time to load four thousand games.
     let recording = open(&args.file)?;
     let set = load(&args.data)?;
@@ -275,7 +292,7 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Opens a recording, compressed or not: its first bytes tell.
-fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     let name = || path.display().to_string();
     let mut start = Vec::new();
     File::open(path)

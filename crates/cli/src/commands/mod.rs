@@ -9,3 +9,4 @@ pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod train;
 pub(crate) mod turnrd;
+pub(crate) mod webshop;

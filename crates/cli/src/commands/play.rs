@@ -15,10 +15,11 @@ use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
-use turnwise_core::{Observation, Purpose, Seed, TaskSet};
+use turnwise_core::{Environment, Observation, Purpose, Seed, Task, TaskSet};
 use turnwise_env::alfworld::expert::Expert;
 use turnwise_env::alfworld::generator::{GeneratorConfig, generate};
-use turnwise_env::alfworld::{AlfworldSet, DEFAULT_MAX_STEPS, Game, Prior};
+use turnwise_env::alfworld::{self, AlfworldSet, Prior};
+use turnwise_env::webshop;
 
 use super::env::{EnvironmentName, SizeName, load};
 
@@ -27,11 +28,11 @@ use super::env::{EnvironmentName, SizeName, load};
 pub(crate) struct PlayArgs {
     /// Which environment.
     environment: EnvironmentName,
-    /// Official or generated games: a folder, a game file or a `.tar.zst` archive. Without it a world is
-    /// generated.
+    /// alfworld: official or generated games, as a folder, a game file or a `.tar.zst` archive; without it a world
+    /// is generated. webshop: the folder of the official files.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// The split to play from [default: valid_unseen, or the first there is].
+    /// The split to play from [default: valid_unseen, or the first there is; webshop: test].
     #[arg(long)]
     split: Option<String>,
     /// The game's id, or a part of it that no other game has.
@@ -44,8 +45,10 @@ pub(crate) struct PlayArgs {
     #[arg(long, value_enum, default_value_t)]
     size: SizeName,
     /// Steps until the episode ends.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_STEPS)]
-    max_steps: usize,
+    ///
+    /// [default: 50 for alfworld, 15 for webshop]
+    #[arg(long, value_name = "N")]
+    max_steps: Option<usize>,
 }
 
 const HELP: &str = "\
@@ -58,21 +61,72 @@ const HELP: &str = "\
 
 /// Plays one game.
 pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
-    let EnvironmentName::Alfworld = args.environment;
-    if args.max_steps == 0 {
+    if args.max_steps == Some(0) {
         bail!("--max-steps 0: an episode needs at least one step");
     }
-    let set = world(&args)?.with_max_steps(args.max_steps);
-    let id = choose(&set, args)?;
+    let round = match args.environment {
+        EnvironmentName::Alfworld => alfworld(args)?,
+        EnvironmentName::Webshop => webshop(&args)?,
+    };
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let stdout = std::io::stdout();
     let page = Page { out: stdout.lock(), styled: terminal && std::env::var_os("NO_COLOR").is_none() };
     if terminal {
-        play(&set, &id, &mut Terminal::new()?, page)?;
+        play(round, &mut Terminal::new()?, page)?;
     } else {
-        play(&set, &id, &mut Piped(std::io::stdin().lock()), page)?;
+        play(round, &mut Piped(std::io::stdin().lock()), page)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One episode to play, whatever the environment.
+struct Round {
+    task: Task,
+    environment: Box<dyn Environment>,
+    max_steps: usize,
+    /// Reads along, so that its advice fits whatever the person has done; `None` where there is no expert.
+    advisor: Option<Box<dyn Advisor>>,
+}
+
+/// Says what it would do, knowing only what the person has seen.
+trait Advisor {
+    /// The next action after this observation.
+    fn advise(&mut self, observation: &Observation) -> String;
+}
+
+impl Advisor for Expert<'_> {
+    fn advise(&mut self, observation: &Observation) -> String {
+        self.act(observation)
+    }
+}
+
+fn alfworld(args: PlayArgs) -> anyhow::Result<Round> {
+    let max_steps = args.max_steps.unwrap_or(alfworld::DEFAULT_MAX_STEPS);
+    let set = world(&args)?.with_max_steps(max_steps);
+    let id = choose(&set, args)?;
+    let tasks = set.tasks(set.game(&id)?.split())?;
+    let task = tasks.into_iter().find(|task| task.id == id);
+    let task = task.with_context(|| format!("{id} is not in its split"))?;
+    let mut environment = set.environment();
+    let mut expert = Expert::new(Prior::embedded()?);
+    expert.reset(&environment.reset(&task)?.text, &task.goal);
+    Ok(Round { task, environment, max_steps, advisor: Some(Box::new(expert)) })
+}
+
+fn webshop(args: &PlayArgs) -> anyhow::Result<Round> {
+    let max_steps = args.max_steps.unwrap_or(webshop::DEFAULT_MAX_STEPS);
+    let set = super::webshop::shop(args.data.as_deref())?.with_max_steps(max_steps);
+    let task = super::webshop::choose(&set, args.split.as_deref(), args.task.as_deref(), args.seed)?;
+    let advisor: Box<dyn Advisor> = Box::new(Shopper(webshop::Expert::new(&task.goal)));
+    Ok(Round { task, environment: set.environment(), max_steps, advisor: Some(advisor) })
+}
+
+struct Shopper(webshop::Expert);
+
+impl Advisor for Shopper {
+    fn advise(&mut self, observation: &Observation) -> String {
+        self.0.act(observation)
+    }
 }
 
 /// Games from files, or generated: all of a world where one is asked for by name, else just enough.
@@ -254,32 +308,19 @@ fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-fn play<W: Write>(
-    set: &AlfworldSet,
-    id: &str,
-    input: &mut dyn Input,
-    mut page: Page<W>,
-) -> anyhow::Result<()> {
-    let game: &Game = set.game(id)?;
-    let task = set
-        .tasks(game.split())?
-        .into_iter()
-        .find(|task| task.id == id)
-        .with_context(|| format!("{id} is not in its split"))?;
-    let mut environment = set.environment();
+fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> anyhow::Result<()> {
+    let Round { task, mut environment, max_steps, mut advisor } = round;
     let mut observation = environment.reset(&task)?;
-    // The expert reads along, so that its advice fits whatever the person has done.
-    let mut expert = Expert::new(Prior::embedded()?);
-    expert.reset(&observation.text, &task.goal);
-    let mut advice = expert.act(&observation);
+    let mut advise = |observation: &Observation| advisor.as_mut().map(|advisor| advisor.advise(observation));
+    let mut advice = advise(&observation);
     let mut taken = 0;
-    page.dim(&format!("{id}, {} steps", set.max_steps()))?;
+    page.dim(&format!("{}, {max_steps} steps", task.id))?;
     page.world(&observation.text)?;
     page.dim(
         "\nTab completes, `admissible` lists, `hint` asks the expert, `help` says more, `quit` leaves.",
     )?;
     loop {
-        let prompt = format!("{}/{} > ", taken + 1, set.max_steps());
+        let prompt = format!("{}/{max_steps} > ", taken + 1);
         let Some(line) = input.line(&prompt, &observation.admissible)? else {
             page.line(&format!("\n{}", left(taken)))?;
             return Ok(());
@@ -300,7 +341,10 @@ fn play<W: Write>(
                 continue;
             }
             "hint" => {
-                page.line(&format!("  the expert would: {advice}"))?;
+                match &advice {
+                    Some(advice) => page.line(&format!("  the expert would: {advice}"))?,
+                    None => page.line("  there is no expert here")?,
+                }
                 continue;
             }
             other => other.strip_prefix('!').unwrap_or(other).trim(),
@@ -311,8 +355,11 @@ fn play<W: Write>(
             page.dim(&format!("  not understood{}", near(action, &observation)))?;
         }
         observation = step.observation;
-        advice = expert.act(&observation);
+        advice = advise(&observation);
         taken += 1;
+        for (name, value) in &step.metrics {
+            page.dim(&format!("  {name} {value:.3}"))?;
+        }
         if step.success {
             return page.bold(&format!("\nSolved in {}.", steps(taken)));
         }
