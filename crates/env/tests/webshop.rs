@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Step, Task};
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
+use turnwise_env::webshop::demonstrations::demonstrate;
+use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::goal::GoalKind;
 use turnwise_env::webshop::official::{self, Size};
 use turnwise_env::webshop::page::ObservationMode;
@@ -448,6 +450,29 @@ fn the_full_shop_is_built_once_and_read_in_place() {
     std::fs::remove_file(&built).unwrap();
     assert!(open().unwrap_err().to_string().contains("the file ends too early"));
     assert!(!built.exists());
+}
+
+#[test]
+fn the_expert_reaches_generated_goals() {
+    let config = GeneratorConfig { seed: 0, products: 2000 };
+    for (goals, least) in [(GoalKind::Synthetic, 320), (GoalKind::Human, 280)] {
+        let options = WebshopOptions { goals, goals_per_product: Some(1), ..WebshopOptions::default() };
+        let set = WebshopSet::generated(config, &options).unwrap();
+        assert_eq!(set.len(), 2000);
+        let made = demonstrate(&set, "train", 400, false).unwrap();
+        let steps: usize = made.episodes.iter().map(|episode| episode.turns.len()).sum();
+        println!("{goals:?}: {} of 400, {steps} steps", made.episodes.len());
+        assert!(made.episodes.len() >= least, "{goals:?}: {} of 400", made.episodes.len());
+        // The actions reach the goal again, with the same pages on the way.
+        let episode = &made.episodes[7];
+        let mut shop = set.webshop();
+        let mut observation = shop.reset(&episode.task).unwrap().text;
+        for turn in &episode.turns {
+            assert_eq!(observation, turn.observation);
+            observation = shop.step(&turn.action).unwrap().observation.text;
+        }
+        assert!(shop.score().is_some_and(|score| score.success()));
+    }
 }
 
 /// Asks the Python package itself about strings that are new at every change of the seed below.

@@ -17,9 +17,10 @@ const BUTTONS: [&str; 8] =
     ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
 
 /// Words of instructions that say nothing about the product.
-const FILLERS: &str = "a am an and are be best buy by can care choose do find for friend from get i if in interested is it \
-    like look looking me my need new of old on one or order our out people please possible price search show should some \
-    that the them they to want which will with would you";
+const FILLERS: &str = "a about after am an and are as be best broke buy by called can care choose comes described do feature \
+    features find for friend from get give help i if in interested is it kind like look looking me must my need new of old \
+    on one ones or order our out people please possible price search should show sister some that the them they thing to \
+    want what which who will with would you";
 
 /// Pages of results that are looked at before the best product so far has to do.
 const PAGES: usize = 3;
@@ -37,6 +38,8 @@ struct Wish {
     text: String,
     /// The highest price allowed, in dollars.
     limit: Option<u32>,
+    /// It is in somebody's own words: which of them are option values is seen on the product's page only.
+    loose: bool,
 }
 
 /// A product that has been looked at.
@@ -121,7 +124,9 @@ impl Expert {
 
     /// Steps from the results to the end of the purchase.
     fn cost(&self) -> usize {
-        self.wish.values.len() + 2
+        // Where the instruction names no values as such, two are expected.
+        let values = if self.wish.values.is_empty() && self.wish.loose { 2 } else { self.wish.values.len() };
+        values + 2
     }
 
     fn best(&self) -> Option<&String> {
@@ -134,9 +139,9 @@ impl Expert {
         let best = self.best().cloned();
         let page_of = |asin: &String| self.seen.get(asin).map_or(self.page, |seen| seen.page);
         let detour = best.as_ref().map_or(0, |asin| page_of(asin).abs_diff(self.page));
-        // Looking at one more product takes up to four steps.
+        // Looking at one more product takes two steps at least.
         let settled =
-            self.settled.clone().or_else(|| best.clone().filter(|_| self.left() < self.cost() + detour + 4));
+            self.settled.clone().or_else(|| best.clone().filter(|_| self.left() < self.cost() + detour + 2));
         if let Some(asin) = settled {
             let page = page_of(&asin);
             self.settled = Some(asin.clone());
@@ -146,10 +151,14 @@ impl Expert {
                 std::cmp::Ordering::Equal => self.click(&asin, parts),
             };
         }
-        let open = |entry: &&Listed<'_>| !self.seen.contains_key(&entry.asin.to_lowercase());
-        let fits = |entry: &&Listed<'_>| self.wish.limit.is_none_or(|limit| entry.price <= f64::from(limit));
-        let score = |entry: &Listed<'_>| self.wish.missing(entry.title);
-        let next = listed.iter().filter(open).filter(fits).min_by_key(|entry| score(entry));
+        let open = |entry: &Listed<'_>| !self.seen.contains_key(&entry.asin.to_lowercase());
+        let fits = |entry: &Listed<'_>| self.wish.limit.is_none_or(|limit| entry.price <= f64::from(limit));
+        // The search knows more than the titles say; only a title with none of the words goes back by half a page.
+        let score = |(rank, entry): &(usize, &Listed<'_>)| {
+            5 * usize::from(self.wish.missing(entry.title) == self.wish.words.len()) + rank
+        };
+        let fresh = listed.iter().enumerate().filter(|(_, entry)| open(entry) && fits(entry));
+        let next = fresh.min_by_key(score).map(|(_, entry)| entry);
         // A title that says little of what is asked may still do, but the next page may have a better one.
         if let Some(entry) = next {
             let asin = entry.asin.to_lowercase();
@@ -205,15 +214,17 @@ impl Expert {
         if seen.text.is_empty() {
             seen.text = parts.join(" ");
         }
-        let missing = self.wish.missing(&seen.text) + 10 * absent;
+        // Loose words may be option values, all of which stand on the page.
+        let page = if self.wish.loose { parts.join(" ") } else { String::new() };
+        let missing = self.wish.missing(&format!("{} {page}", seen.text))
+            + 10 * absent
+            + 2 * self.wish.unmet(parts, &offered, &wanted);
         if self.settled.is_none() {
             if absent == 0 && missing > 0 && !seen.read && left > cost + 2 {
                 return "click[features]".to_owned();
             }
             seen.missing = Some(missing);
-            // One word may be the files' own name for the kind of product.
-            let tolerated = usize::from(self.wish.words.len() > 3);
-            if missing <= tolerated || left <= self.cost() + 3 && self.best() == Some(&open) {
+            if missing == 0 || left <= cost + 3 && self.best() == Some(&open) {
                 self.settled = Some(open.clone());
             }
         }
@@ -246,11 +257,13 @@ impl Wish {
             }
             None => (instruction, None),
         };
+        let loose = !text.starts_with("Find me ");
         let text = text.strip_prefix("Find me ").unwrap_or(text);
         let mut segments = text.split(", and ");
         let mut description = segments.next().unwrap_or_default().to_owned();
         let mut values = Vec::new();
-        if let Some((before, value)) = description.clone().split_once(": ")
+        if !loose
+            && let Some((before, value)) = description.clone().split_once(": ")
             && let Some((words, _)) = before.rsplit_once(" with ")
         {
             values.push(value.to_owned());
@@ -275,13 +288,26 @@ impl Wish {
         let words = words(&description);
         let query = [description.as_str()].into_iter().chain(values.iter().map(String::as_str));
         let query = query.collect::<Vec<_>>().join(" ").replace(['[', ']', '\n'], " ");
-        Self { query, words, values, text: text.to_lowercase(), limit: price }
+        let query = if loose { plain(&description) } else { query };
+        Self { query, words, values, text: text.to_lowercase(), limit: price, loose }
     }
 
     /// How many of the words a text does not have.
     fn missing(&self, text: &str) -> usize {
         let found = words(text);
         self.words.iter().filter(|word| !found.contains(*word)).count()
+    }
+
+    /// How many options that loose words name have no value on the page that the words name with them.
+    fn unmet(&self, parts: &[&str], offered: &[&str], wanted: &[String]) -> usize {
+        let named = |part: &&&str| self.loose && !offered.contains(*part) && has_phrase(&self.text, part);
+        let met = |name: &str| {
+            let says = |value: &String| {
+                [": ", " "].iter().any(|gap| has_phrase(&self.text, &format!("{name}{gap}{value}")))
+            };
+            wanted.iter().any(says)
+        };
+        parts.iter().filter(named).filter(|name| !met(name)).count()
     }
 
     /// Which of the offered values to choose: those named, or, where none is named, those that the instruction has
@@ -312,13 +338,25 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
         })
 }
 
+/// A text without fillers, to search for.
+fn plain(text: &str) -> String {
+    let lower = text.to_lowercase();
+    let words = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
+    let kept = words.filter(|word| !word.is_empty() && !is_filler(word));
+    kept.collect::<Vec<_>>().join(" ")
+}
+
+fn is_filler(word: &str) -> bool {
+    FILLERS.split_ascii_whitespace().any(|filler| filler == word)
+}
+
 /// The words of a text in lower case, without fillers and endings.
 fn words(text: &str) -> BTreeSet<String> {
     let lower = text.to_lowercase();
     let split = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
     split
         .map(|word| word.trim_matches('\'').trim_end_matches("'s"))
-        .filter(|word| !word.is_empty() && !FILLERS.split_ascii_whitespace().any(|filler| filler == *word))
+        .filter(|word| !word.is_empty() && !is_filler(word))
         .map(stem)
         .collect()
 }

@@ -1,7 +1,9 @@
 //! What the agent is to buy: goals made of a catalogue, as the original makes them.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest as _, Sha256};
-use turnwise_core::EnvError;
+use turnwise_core::{EnvError, Purpose, Seed};
 
 use super::catalogue::Catalogue;
 use super::product::Product;
@@ -93,11 +95,15 @@ impl Goals {
     /// with attributes) draws two of the next four multiples of 10 dollars above the product's price and takes the
     /// higher, if there are two below 1,000. `shuffle`: the seed of the shuffle. This is the original to the bit:
     /// with 42 for all three, verl-agent's 6,910 goals of the 1,000-product files come in its order.
+    ///
+    /// `most`: how many combinations of one product become goals at most, drawn by the project's own generator; all
+    /// if absent, as in the original.
     pub fn make(
         catalogue: &Catalogue,
         kind: GoalKind,
         random: &mut PythonRandom,
         shuffle: u64,
+        most: Option<usize>,
     ) -> Result<Self, EnvError> {
         let mut specs = Vec::new();
         for index in 0..catalogue.len() as u32 {
@@ -116,7 +122,8 @@ impl Goals {
                             product.asin
                         ))
                     })?;
-                    specs.extend((0..count).map(|number| Spec { product: index, number, tens }));
+                    let numbers = some_of(count, most, shuffle, index);
+                    specs.extend(numbers.into_iter().map(|number| Spec { product: index, number, tens }));
                 }
                 GoalKind::Human => {
                     for (number, instruction) in (0..).zip(&product.human_instructions) {
@@ -215,6 +222,17 @@ impl Goals {
             price_upper,
         })
     }
+}
+
+/// All numbers below `count`, or `most` of them in ascending order.
+fn some_of(count: u32, most: Option<usize>, seed: u64, product: u32) -> Vec<u32> {
+    let Some(most) = most.filter(|most| *most < count as usize) else { return (0..count).collect() };
+    let mut rng = Seed::derive(seed, Purpose::Tasks, &[u64::from(product)]).rng();
+    let mut chosen = BTreeSet::new();
+    while chosen.len() < most {
+        chosen.insert(rng.below(count as usize) as u32);
+    }
+    chosen.into_iter().collect()
 }
 
 /// The limit above a price, in tens of dollars; 0 if there is none.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
+use super::generator::{self, GeneratorConfig};
 use super::official::{self, Size};
 use super::product::Product;
 use super::python::PythonRandom;
@@ -47,6 +48,11 @@ impl WebshopSet {
                 Self::from_built(built, options)
             }
         }
+    }
+
+    /// A shop of generated products, in memory: nothing to download.
+    pub fn generated(config: GeneratorConfig, options: &WebshopOptions) -> Result<Self, EnvError> {
+        Self::with_search(generator::products(config).collect(), options)
     }
 
     /// A shop of products in memory, with its search.

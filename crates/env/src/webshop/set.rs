@@ -66,6 +66,8 @@ pub struct WebshopOptions {
     pub size: Option<Size>,
     /// Which goals.
     pub goals: GoalKind,
+    /// How many goals one product gives at most; all its combinations of option values if absent, as in the original.
+    pub goals_per_product: Option<usize>,
     /// Seed of the draws of prices and price limits and, anew, of the shuffle of the goals.
     pub seed: u64,
     /// How the goals are divided.
@@ -83,6 +85,7 @@ impl Default for WebshopOptions {
         Self {
             size: None,
             goals: GoalKind::Synthetic,
+            goals_per_product: None,
             seed: 42,
             splits: Splits::ByProduct,
             matching: Matching::Original,
@@ -141,7 +144,7 @@ impl WebshopSet {
         random: &mut PythonRandom,
         options: &WebshopOptions,
     ) -> Result<Self, EnvError> {
-        let goals = Goals::make(&catalogue, options.goals, random, options.seed)?;
+        let goals = Goals::make(&catalogue, options.goals, random, options.seed, options.goals_per_product)?;
         if goals.is_empty() {
             return Err(EnvError::Other(format!(
                 "the {} products of this catalogue give no goals of the kind asked for; for human goals the files \

@@ -1,0 +1,94 @@
+//! Steps per second of the shop: pages, admissible actions and progress included.
+//!
+//! Plays over 1,000 generated products, and over the official 1,000 where `TURNWISE_DATA` names the data. `clicks` is a
+//! walk of random clicks that never leaves the results of one search; in `one search in three` every third step
+//! is a search for the words of another goal.
+
+#![allow(
+    clippy::expect_used,
+    missing_docs,
+    reason = "a bench may fail, and its macros make undocumented items"
+)]
+
+use std::hint::black_box;
+use std::path::PathBuf;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use turnwise_core::{Environment as _, Observation, Purpose, Rng, Seed};
+use turnwise_env::webshop::generator::GeneratorConfig;
+use turnwise_env::webshop::{WebshopEnv, WebshopOptions, WebshopSet};
+
+/// Steps of one measured round.
+const STEPS: usize = 60;
+
+/// A random click that neither buys nor goes back to the search bar.
+fn click(observation: &Observation, rng: &mut Rng) -> String {
+    loop {
+        let action = rng.choose(&observation.admissible).expect("every page has something to click");
+        if action != "click[buy now]" && action != "click[back to search]" {
+            return action.clone();
+        }
+    }
+}
+
+/// The words of a goal, as one would type them.
+fn query(set: &WebshopSet, rng: &mut Rng) -> String {
+    let goal = set.goal(rng.below(set.len())).expect("the goal is there");
+    let words = goal.instruction.split(" with ").next().unwrap_or_default();
+    format!("search[{}]", words.trim_start_matches("Find me "))
+}
+
+fn walk(
+    environment: &mut WebshopEnv,
+    mut observation: Observation,
+    searches: &[String],
+    rng: &mut Rng,
+) -> Observation {
+    for step in 0..STEPS {
+        let action = if !searches.is_empty() && step % 3 == 0 {
+            searches[rng.below(searches.len())].clone()
+        } else {
+            click(&observation, rng)
+        };
+        observation = black_box(environment.step(&action).expect("the walk has no end")).observation;
+    }
+    observation
+}
+
+fn steps(c: &mut Criterion) {
+    let mut sets = vec![(
+        "generated",
+        WebshopSet::generated(GeneratorConfig { seed: 0, products: 1000 }, &WebshopOptions::default())
+            .expect("the generated shop opens"),
+    )];
+    if let Some(folder) =
+        std::env::var_os("TURNWISE_DATA").map(|folder| PathBuf::from(folder).join("webshop"))
+    {
+        let set = WebshopSet::open(&folder, None, &WebshopOptions::default()).expect("the data loads");
+        sets.push(("official", set));
+    }
+    let mut group = c.benchmark_group("webshop");
+    group.throughput(Throughput::Elements(STEPS as u64));
+    for (name, set) in sets {
+        let set = set.with_max_steps(usize::MAX);
+        let mut rng = Seed::derive(0, Purpose::Rollout, &[]).rng();
+        let searches: Vec<String> = (0..64).map(|_| query(&set, &mut rng)).collect();
+        let task = set.task(0).expect("there is a goal");
+        for (what, searches) in [("clicks", &searches[..0]), ("one search in three", &searches[..])] {
+            let mut environment = set.webshop();
+            environment.reset(&task).expect("the goal starts");
+            let first = environment.step(&query(&set, &mut rng)).expect("a search is a step").observation;
+            let mut observation = Some(first);
+            group.bench_function(format!("{what}/{name}"), |bencher| {
+                bencher.iter(|| {
+                    let before = observation.take().unwrap_or_default();
+                    observation = Some(walk(&mut environment, before, searches, &mut rng));
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, steps);
+criterion_main!(benches);
