@@ -34,6 +34,8 @@ enum Command {
     Generate(GenerateArgs),
     /// Replay recorded episodes and compare everything the engine says with the recording.
     Replay(ReplayArgs),
+    /// Ask the shop's search engine queries of a file and write its answers.
+    Search(super::search::SearchArgs),
 }
 
 /// The environments that run natively.
@@ -134,6 +136,7 @@ pub(crate) fn run(args: EnvArgs) -> anyhow::Result<ExitCode> {
         Command::List(args) => list(&args),
         Command::Generate(args) => generate(&args),
         Command::Replay(args) => replay_file(&args),
+        Command::Search(args) => super::search::run(&args),
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod eval;
 pub(crate) mod play;
 pub(crate) mod quickstart;
 pub(crate) mod rollout;
+pub(crate) mod search;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod webshop;

@@ -1,0 +1,126 @@
+//! `turnwise env search`: what the shop's search finds, as a recording.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use turnwise_env::webshop::generator::{GeneratorConfig, products};
+use turnwise_env::webshop::search::recording::record;
+use turnwise_env::webshop::search::{BuildOptions, IndexBuilder, MANIFEST, SearchIndex, document_text};
+
+use super::env::open;
+use crate::ui::print;
+
+/// The files of search documents that the original's scripts and ours know, in a `--data` folder.
+const DOCUMENTS: [&str; 2] = ["documents.jsonl", "products_1000_documents.jsonl"];
+
+/// Environments with a search engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Searchable {
+    /// The shop.
+    Webshop,
+}
+
+#[derive(Args)]
+pub(crate) struct SearchArgs {
+    /// Which environment.
+    environment: Searchable,
+    /// Queries: JSON lines with the key `query`, as they are or compressed with zstd; a recording is one.
+    #[arg(long, value_name = "FILE")]
+    queries: PathBuf,
+    /// Where to write the answers: JSON lines with query, tokens and hits (ASIN, position, score).
+    #[arg(long, value_name = "FILE")]
+    dump: PathBuf,
+    /// What to search instead of the generated catalogue: search documents (JSON lines with `id` and `contents`),
+    /// a folder that has them, or a folder with a finished index.
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// How many products to list per query.
+    #[arg(short = 'k', long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// The seed of the generated catalogue.
+    #[arg(long, default_value_t = 0, conflicts_with = "data")]
+    seed: u64,
+    /// How many products the generated catalogue has.
+    #[arg(long, value_name = "N", default_value_t = GeneratorConfig::default().products, conflicts_with = "data")]
+    products: u32,
+    /// Write the generated catalogue's index to this new or empty folder and search it there; `--data` opens it
+    /// again.
+    #[arg(long, value_name = "DIR", conflicts_with = "data")]
+    index: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
+    let Searchable::Webshop = args.environment;
+    // The queries first: a wrong name should not cost the time to read a catalogue.
+    let queries = open(&args.queries)?;
+    let start = Instant::now();
+    let index = match &args.data {
+        None => generated(args)?,
+        Some(path) => index_of(path)?,
+    };
+    let opened = start.elapsed().as_secs_f64();
+    let failed = || format!("--dump {}", args.dump.display());
+    let mut out = BufWriter::new(File::create(&args.dump).with_context(failed)?);
+    let start = Instant::now();
+    let count = record(&args.queries.display().to_string(), queries, &index, args.limit, &mut out)?;
+    out.flush().with_context(failed)?;
+    print(&format!(
+        "{count} queries in {:.3} s on {} products (index ready after {opened:.2} s): {}",
+        start.elapsed().as_secs_f64(),
+        index.len(),
+        args.dump.display()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn generated(args: &SearchArgs) -> anyhow::Result<SearchIndex> {
+    let config = GeneratorConfig { seed: args.seed, products: args.products };
+    let pairs = products(config).map(|product| {
+        let text = document_text(&product);
+        (product.asin, text)
+    });
+    Ok(match &args.index {
+        None => SearchIndex::build_in_memory(pairs)?,
+        Some(folder) => SearchIndex::create(folder, pairs, BuildOptions::default())?,
+    })
+}
+
+fn index_of(path: &Path) -> anyhow::Result<SearchIndex> {
+    if path.join(MANIFEST).is_file() {
+        return Ok(SearchIndex::open(path)?);
+    }
+    if !path.is_dir() {
+        return index_documents(path);
+    }
+    let names = DOCUMENTS.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
+    match names.map(|name| path.join(name)).find(|file| file.is_file()) {
+        Some(file) => index_documents(&file),
+        None => bail!(
+            "--data {}: neither {} (nor compressed as .zst) nor a finished index ({MANIFEST})",
+            path.display(),
+            DOCUMENTS.join(" nor ")
+        ),
+    }
+}
+
+fn index_documents(path: &Path) -> anyhow::Result<SearchIndex> {
+    #[derive(Deserialize)]
+    struct Document {
+        id: String,
+        contents: String,
+    }
+    let mut builder = IndexBuilder::in_memory()?;
+    for (line, text) in open(path)?.lines().enumerate() {
+        let place = || format!("{}, line {}", path.display(), line + 1);
+        let document: Document = serde_json::from_str(&text.with_context(place)?).with_context(place)?;
+        builder.add(&document.id, &document.contents)?;
+    }
+    Ok(builder.finish()?)
+}
