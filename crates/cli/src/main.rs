@@ -35,6 +35,8 @@ enum Command {
     Credit(commands::credit::CreditArgs),
     /// Train and inspect the learned decomposer of returns.
     Turnrd(commands::turnrd::TurnrdArgs),
+    /// What a finished run tells about its method.
+    Analyze(commands::analyze::AnalyzeArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Rollout(args) => commands::rollout::run(args),
         Command::Credit(args) => commands::credit::run(args),
         Command::Turnrd(args) => commands::turnrd::run(args),
+        Command::Analyze(args) => commands::analyze::run(args),
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
         Command::Config(args) => commands::config::run(args),

@@ -19,7 +19,6 @@ use turnwise_model::{NativeLearner, Tokenizer};
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
 use crate::metrics::Metrics;
-use crate::rollout::Layout;
 
 /// The decomposer of a run.
 pub(crate) enum RunDecomposer {
@@ -95,6 +94,60 @@ impl RunDecomposer {
     }
 }
 
+/// TurnRD's credits for trajectories that are already there, `[group][trajectory][turn]`, from the hidden
+/// states of a policy. Every trajectory must have its token sequences.
+pub fn turnrd_credits(
+    batch: &Batch,
+    network: &TurnRd,
+    pool_tokens: usize,
+    policy: &mut NativeLearner,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
+    let width = policy.weights().config.hidden_size;
+    if network.input_dim() != width {
+        return Err(TrainError::Config {
+            origin: "turnrd".into(),
+            reason: format!(
+                "the network reads vectors of width {}, the policy's hidden states have {width}; use the policy \
+                 that it was trained with",
+                network.input_dim()
+            ),
+        });
+    }
+    for trajectory in batch.trajectories() {
+        let spans: usize = trajectory.sequences.iter().map(|sequence| sequence.spans.len()).sum();
+        if spans != trajectory.turns.len() {
+            return Err(TrainError::Config {
+                origin: "turnrd".into(),
+                reason: format!(
+                    "the trajectory of task `{}` has {} turns and token ids of {spans}; only trajectories of a \
+                     Turnwise run have all of them",
+                    trajectory.task.id,
+                    trajectory.turns.len()
+                ),
+            });
+        }
+    }
+    let mut vectors = vectors(batch, pool_tokens, policy, tokenizer)?.into_iter();
+    batch
+        .groups
+        .iter()
+        .map(|group| {
+            group
+                .trajectories
+                .iter()
+                .zip(vectors.by_ref())
+                .map(|(trajectory, Vectors { turns, goal })| {
+                    if trajectory.turns.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    Ok(network.credits(&turns, &goal, trajectory.outcome_return())?.credits)
+                })
+                .collect()
+        })
+        .collect()
+}
+
 /// Where the network that was trained after `round` rounds lies.
 pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
     folder.join(format!("round-{round:04}"))
@@ -106,11 +159,10 @@ impl RunTurnRd {
         &mut self,
         batch: &Batch,
         step: u64,
-        layout: Layout,
         learner: &mut NativeLearner,
         tokenizer: &Tokenizer,
     ) -> Result<Given, TrainError> {
-        let vectors = vectors(batch, layout, self.settings.pool_tokens, learner, tokenizer)?;
+        let vectors = vectors(batch, self.settings.pool_tokens, learner, tokenizer)?;
         let round = u32::try_from(step / self.settings.round_steps).unwrap_or(u32::MAX);
         let first = (step % self.settings.round_steps) << 32;
         let mut credits = Vec::with_capacity(batch.groups.len());
@@ -210,7 +262,6 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
 /// states the goal and the history around the observation, and all of it belongs to its turn.
 fn vectors(
     batch: &Batch,
-    layout: Layout,
     most: usize,
     learner: &mut NativeLearner,
     tokenizer: &Tokenizer,
@@ -220,7 +271,7 @@ fn vectors(
     let mut requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = Vec::new();
     let mut goals: Vec<&str> = Vec::new();
     for trajectory in batch.trajectories() {
-        requests.extend(turn_ranges(trajectory, layout, most));
+        requests.extend(turn_ranges(trajectory, most));
         if !goals.contains(&trajectory.task.goal.as_str()) {
             goals.push(&trajectory.task.goal);
         }
@@ -253,7 +304,6 @@ fn vectors(
 /// The tokens of every turn, sequence by sequence.
 fn turn_ranges(
     trajectory: &Trajectory,
-    layout: Layout,
     most: usize,
 ) -> impl Iterator<Item = (Vec<u32>, Vec<Range<usize>>)> + '_ {
     trajectory.sequences.iter().map(move |sequence| {
@@ -262,10 +312,7 @@ fn turn_ranges(
             .spans
             .iter()
             .map(|span| {
-                let start = match layout {
-                    Layout::Concatenated => before,
-                    Layout::Windowed => 0,
-                };
+                let start = before;
                 before = span.end;
                 start.max(span.end.saturating_sub(most))..span.end
             })

@@ -27,7 +27,7 @@ pub mod update;
 mod warm_start;
 
 pub use config::Config;
-pub use decomposer::round_folder;
+pub use decomposer::{round_folder, turnrd_credits};
 pub use error::TrainError;
 pub use observer::{EvaluationPoint, Event, Observer, Silent};
 pub use rundir::{Phase, Position, RunDirectory};

@@ -57,10 +57,9 @@ impl Run {
         let values = self.critic.as_mut().map(|critic| critic.values(&batch)).transpose()?;
         let values_seconds = started.elapsed().as_secs_f64();
         let started = Instant::now();
-        let layout = self.config.prompt.layout;
         let given = match &mut self.decomposer {
             Some(RunDecomposer::TurnRd(turnrd)) => {
-                Some(turnrd.credits(&batch, step, layout, &mut self.learner, &self.tokenizer)?)
+                Some(turnrd.credits(&batch, step, &mut self.learner, &self.tokenizer)?)
             }
             _ => None,
         };

@@ -51,7 +51,7 @@ pub struct FilmNorms {
 
 impl TurnRd {
     /// This network with FiLM set to zero.
-    fn without_film(&self) -> Self {
+    pub fn without_film(&self) -> Self {
         let mut model = self.clone();
         if let Some(film) = &model.places.film {
             model.weights[film.weight.clone()].fill(0.0);

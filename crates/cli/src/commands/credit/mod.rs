@@ -3,8 +3,9 @@
 mod settings;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -13,6 +14,11 @@ use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::has::Decomposer;
 use turnwise_credit::{CreditError, CreditReport, Inputs, Pipeline};
 use turnwise_dump::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
+use turnwise_model::turnrd::TurnRd;
+use turnwise_model::{LearnerConfig, NativeLearner, Tokenizer};
+use turnwise_train::config::TurnRdSettings;
+use turnwise_train::setup::Policy;
+use turnwise_train::turnrd_credits;
 
 use crate::ui;
 
@@ -39,6 +45,13 @@ pub(crate) struct CreditArgs {
     /// A reward column of a TRL file and its weight; may be given again. All count once by default.
     #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
     reward: Vec<(String, f64)>,
+    /// A trained TurnRD (a folder turnrd/round-NNNN of a run) that gives the credits of has-turnrd and
+    /// has-turnrd-film, for trajectories of a Turnwise run.
+    #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
+    turnrd: Option<PathBuf>,
+    /// The policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
+    #[arg(long, value_name = "MODEL", requires = "turnrd")]
+    policy: Option<PathBuf>,
     /// Say how every number came about: every stage's value, and why.
     #[arg(long)]
     explain: bool,
@@ -80,12 +93,40 @@ impl Decomposer for FileCredits {
     }
 }
 
+/// TurnRD with the policy it reads.
+struct Learned {
+    network: TurnRd,
+    policy: NativeLearner,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Learned {
+    fn load(network: &Path, policy: &Path) -> anyhow::Result<Self> {
+        let network = TurnRd::load(network)?;
+        let Policy { weights, tokenizer } = Policy::load(policy)?;
+        let policy = NativeLearner::new(weights, LearnerConfig::default())?;
+        Ok(Self { network, policy, tokenizer })
+    }
+
+    fn credits(&mut self, batch: &Batch) -> anyhow::Result<Vec<Vec<Vec<f64>>>> {
+        let pool_tokens = TurnRdSettings::default().pool_tokens;
+        Ok(turnrd_credits(batch, &self.network, pool_tokens, &mut self.policy, &self.tokenizer)?)
+    }
+}
+
 pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     let config = settings::config(&args.preset, args.verl_agent, &args.set)?;
     let pipeline = Pipeline::from_config(&config)?;
     let dump = read(&args.file, &ReadOptions { format: args.format.0, rewards: args.reward })?;
     let needs = settings::needs(&config);
+    let mut learned = match (&args.turnrd, &args.policy) {
+        (Some(network), Some(policy)) => Some(Learned::load(network, policy)?),
+        _ => None,
+    };
     for (method, field) in &needs {
+        if *field == Field::Credit && learned.is_some() {
+            continue;
+        }
         dump.require(method, *field)
             .map_err(|error| anyhow::anyhow!("{error}. {}", mend(&args.preset, *field)))?;
     }
@@ -95,7 +136,11 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     let group_count: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     for step in &dump.batches {
         let values = step.values();
-        let decomposer = FileCredits(step.credits());
+        let credits = match &mut learned {
+            Some(learned) => learned.credits(&step.batch)?,
+            None => step.credits(),
+        };
+        let decomposer = FileCredits(credits);
         let inputs = Inputs {
             seed: args.seed,
             embedder: Some(&HashedNgrams::default()),
@@ -137,8 +182,8 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
 fn mend(preset: &str, field: Field) -> String {
     match field {
         Field::Credit => format!(
-            "`{preset}` takes the credit of every turn from a judge or a trained decomposer, and this command runs \
-             neither; give each turn its `credit`, or use has-progressive"
+            "`{preset}` takes the credit of every turn from a judge or a trained decomposer; name one with --turnrd \
+             and --policy, give each turn its `credit`, or use has-progressive"
         ),
         Field::Values => {
             format!("`{preset}` needs a critic; give each turn its `values`, or use a group-relative method")

@@ -1,0 +1,197 @@
+//! `turnwise analyze`: what a finished run tells about its method.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use turnwise_eval::roc_auc;
+use turnwise_model::turnrd::{FilmNorms, GoalsShuffled, Replay, TurnRd};
+use turnwise_train::{RunDirectory, round_folder};
+
+use crate::ui;
+
+#[derive(Args)]
+pub(crate) struct AnalyzeArgs {
+    #[command(subcommand)]
+    command: AnalyzeCommand,
+}
+
+#[derive(Subcommand)]
+enum AnalyzeCommand {
+    /// TurnRD over the rounds of a run: does it predict returns, find the turns that count, use the goal?
+    ///
+    /// Every network is asked about the round that it shaped, whose trajectories it had not seen.
+    Turnrd(TurnrdArgs),
+}
+
+#[derive(Args)]
+struct TurnrdArgs {
+    /// A run directory.
+    run: PathBuf,
+    /// Writes the numbers as JSON too.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Seed of the dealing of goals.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// A network on the trajectories of the round that it shaped.
+#[derive(Serialize)]
+struct Round {
+    round: u32,
+    records: usize,
+    /// `1 - mse / variance` of the returns; absent where all are equal.
+    r2: Option<f64>,
+    mse: f64,
+    /// Largest `|sum of credits - return|`.
+    sum_drift: f64,
+    /// Turns after which the progress signal is higher than before it, and the others.
+    achieving_turns: usize,
+    other_turns: usize,
+    /// Area under the ROC curve of credits: over all turns, and the mean of those inside trajectories.
+    auc: Option<f64>,
+    auc_within: Option<f64>,
+    /// The same with FiLM set to zero; absent without FiLM.
+    auc_film_zeroed: Option<f64>,
+    auc_within_film_zeroed: Option<f64>,
+    film_norms: Option<FilmNorms>,
+    /// Relative change of the values where FiLM is set to zero.
+    film_zeroed_change: Option<f64>,
+    /// Relative growth of the error with the goals of other trajectories, and the share that got worse.
+    goals_shuffled_growth: Option<f64>,
+    goals_shuffled_worse: Option<f64>,
+}
+
+pub(crate) fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        AnalyzeCommand::Turnrd(args) => turnrd(&args),
+    }
+}
+
+fn turnrd(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
+    let run = RunDirectory::open(&args.run)?;
+    let folder = run.path("turnrd");
+    if !folder.is_dir() {
+        bail!(
+            "{}: has no TurnRD; train with a preset that has one, for example has-turnrd-film",
+            args.run.display()
+        );
+    }
+    let mut replay = Replay::open(&folder.join("replay.bin"))?;
+    let mut rounds = Vec::new();
+    for (round, _) in replay.rounds() {
+        let network = round_folder(&folder, round);
+        // The network of round 0 is untrained and not on disk.
+        if network.is_dir() {
+            rounds.push(analyse(&network, &mut replay, round, args.seed)?);
+        }
+    }
+    if rounds.is_empty() {
+        bail!("{}: no round came after a training of TurnRD yet; train longer", args.run.display());
+    }
+    ui::print(&table(&rounds));
+    if let Some(path) = &args.output {
+        std::fs::write(path, serde_json::to_string_pretty(&rounds)?)
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow::Result<Round> {
+    let network = TurnRd::load(folder)?;
+    let film = network.config().film;
+    let mut indices = Vec::new();
+    for index in replay.up_to(round) {
+        if replay.read(index)?.round == round {
+            indices.push(index);
+        }
+    }
+    let half_life = network.config().half_life;
+    let (auc, auc_within, counts) = separate(&network, replay, &indices)?;
+    let zeroed = if film { Some(separate(&network.without_film(), replay, &indices)?) } else { None };
+    let mut samples = replay.view(indices.clone(), round, half_life)?;
+    let fit = network.fit(&mut samples)?;
+    let norms = network.probe_film_norms(&mut samples)?;
+    let change = if film { Some(network.probe_film_zeroed(&mut samples)?.relative_change) } else { None };
+    let shuffled = if film { Some(network.probe_goals_shuffled(&mut samples, seed)?) } else { None };
+    Ok(Round {
+        round,
+        records: indices.len(),
+        r2: fit.r2,
+        mse: fit.mse,
+        sum_drift: fit.sum_drift,
+        achieving_turns: counts[1],
+        other_turns: counts[0],
+        auc,
+        auc_within,
+        auc_film_zeroed: zeroed.as_ref().and_then(|(auc, ..)| *auc),
+        auc_within_film_zeroed: zeroed.as_ref().and_then(|(_, within, _)| *within),
+        film_norms: norms,
+        film_zeroed_change: change,
+        goals_shuffled_growth: shuffled.as_ref().and_then(GoalsShuffled::relative_growth),
+        goals_shuffled_worse: shuffled.as_ref().map(|found| found.worse),
+    })
+}
+
+/// How well credits tell the turns that raise the progress signal from the others: over all turns, and
+/// the mean over trajectories that have both kinds; with the number of turns of each kind.
+fn separate(
+    network: &TurnRd,
+    replay: &mut Replay,
+    indices: &[usize],
+) -> anyhow::Result<(Option<f64>, Option<f64>, [usize; 2])> {
+    let (mut all, mut within) = (Vec::new(), Vec::new());
+    let mut counts = [0, 0];
+    for &index in indices {
+        let record = replay.read(index)?;
+        let credits = network.credits(&record.turns, &record.goal, record.ret)?.credits;
+        let mut before = 0.0;
+        let mut own = Vec::new();
+        for (credit, progress) in credits.iter().zip(&record.progress) {
+            let Some(progress) = *progress else { continue };
+            let achieves = progress > before;
+            before = progress;
+            counts[usize::from(achieves)] += 1;
+            own.push((*credit, achieves));
+        }
+        within.extend(roc_auc(&own));
+        all.extend(own);
+    }
+    let mean = (!within.is_empty()).then(|| within.iter().sum::<f64>() / within.len() as f64);
+    Ok((roc_auc(&all), mean, counts))
+}
+
+fn table(rounds: &[Round]) -> String {
+    let number = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
+    };
+    let mut text = String::from(
+        "Each network on the trajectories of the round that it shaped, which it had not seen.\n\
+         R2: of the returns. AUC: do turns that achieve a part of the goal get more credit than others\n\
+         (0.5 is chance; in: inside trajectories; no F: with FiLM set to zero).\n\n\
+         round records      R2    AUC     in   no F  in noF |gamma| |beta|  zeroed shuffled  drift\n",
+    );
+    for round in rounds {
+        let percent =
+            |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{:+.1}%", 100.0 * value));
+        text.push_str(&format!(
+            "{:>5} {:>7} {:>7} {:>6} {:>6} {:>6} {:>7} {:>7} {:>6} {:>7} {:>8} {:>6.0e}\n",
+            round.round,
+            round.records,
+            number(round.r2, 3),
+            number(round.auc, 3),
+            number(round.auc_within, 3),
+            number(round.auc_film_zeroed, 3),
+            number(round.auc_within_film_zeroed, 3),
+            number(round.film_norms.map(|norms| norms.gamma), 2),
+            number(round.film_norms.map(|norms| norms.beta), 2),
+            percent(round.film_zeroed_change),
+            percent(round.goals_shuffled_growth),
+            round.sum_drift,
+        ));
+    }
+    text
+}
