@@ -1,0 +1,78 @@
+//! A run with TurnRD from beginning to end: trained, analysed, and its trajectories credited once more.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::process::{Command, Output};
+
+const TINY: [&str; 21] = [
+    "preset=has-turnrd-film",
+    "name=tiny",
+    "env.world.size=tiny",
+    "env.world.train=12",
+    "env.world.valid_seen=0",
+    "env.world.valid_unseen=4",
+    "env.max_turns=4",
+    "prompt.valid=admissible",
+    "policy.scratch.hidden_size=16",
+    "policy.scratch.layers=1",
+    "policy.scratch.heads=2",
+    "policy.scratch.key_value_heads=1",
+    "policy.scratch.intermediate_size=32",
+    "sft.demonstrations=12",
+    "rollout.groups=2",
+    "rollout.group_size=4",
+    "rollout.max_response_tokens=6",
+    // Returns that differ although nothing is ever solved.
+    "rollout.overlong={penalty=1.0, buffer=6}",
+    "decomposer.network.hidden=8",
+    "train.steps=3",
+    "eval.splits=[\"valid_unseen\"]",
+];
+
+fn turnwise(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = turnwise(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_run_with_turnrd_is_analysed_and_credited_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().to_str().unwrap();
+    let mut arguments = vec!["train", "--runs", runs];
+    arguments.extend(TINY);
+    succeed(&arguments);
+
+    let run = folder.path().join("tiny");
+    let path = |name: &str| run.join(name).to_str().unwrap().to_owned();
+    let (root, json) = (run.to_str().unwrap(), path("analysis.json"));
+    let table = succeed(&["analyze", "turnrd", root, "-o", &json]);
+    assert!(table.contains("|gamma|"), "{table}");
+    let rounds: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    // The network of round 0 was never trained; those of rounds 1 and 2 shaped a round each.
+    let rounds = rounds.as_array().unwrap();
+    assert_eq!(rounds.iter().map(|round| round["round"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    for round in rounds {
+        assert_eq!(round["records"], 8);
+        assert!(round["sum_drift"].as_f64().unwrap() < 1e-5);
+    }
+
+    // Round 1 was shaped by the network in round-0001 and the weights after step 1; the last checkpoint
+    // gives other hidden states, so that only the form of the answer is checked here.
+    let trajectories = path("trajectories/step-000003.jsonl.zst");
+    let network = path("turnrd/round-0003");
+    let credit = ["credit", &trajectories, "--preset", "has-turnrd-film", "--explain"];
+    let told = succeed(&[&credit[..], &["--turnrd", &network, "--policy", root]].concat());
+    assert!(told.contains("8 trajectories in 2 groups"), "{told}");
+    // Without a network there is nothing to credit with.
+    let refused = turnwise(&credit);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--turnrd"));
+    // A run without TurnRD has nothing to analyse.
+    let refused = turnwise(&["analyze", "turnrd", runs]);
+    assert!(!refused.status.success());
+}
