@@ -26,7 +26,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use turnwise_core::{SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
+use turnwise_core::{SCHEMA_VERSION, StopReason, Task, TokenSequence, Trajectory, Turn};
 
 use crate::dump::{Record, TurnExtras};
 use crate::{DumpError, lines};
@@ -43,6 +43,9 @@ struct TrajectoryLine {
     final_observation: Option<String>,
     stop: Option<StopReason>,
     turns: Vec<TurnLine>,
+    /// Only a run writes them: what a policy's hidden states are made from.
+    #[serde(default)]
+    sequences: Vec<TokenSequence>,
 }
 
 #[derive(Deserialize)]
@@ -149,7 +152,7 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
             final_observation: read.final_observation.unwrap_or_default(),
             stop: read.stop.unwrap_or(StopReason::Terminated),
             success: read.success.unwrap_or(false),
-            sequences: Vec::new(),
+            sequences: read.sequences,
             advantages: None,
             story: None,
             metrics: std::collections::BTreeMap::new(),
