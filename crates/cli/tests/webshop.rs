@@ -2,9 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail loudly")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNWISE_DATA");
@@ -39,11 +40,9 @@ fn recorded_sessions_replay_from_the_command_line() {
     assert!(said.contains("36 differences") && said.contains("and 35 more"), "{said}");
 }
 
-#[test]
-fn a_person_buys_by_taking_hints() {
-    let Some(data) = data() else { return };
-    let mut child =
-        turnwise(&["play", "webshop", "--data", data.to_str().unwrap(), "--seed", "1"]).spawn().unwrap();
+/// Plays with the expert's hints until the episode ends.
+fn hinted(args: &[&str]) -> String {
+    let mut child = turnwise(&[&["play", "webshop"], args].concat()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut text = String::new();
     input.write_all(b"hint\n").unwrap();
@@ -56,17 +55,121 @@ fn a_person_buys_by_taking_hints() {
         text.push_str(&line);
         text.push('\n');
     }
+    assert!(child.wait().unwrap().success());
+    text
+}
+
+#[test]
+fn a_person_buys_by_taking_hints() {
+    let text = hinted(&["--seed", "1"]);
     assert!(
         text.contains("WebShop [SEP] Instruction: [SEP] Find me ") && text.contains("  task_score "),
         "{text}"
     );
-    assert!(child.wait().unwrap().success());
+    let Some(data) = data() else { return };
+    let text = hinted(&["--data", data.to_str().unwrap(), "--seed", "1"]);
+    assert!(
+        text.contains("WebShop [SEP] Instruction: [SEP] Find me ") && text.contains("  task_score "),
+        "{text}"
+    );
+}
+
+/// A shop being served; closed when dropped.
+struct Served(Child, String);
+
+impl Served {
+    fn start() -> Self {
+        let mut child = turnwise(&["play", "webshop", "--web", "127.0.0.1:0"]).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        Self(child, address)
+    }
+
+    /// Sends a request and gives the whole answer.
+    fn ask(&self, method: &str, path: &str, form: &str) -> String {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        let length = form.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{form}")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// What the browser makes of a page; `None` after saying that there is no browser.
+    fn browse(&self, path: &str) -> Option<String> {
+        let names = ["chromium", "chromium-browser", "google-chrome"];
+        let there = |name: &&&str| {
+            Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+        };
+        let Some(browser) = names.iter().find(there) else {
+            println!("skipped: none of {names:?} is installed");
+            return None;
+        };
+        let profile = tempfile::tempdir().unwrap();
+        let flags =
+            ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=5000"];
+        let output = Command::new(browser)
+            .args(flags)
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(format!("http://{}{path}", self.1))
+            .output()
+            .unwrap();
+        Some(String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_person_clicks_through_the_shop_in_a_browser() {
+    let shop = Served::start();
+    assert!(shop.ask("GET", "/", "").contains("303 See Other\r\nLocation: /visit/1\r\n"));
+    let first = shop.ask("GET", "/visit/1", "");
+    assert!(
+        first.contains("<p>WebShop</p><p>Instruction: </p><p>Find me ")
+            && first.contains("id=\"search_input\"")
+    );
+    let wanted = first.split("<p>Find me ").nth(1).unwrap().split("</p>").next().unwrap();
+    let words = wanted.replace(|character: char| !character.is_ascii_alphanumeric(), "+");
+    assert!(shop.ask("POST", "/visit/1", &format!("search={words}")).contains("Location: /visit/1\r\n"));
+    let results = shop.ask("GET", "/visit/1", "");
+    assert!(results.contains("<p>Page 1 (Total results: ") && results.contains("step 1 of 15"), "{results}");
+    let product = results.split("class=\"link\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    shop.ask("POST", "/visit/1", &format!("action={}", product.replace('[', "%5B").replace(']', "%5D")));
+    let item = shop.ask("GET", "/visit/1", "");
+    assert!(
+        item.contains("value=\"click[buy now]\">Buy Now</button>") && item.contains("Price: $"),
+        "{item}"
+    );
+    if let Some(dom) = shop.browse("/visit/1") {
+        assert!(dom.contains(">Buy Now</button>") && dom.contains("Price: $"), "{dom}");
+    }
+    shop.ask("POST", "/visit/1", "action=click%5Bnothing%5D");
+    assert!(shop.ask("GET", "/visit/1", "").contains("`click[nothing]` does nothing here."));
+    shop.ask("POST", "/visit/1", "action=click%5Bbuy+now%5D");
+    let done = shop.ask("GET", "/visit/1", "");
+    assert!(done.contains("Thank you for shopping with us!") && done.contains("Another goal"), "{done}");
+    // The browser follows the way from the door to a visit of its own.
+    if let Some(dom) = shop.browse("/") {
+        assert!(dom.contains("Find me ") && dom.contains("search_input"), "{dom}");
+    }
+    assert!(shop.ask("GET", "/visit/99", "").starts_with("HTTP/1.1 404 "));
+    assert!(shop.ask("PUT", "/visit/1", "").starts_with("HTTP/1.1 405 "));
+    assert!(shop.ask("POST", "/", "").starts_with("HTTP/1.1 405 "));
 }
 
 #[test]
 fn what_the_shop_cannot_do_is_refused() {
     for (args, expected) in [
-        (vec!["play", "webshop"], "webshop needs the official files"),
+        (vec!["play", "alfworld", "--web"], "only webshop has pages for a browser"),
+        (vec!["play", "webshop", "--task", "nothing"], "no goal has this in its id"),
         (vec!["env", "generate", "webshop", "--out", "x"], "a generated shop is made in memory"),
         (
             vec!["env", "replay", "alfworld", "x", "--data", "x", "--unanswered", "y"],

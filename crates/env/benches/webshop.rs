@@ -1,7 +1,7 @@
 //! Steps per second of the shop: pages, admissible actions and progress included.
 //!
 //! Plays over 1,000 generated products, and over the official 1,000 where `TURNWISE_DATA` names the data. `clicks` is a
-//! walk of random clicks that never leaves the results of one search; in `one search in three` every third step
+//! walk of random clicks from the first ten results of one search into products, options and the pages behind; in `one search in three` every third step
 //! is a search for the words of another goal.
 
 #![allow(
@@ -21,14 +21,17 @@ use turnwise_env::webshop::{WebshopEnv, WebshopOptions, WebshopSet};
 /// Steps of one measured round.
 const STEPS: usize = 60;
 
-/// A random click that neither buys nor goes back to the search bar.
+/// A random click that neither buys nor leaves the first page of results, where a walk would drift into the empty
+/// pages beyond the last. Every fourth goes back, so that no product with many options holds the walk.
 fn click(observation: &Observation, rng: &mut Rng) -> String {
-    loop {
-        let action = rng.choose(&observation.admissible).expect("every page has something to click");
-        if action != "click[buy now]" && action != "click[back to search]" {
-            return action.clone();
-        }
+    const LEAVES: [&str; 3] = ["click[buy now]", "click[back to search]", "click[next >]"];
+    let back = "click[< prev]";
+    if rng.below(4) == 0 && observation.admissible.iter().any(|action| action == back) {
+        return back.to_owned();
     }
+    let stays = |action: &&String| !LEAVES.contains(&action.as_str());
+    let actions: Vec<&String> = observation.admissible.iter().filter(stays).collect();
+    (*rng.choose(&actions).expect("every page has something to click")).clone()
 }
 
 /// The words of a goal, as one would type them.

@@ -164,7 +164,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<AlfworldSet> {
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let mut out = String::from(
         "alfworld   household tasks in text: find things, clean, heat or cool them, put them away\n\
-         webshop    buying what an instruction describes, in a shop of searchable pages (needs the official files)\n",
+         webshop    buying what an instruction describes, in a shop of searchable pages (generated, or --data DIR)\n",
     );
     if let Some(path) = &args.data {
         let set = load(path)?;

@@ -11,4 +11,5 @@ pub(crate) mod rollout;
 pub(crate) mod search;
 pub(crate) mod train;
 pub(crate) mod turnrd;
+pub(crate) mod web;
 pub(crate) mod webshop;

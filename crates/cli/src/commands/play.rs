@@ -19,7 +19,7 @@ use turnwise_core::{Environment, Observation, Purpose, Seed, Task, TaskSet};
 use turnwise_env::alfworld::expert::Expert;
 use turnwise_env::alfworld::generator::{GeneratorConfig, generate};
 use turnwise_env::alfworld::{self, AlfworldSet, Prior};
-use turnwise_env::webshop;
+use turnwise_env::webshop::{self, WebshopSet};
 
 use super::env::{EnvironmentName, SizeName, load};
 
@@ -29,7 +29,7 @@ pub(crate) struct PlayArgs {
     /// Which environment.
     environment: EnvironmentName,
     /// alfworld: official or generated games, as a folder, a game file or a `.tar.zst` archive; without it a world
-    /// is generated. webshop: the folder of the official files.
+    /// is generated. webshop: the folder of the official files; without it a catalogue is generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
     /// The split to play from [default: valid_unseen, or the first there is; webshop: test].
@@ -38,7 +38,8 @@ pub(crate) struct PlayArgs {
     /// The game's id, or a part of it that no other game has.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Picks the game; another number, another game. With --task it is the seed of the generated world.
+    /// Picks the game; another number, another game. With --task (and for webshop) it is also the seed of
+    /// the generated world.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// How large the generated scene is.
@@ -49,6 +50,9 @@ pub(crate) struct PlayArgs {
     /// [default: 50 for alfworld, 15 for webshop]
     #[arg(long, value_name = "N")]
     max_steps: Option<usize>,
+    /// Only for webshop: serve the shop as pages for a browser instead, at this address.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3000")]
+    web: Option<String>,
 }
 
 const HELP: &str = "\
@@ -63,6 +67,15 @@ const HELP: &str = "\
 pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if args.max_steps == Some(0) {
         bail!("--max-steps 0: an episode needs at least one step");
+    }
+    if let Some(address) = &args.web {
+        if args.environment != EnvironmentName::Webshop {
+            bail!("--web: only webshop has pages for a browser; leave the option out");
+        }
+        let set = shop(&args)?;
+        let tasks = super::webshop::goals(&set, args.split.as_deref(), args.task.as_deref(), args.seed)?;
+        super::web::serve(set, tasks, address)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let round = match args.environment {
         EnvironmentName::Alfworld => alfworld(args)?,
@@ -114,11 +127,18 @@ fn alfworld(args: PlayArgs) -> anyhow::Result<Round> {
 }
 
 fn webshop(args: &PlayArgs) -> anyhow::Result<Round> {
-    let max_steps = args.max_steps.unwrap_or(webshop::DEFAULT_MAX_STEPS);
-    let set = super::webshop::shop(args.data.as_deref())?.with_max_steps(max_steps);
-    let task = super::webshop::choose(&set, args.split.as_deref(), args.task.as_deref(), args.seed)?;
-    let advisor: Box<dyn Advisor> = Box::new(Shopper(webshop::Expert::new(&task.goal)));
+    let set = shop(args)?;
+    let max_steps = set.max_steps();
+    let goals = super::webshop::goals(&set, args.split.as_deref(), args.task.as_deref(), args.seed)?;
+    let task = goals.into_iter().next().context("the split is empty")?;
+    let expert = webshop::Expert::new(&task.goal).with_max_steps(max_steps);
+    let advisor: Box<dyn Advisor> = Box::new(Shopper(expert));
     Ok(Round { task, environment: set.environment(), max_steps, advisor: Some(advisor) })
+}
+
+fn shop(args: &PlayArgs) -> anyhow::Result<WebshopSet> {
+    let max_steps = args.max_steps.unwrap_or(webshop::DEFAULT_MAX_STEPS);
+    Ok(super::webshop::shop(args.data.as_deref(), args.seed)?.with_max_steps(max_steps))
 }
 
 struct Shopper(webshop::Expert);

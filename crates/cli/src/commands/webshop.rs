@@ -6,49 +6,62 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use turnwise_core::{Purpose, Seed, Task, TaskSet as _};
+use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::replay::{ReplayReport, replay};
 use turnwise_env::webshop::{WebshopOptions, WebshopSet};
 
 use super::env::open;
 use crate::ui::print;
 
-/// The shop of an official folder.
-pub(crate) fn shop(data: Option<&Path>) -> anyhow::Result<WebshopSet> {
-    let data = data.context("webshop needs the official files; name their folder with --data DIR")?;
-    Ok(WebshopSet::open(data, None, &WebshopOptions::default())?)
+/// Products of a generated shop: enough to search in, opened in a moment.
+const GENERATED: u32 = 2000;
+
+/// The shop of an official folder, or a generated one.
+pub(crate) fn shop(data: Option<&Path>, seed: u64) -> anyhow::Result<WebshopSet> {
+    let options = WebshopOptions::default();
+    if let Some(data) = data {
+        return Ok(WebshopSet::open(data, None, &options)?);
+    }
+    let options = WebshopOptions { goals_per_product: Some(1), ..options };
+    Ok(WebshopSet::generated(GeneratorConfig { seed, products: GENERATED }, &options)?)
 }
 
-/// A goal by its id or a part of it, or drawn by the seed.
-pub(crate) fn choose(
+/// The goals to play: the one whose id has `wanted` in it, or those of a split in an order drawn by the seed.
+pub(crate) fn goals(
     set: &WebshopSet,
     split: Option<&str>,
     wanted: Option<&str>,
     seed: u64,
-) -> anyhow::Result<Task> {
-    let splits = set.splits();
-    let split = split.or(splits.last().map(String::as_str)).context("there are no goals")?;
+) -> anyhow::Result<Vec<Task>> {
     if let Some(wanted) = wanted {
-        let places = 0..set.len();
-        let tasks = places
-            .map(|place| set.task(place))
-            .filter(|task| task.as_ref().map_or(true, |task| task.id.contains(wanted)));
-        let found: Vec<Task> = tasks.take(2).collect::<Result<_, _>>()?;
+        let mut found = Vec::new();
+        for place in 0..set.len() {
+            let task = set.task(place)?;
+            if task.id == wanted {
+                return Ok(vec![task]);
+            }
+            if task.id.contains(wanted) {
+                found.push(task);
+            }
+        }
         return match found.as_slice() {
             [] => {
                 bail!("--task {wanted}: no goal has this in its id; without --task one is picked by --seed")
             }
-            [one] => Ok(one.clone()),
-            [first, second, ..] if first.id != wanted => bail!(
-                "--task {wanted}: several goals have this in their id, for example {} and {}; write more of it",
+            [_] => Ok(found),
+            [first, second, ..] => bail!(
+                "--task {wanted}: {} goals have this in their id, for example {} and {}; write more of it",
+                found.len(),
                 first.id,
                 second.id
             ),
-            [first, ..] => Ok(first.clone()),
         };
     }
-    let places = set.split(split)?;
-    let place = Seed::derive(seed, Purpose::Tasks, &[]).rng().choose(places).copied();
-    Ok(set.task(place.context("the split is empty")? as usize)?)
+    let splits = set.splits();
+    let default = splits.iter().find(|split| *split == "test").or(splits.last()).map(String::as_str);
+    let mut tasks = set.tasks(split.or(default).context("there are no goals")?)?;
+    Seed::derive(seed, Purpose::Tasks, &[]).rng().shuffle(&mut tasks);
+    Ok(tasks)
 }
 
 /// Replays a recording; gives 1 if anything differs.

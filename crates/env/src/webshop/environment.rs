@@ -1,5 +1,6 @@
 //! WebShop as a [`turnwise_core::Environment`]: step limit, rewards, progress, saved states.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -49,8 +50,9 @@ struct Episode {
     session: Session,
     steps: usize,
     score: Option<Score>,
-    /// The product judged last and how many attributes it has: comparing texts is most of the work.
-    attributes: Option<(u32, usize)>,
+    /// What progress needs to know of products seen before: comparing texts is most of the work.
+    attributes: HashMap<u32, usize>,
+    types: HashMap<u32, f64>,
 }
 
 /// The saved form: JSON with these keys, in this order.
@@ -94,7 +96,7 @@ impl WebshopEnv {
 
 impl Episode {
     fn new(judge: Judge, session: Session, steps: usize) -> Self {
-        Self { judge, session, steps, score: None, attributes: None }
+        Self { judge, session, steps, score: None, attributes: HashMap::new(), types: HashMap::new() }
     }
 
     fn buy(&mut self, world: &World) -> Result<Score, EnvError> {
@@ -111,19 +113,19 @@ impl Episode {
         let goal = self.judge.goal();
         let asked = (goal.attributes.len() + goal.options.len() + 2) as f64;
         let price = |index: u32| f64::from(world.shop.catalogue().price(index) <= goal.price_upper);
+        let judge = &self.judge;
         if let Some((index, product)) = self.session.product() {
-            let attributes = match self.attributes {
-                Some((judged, attributes)) if judged == index => attributes,
-                _ => self.judge.attributes_met(product),
-            };
-            self.attributes = Some((index, attributes));
-            let options = self.judge.options_met(&self.session.visit().options);
-            return ((attributes + options) as f64 + price(index) + self.judge.type_score(product).factor)
-                / asked;
+            let attributes = *self.attributes.entry(index).or_insert_with(|| judge.attributes_met(product));
+            let kind = *self.types.entry(index).or_insert_with(|| judge.type_score(product).factor);
+            let options = judge.options_met(&self.session.visit().options);
+            return ((attributes + options) as f64 + price(index) + kind) / asked;
         }
-        let shown = self.session.listed().iter();
-        let best = shown.map(|(index, product)| price(*index) + self.judge.type_score(product).factor);
-        best.fold(0.0, f64::max) / asked
+        let mut best = 0.0f64;
+        for (index, product) in self.session.listed() {
+            let kind = self.types.entry(*index).or_insert_with(|| judge.type_score(product).factor);
+            best = best.max(price(*index) + *kind);
+        }
+        best / asked
     }
 }
 
