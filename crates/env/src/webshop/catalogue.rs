@@ -62,7 +62,7 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// A catalogue in a file that [`Store::build`] wrote. The heap holds one number a product.
+    /// A catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap holds one number a product.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);

@@ -1,4 +1,19 @@
 //! WebShop: buying the product that an instruction describes, in a shop of searchable pages (Yao et al. 2022).
+//!
+//! | File | Subject |
+//! |---|---|
+//! | [`product`], [`catalogue`], [`store`] | one product; all of them, in memory or in a mapped file |
+//! | [`official`], [`generator`], `open` | the official files, products of our own, and the shops made of them |
+//! | [`search`] | the ranking of the original's Lucene set-up |
+//! | [`action`], [`session`], [`page`] | what the agent writes, what it does, what the agent reads |
+//! | [`goal`], [`reward`], `fuzzy` | what is to be bought, and what a purchase is worth |
+//! | [`python`] | numbers, texts and random draws as Python makes them |
+//! | `set`, `environment` | the [`turnwise_core::Environment`] over all this |
+//! | `expert`, [`demonstrations`] | an agent that shops by reading, and its purchases to imitate |
+//! | [`replay`] | recorded sessions of the original against this engine |
+//!
+//! Pages, clickables, goals, prices and rewards are those of the original to the byte, but for one factor of the
+//! reward of products other than the goal's: [`reward::Judge::type_score`].
 
 pub mod action;
 pub mod catalogue;

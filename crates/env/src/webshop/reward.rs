@@ -60,7 +60,7 @@ pub struct TypeScore {
     pub title_score: f64,
     /// What the rest is multiplied by: 1, 0.5, 0.1 or 0.
     pub factor: f64,
-    /// The title score is the project's stand-in, not the original's: see [`type_score`].
+    /// The title score is the project's stand-in, not the original's: see [`Judge::type_score`].
     pub type_stand_in: bool,
 }
 
