@@ -9,7 +9,7 @@
 //! * Options out of the kind's lists: runs of sizes, some of the colors. One product in ten has none.
 //! * A price within the kind's range, or (one in ten) a price range.
 //! * An instruction that names the kind and one to three attributes, in the original's form, and one in freer
-//!   wording that may name option values too ([`text`]).
+//!   wording that may name option values too (`text.rs`).
 //!
 //! Differs from the official catalogue: vocabulary, brands and sentences are ours; every product has an
 //! instruction and options are offered more often (there 58 of 100 products have none); descriptions are shorter.

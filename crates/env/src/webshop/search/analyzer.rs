@@ -1,7 +1,7 @@
 //! From text to the terms that are searched, as Anserini's default English analyzer makes them.
 //!
 //! Five stages, each as in Lucene 9: the standard tokenizer, the possessive filter (`'s` goes), lower case, a
-//! stop set of 33 words, Porter's stemmer ([`super::porter`]).
+//! stop set of 33 words, Porter's stemmer (`porter.rs`).
 //!
 //! The tokenizer follows the word boundaries of Unicode Standard Annex 29 and keeps the segments that hold a
 //! letter, a digit, an ideograph or an emoji. At each position the longest token counts; where none begins, one
