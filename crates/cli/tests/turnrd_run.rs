@@ -68,6 +68,16 @@ fn a_run_with_turnrd_is_analysed_and_credited_again() {
     let credit = ["credit", &trajectories, "--preset", "has-turnrd-film", "--explain"];
     let told = succeed(&[&credit[..], &["--turnrd", &network, "--policy", root]].concat());
     assert!(told.contains("8 trajectories in 2 groups"), "{told}");
+    // The run's own newest network on its replay, and another one trained on it.
+    let told = succeed(&["turnrd", "inspect", root]);
+    assert!(
+        told.contains("round-0003") && told.contains("24 records") && told.contains("FiLM norms"),
+        "{told}"
+    );
+    let other = path("goal-blind");
+    let told = succeed(&["turnrd", "train", root, "--no-film", "-o", &other]);
+    assert!(told.contains("24 records"), "{told}");
+    assert!(!succeed(&["turnrd", "inspect", &other]).contains("FiLM norms"));
     // Without a network there is nothing to credit with.
     let refused = turnwise(&credit);
     assert!(!refused.status.success());

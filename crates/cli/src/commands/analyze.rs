@@ -138,7 +138,7 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
 
 /// How well credits tell the turns that raise the progress signal from the others: over all turns, and
 /// the mean over trajectories that have both kinds; with the number of turns of each kind.
-fn separate(
+pub(super) fn separate(
     network: &TurnRd,
     replay: &mut Replay,
     indices: &[usize],

@@ -35,7 +35,7 @@ enum TurnrdCommand {
 
 #[derive(Args)]
 struct TrainArgs {
-    /// The replay file.
+    /// The replay: a file, or a run that has one.
     replay: PathBuf,
     /// Folder for the checkpoint.
     #[arg(short, long)]
@@ -59,7 +59,7 @@ struct TrainArgs {
 
 #[derive(Args)]
 struct InspectArgs {
-    /// A checkpoint folder or a replay file.
+    /// A checkpoint folder, a replay file, or a run: its newest network on its replay.
     path: PathBuf,
     /// The replay to measure a checkpoint on; the one it was trained on unless given.
     #[arg(long)]
@@ -86,7 +86,31 @@ pub(crate) fn run(args: TurnrdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The replay behind a path: that of a run, or the path itself.
+fn replay_of(path: &Path) -> PathBuf {
+    let of_run = path.join("turnrd/replay.bin");
+    if of_run.is_file() { of_run } else { path.to_owned() }
+}
+
+/// The network behind a path: the newest of a run, or the path itself.
+fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
+    let folder = path.join("turnrd");
+    if !folder.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let mut rounds: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .with_context(|| folder.display().to_string())?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join("turnrd.safetensors").is_file())
+        .collect();
+    rounds.sort();
+    rounds.pop().with_context(|| {
+        format!("{}: no round of this run has ended yet, so that no network is trained", path.display())
+    })
+}
+
 fn train(args: &TrainArgs) -> anyhow::Result<()> {
+    let source = replay_of(&args.replay);
     let mut config: TurnRdConfig = match &args.config {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -96,10 +120,10 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
     };
     config.film &= !args.no_film;
     config.epochs = args.epochs.unwrap_or(config.epochs);
-    let mut replay = Replay::open(&args.replay)?;
-    ui::print(&describe(&args.replay, &mut replay)?);
+    let mut replay = Replay::open(&source)?;
+    ui::print(&describe(&source, &mut replay)?);
     let Some(&newest) = replay.rounds().keys().next_back() else {
-        bail!("{} holds no record to train on", args.replay.display());
+        bail!("{} holds no record to train on", source.display());
     };
     let width = replay.read(0)?.input_dim();
     let half_life = config.half_life;
@@ -125,7 +149,7 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
     let fit = model.fit(&mut replay.view(held_out, newest, half_life)?)?;
     let held_out = (fit.samples > 0).then_some(fit);
     model.save(&args.output)?;
-    let replay = std::fs::canonicalize(&args.replay).unwrap_or_else(|_| args.replay.clone());
+    let replay = std::fs::canonicalize(&source).unwrap_or(source);
     let report = Report { replay, hold_out: args.hold_out, seed: args.seed, report, held_out };
     let path = args.output.join(REPORT);
     std::fs::write(&path, serde_json::to_string_pretty(&report)?)
@@ -158,21 +182,23 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
         ui::print(&describe(&args.path, &mut replay)?);
         return Ok(());
     }
-    let model = TurnRd::load(&args.path)?;
-    ui::print(&format!("{}\n{}", args.path.display(), toml::to_string(model.config())?));
+    let folder = network_of(&args.path)?;
+    let model = TurnRd::load(&folder)?;
+    ui::print(&format!("{}\n{}", folder.display(), toml::to_string(model.config())?));
     ui::print(&format!(
         "{} parameters, vectors of width {}, {} steps of training",
         model.parameters(),
         model.input_dim(),
         model.steps()
     ));
-    let report: Option<Report> = std::fs::read(args.path.join(REPORT))
+    let report: Option<Report> = std::fs::read(folder.join(REPORT))
         .ok()
         .map(|bytes| serde_json::from_slice(&bytes))
         .transpose()
-        .with_context(|| args.path.join(REPORT).display().to_string())?;
+        .with_context(|| folder.join(REPORT).display().to_string())?;
     let (hold_out, own) = report.map_or((10, None), |report| (report.hold_out, Some(report.replay)));
-    let Some(path) = args.replay.clone().or(own) else {
+    let of_run = Some(replay_of(&args.path)).filter(|path| path.is_file());
+    let Some(path) = args.replay.as_deref().map(replay_of).or(own).or(of_run) else {
         ui::print("no replay is known for it; give one with --replay to see fit, FiLM and credits");
         return Ok(());
     };
@@ -185,7 +211,17 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let fit = model.fit(&mut view)?;
     ui::print(&format!("{name}: {}", fit_line(&fit)));
     ui::print(&format!("largest |sum of credits - return|: {:.1e}", fit.sum_drift));
-    if let Some(norms) = model.probe_film_norms(&mut view)? {
+    let norms = model.probe_film_norms(&mut view)?;
+    let (all, inside, counts) = super::analyze::separate(&model, &mut replay, &chosen)?;
+    if let (Some(all), Some(inside)) = (all, inside) {
+        ui::print(&format!(
+            "credits of the {} turns that achieve something against those of {} others: area under the ROC curve \
+             {all:.3}, inside trajectories {inside:.3} (0.5 is chance)",
+            counts[1], counts[0]
+        ));
+    }
+    let mut view = replay.view(chosen.clone(), newest, model.config().half_life)?;
+    if let Some(norms) = norms {
         let zeroed = model.probe_film_zeroed(&mut view)?;
         let shuffled = model.probe_goals_shuffled(&mut view, 0)?;
         ui::print(&format!("FiLM norms: gamma {:.4}, beta {:.4}", norms.gamma, norms.beta));
