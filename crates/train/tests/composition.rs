@@ -34,8 +34,8 @@ const SELECTIVE: [&[&str]; 5] = [
 const NORMALIZATION: [&[&str]; 4] = [
     &[],
     &["objective.normalization.norm=parameter", "train.epochs=2", "objective.clip={low=1e-4, high=1e-4}"],
-    &["objective.normalization.norm=token", "train.minibatches=2", "rollout.selection={kind=\"dynamic\"}"],
-    &["objective.normalization.norm=scalar", "rollout.selection={kind=\"rejection\"}", "train.epochs=2"],
+    &["objective.normalization.norm=token", "train.minibatches=2", "train.epochs=2"],
+    &["objective.normalization.norm=scalar", "objective.clip={low=1e-4, high=1e-4}", "train.epochs=2"],
 ];
 const LAYOUTS: [&str; 2] = ["prompt.layout=concatenated", "prompt.layout=windowed"];
 
@@ -126,4 +126,29 @@ fn the_story_is_stored_when_asked_for_and_only_then() {
             }
         }
     }
+}
+
+#[test]
+fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
+    // Nothing is solved here, so that every group is dropped and every round is needed.
+    let selection = "rollout.selection={kind=\"dynamic\", max_rounds=3}";
+    let config = common::config(None, &[selection]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::Silent).unwrap();
+    let before = run.weights();
+    run.train(&mut turnwise_train::Silent, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+    assert_eq!(before.data, run.weights().data, "there was nothing to learn from");
+    let lines = turnwise_train::metrics::read_metrics(&root.join("metrics.jsonl")).unwrap();
+    for line in &lines {
+        let of = |tag: &str| line.metrics.get(tag).unwrap();
+        assert_eq!(
+            (of("rollout/rounds"), of("rollout/groups_dropped"), of("rollout/groups")),
+            (3.0, 6.0, 0.0)
+        );
+        assert_eq!(of("rollout/trajectories"), 24.0);
+    }
+    // The order of tasks goes on from there after an interruption.
+    let state = turnwise_train::checkpoint::latest(run.directory()).unwrap().state().unwrap();
+    assert_eq!(state.tasks_drawn, Some(12));
 }
