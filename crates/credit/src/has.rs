@@ -26,6 +26,16 @@ pub trait Decomposer: Send + Sync {
     fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError>;
 }
 
+/// Per-turn credits that are known before the pipeline runs, `[group][trajectory][turn]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known(pub Vec<Vec<Vec<f64>>>);
+
+impl Decomposer for Known {
+    fn credits(&self, _: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+        Ok(self.0.clone())
+    }
+}
+
 /// Where the per-turn credits come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,4 +4,5 @@ pub mod alfworld;
 pub mod panel;
 pub mod parse;
 pub mod prompt;
+pub mod replay;
 pub mod webshop;

@@ -108,8 +108,7 @@ fn every_recorded_session_replays_to_the_byte() {
         let wrong = text.replacen(from, to, 1);
         assert_ne!(wrong, text, "{field}");
         let report = replay::replay("sessions", wrong.as_bytes(), &set, &unanswered).unwrap();
-        let fields: Vec<&str> =
-            report.differences.iter().map(|difference| difference.field.as_str()).collect();
+        let fields: Vec<&str> = report.differences.iter().map(|difference| difference.field).collect();
         assert_eq!(fields, [field]);
     }
 }

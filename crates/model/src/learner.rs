@@ -190,11 +190,7 @@ impl NativeLearner {
                 let reason = format!("a range of {ranges:?} is empty or outside its {} tokens", tokens.len());
                 return Err(LearnError::Sequence { sequence, reason });
             }
-            if tokens.len() > self.parameters.config.max_position_embeddings {
-                let most = self.parameters.config.max_position_embeddings;
-                let reason = format!("{} tokens, but max_position_embeddings is {most}", tokens.len());
-                return Err(LearnError::Sequence { sequence, reason });
-            }
+            self.check_tokens(sequence, tokens)?;
             shifted[sequence].check().map_err(|reason| LearnError::Sequence { sequence, reason })?;
         }
         let parameters = Arc::clone(&self.parameters);
@@ -268,25 +264,30 @@ impl NativeLearner {
     }
 
     fn check(&self, batch: &[TokenSequence]) -> Result<(), LearnError> {
-        let config = &self.parameters.config;
         for (sequence, tokens) in batch.iter().enumerate() {
-            let fail = |reason: String| Err(LearnError::Sequence { sequence, reason });
             if let Err(reason) = tokens.check() {
-                return fail(reason);
+                return Err(LearnError::Sequence { sequence, reason });
             }
-            if tokens.tokens.len() > config.max_position_embeddings {
-                return fail(format!(
-                    "{} tokens, but max_position_embeddings is {}; shorten the prompt or the response",
-                    tokens.tokens.len(),
-                    config.max_position_embeddings
-                ));
-            }
-            let vocabulary = config.vocab_size;
-            if let Some(token) = tokens.tokens.iter().find(|&&token| token as usize >= vocabulary) {
-                return fail(format!("token {token} is outside the vocabulary of {vocabulary}"));
-            }
+            self.check_tokens(sequence, &tokens.tokens)?;
         }
         Ok(())
+    }
+
+    fn check_tokens(&self, sequence: usize, tokens: &[u32]) -> Result<(), LearnError> {
+        let config = &self.parameters.config;
+        let fail = |reason: String| Err(LearnError::Sequence { sequence, reason });
+        if tokens.len() > config.max_position_embeddings {
+            return fail(format!(
+                "{} tokens, but max_position_embeddings is {}; shorten the prompt or the response",
+                tokens.len(),
+                config.max_position_embeddings
+            ));
+        }
+        let vocabulary = config.vocab_size;
+        match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            Some(token) => fail(format!("token {token} is outside the vocabulary of {vocabulary}")),
+            None => Ok(()),
+        }
     }
 
     /// Adds the batch's gradient; returns the objective's answers in batch order.

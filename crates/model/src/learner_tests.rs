@@ -525,4 +525,6 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     }
     assert!(one.mean_hidden(&[(vec![1, 2], vec![1..3])]).is_err());
     assert!(one.mean_hidden(&[(vec![1, 2], vec![0..2, 1..2])]).is_err());
+    let error = one.mean_hidden(&[(vec![1, 23], vec![0..2])]).unwrap_err().to_string();
+    assert!(error.contains("token 23"), "{error}");
 }

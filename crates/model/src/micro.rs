@@ -162,7 +162,7 @@ impl<'a> Micro<'a> {
             self.run_reference(reference, everything);
         }
         let terms = self.terms(objective, contrast_objective, skipped);
-        let mut values = self.divergences(reference, &terms);
+        let values = self.divergences(reference, &terms);
         let mut slopes = vec![0.0; terms.len()];
         let mut next = 0;
         let mut answers = Vec::with_capacity(self.members.len());
@@ -187,7 +187,7 @@ impl<'a> Micro<'a> {
             value.d_reference_kls = Vec::new();
             found.push(Found { sequence, value });
         }
-        self.run_backward(reference, &terms, &mut values, &slopes);
+        self.run_backward(reference, &terms, &values, &slopes);
         Ok(())
     }
 
@@ -340,7 +340,7 @@ impl<'a> Micro<'a> {
         &mut self,
         reference: Option<&Parameters<f32>>,
         terms: &[Divergence],
-        values: &mut [f64],
+        values: &[f64],
         slopes: &[f64],
     ) {
         let Lane { workspace, packing, derivatives, reference: kept, .. } = &mut *self.lane;

@@ -22,9 +22,6 @@ pub struct CheckpointState {
     /// Tasks drawn from the training order. Absent in runs of before there was a choice of groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
-    /// Rounds that TurnRD was trained after, in runs that have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turnrd_round: Option<u32>,
     /// The KL coefficient, where it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
@@ -150,7 +147,7 @@ mod tests {
 
     fn at_start() -> CheckpointState {
         let position = Position { phase: Phase::Rl, step: 0 };
-        CheckpointState { position, weights_version: 0, tasks_drawn: None, turnrd_round: None, kl_coef: None }
+        CheckpointState { position, weights_version: 0, tasks_drawn: None, kl_coef: None }
     }
 
     fn put(run: &RunDirectory, phase: Phase, step: u64) -> Checkpoint {

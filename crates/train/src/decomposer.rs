@@ -10,8 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, Trajectory};
-use turnwise_credit::CreditError;
-use turnwise_credit::has::Decomposer;
+use turnwise_credit::has::Known;
 use turnwise_judge::{Judge, JudgeConfig};
 use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_model::{NativeLearner, Tokenizer};
@@ -34,18 +33,7 @@ pub(crate) struct RunTurnRd {
     network: TurnRd,
     replay: Replay,
     folder: PathBuf,
-    /// Rounds it was trained after.
-    round: u32,
     seed: u64,
-}
-
-/// Per-turn credits that are already known.
-pub(crate) struct Given(Vec<Vec<Vec<f64>>>);
-
-impl Decomposer for Given {
-    fn credits(&self, _: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
-        Ok(self.0.clone())
-    }
 }
 
 /// The turn vectors and the goal vector of one trajectory.
@@ -55,12 +43,12 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// The decomposer a config asks for, as it is after `round` rounds of a run in `root`.
+    /// The decomposer a config asks for, as it is after `steps` steps of a run in `root`.
     pub(crate) fn open(
         config: &Config,
         root: &Path,
         hidden: usize,
-        round: u32,
+        steps: u64,
     ) -> Result<Option<Self>, TrainError> {
         Ok(match &config.decomposer {
             DecomposerConfig::None => None,
@@ -73,6 +61,7 @@ impl RunDecomposer {
             DecomposerConfig::Turnrd(settings) => {
                 let folder = root.join("turnrd");
                 std::fs::create_dir_all(&folder).map_err(|error| TrainError::io(&folder, error))?;
+                let round = settings.round_of(steps);
                 let network = if round == 0 {
                     TurnRd::new(settings.network.clone(), hidden, config.seed)?
                 } else {
@@ -80,17 +69,9 @@ impl RunDecomposer {
                 };
                 let replay = Replay::append_to(&folder.join("replay.bin"))?;
                 let (settings, seed) = (settings.clone(), config.seed);
-                Some(Self::TurnRd(Box::new(RunTurnRd { settings, network, replay, folder, round, seed })))
+                Some(Self::TurnRd(Box::new(RunTurnRd { settings, network, replay, folder, seed })))
             }
         })
-    }
-
-    /// Rounds that TurnRD was trained after.
-    pub(crate) fn round(&self) -> Option<u32> {
-        match self {
-            Self::Judge(_) => None,
-            Self::TurnRd(turnrd) => Some(turnrd.round),
-        }
     }
 }
 
@@ -128,20 +109,24 @@ pub fn turnrd_credits(
             });
         }
     }
-    let mut vectors = vectors(batch, pool_tokens, policy, tokenizer)?.into_iter();
+    let vectors = vectors(batch, pool_tokens, policy, tokenizer)?;
+    credits(batch, network, &vectors)
+}
+
+/// The network's credits of a batch whose vectors, one entry a trajectory, are known.
+fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
+    let mut vectors = vectors.iter();
     batch
         .groups
         .iter()
         .map(|group| {
-            group
-                .trajectories
-                .iter()
-                .zip(vectors.by_ref())
+            let members = group.trajectories.iter().zip(vectors.by_ref());
+            members
                 .map(|(trajectory, Vectors { turns, goal })| {
                     if trajectory.turns.is_empty() {
                         return Ok(Vec::new());
                     }
-                    Ok(network.credits(&turns, &goal, trajectory.outcome_return())?.credits)
+                    Ok(network.credits(turns, goal, trajectory.outcome_return())?.credits)
                 })
                 .collect()
         })
@@ -161,57 +146,52 @@ impl RunTurnRd {
         step: u64,
         learner: &mut NativeLearner,
         tokenizer: &Tokenizer,
-    ) -> Result<Given, TrainError> {
+    ) -> Result<Known, TrainError> {
         let vectors = vectors(batch, self.settings.pool_tokens, learner, tokenizer)?;
-        let round = u32::try_from(step / self.settings.round_steps).unwrap_or(u32::MAX);
+        let credits = credits(batch, &self.network, &vectors)?;
         let first = (step % self.settings.round_steps) << 32;
-        let mut credits = Vec::with_capacity(batch.groups.len());
-        let mut vectors = vectors.into_iter().enumerate();
-        for group in &batch.groups {
-            let mut rows = Vec::with_capacity(group.trajectories.len());
-            for (trajectory, (place, vectors)) in group.trajectories.iter().zip(vectors.by_ref()) {
-                if trajectory.turns.is_empty() {
-                    rows.push(Vec::new());
-                    continue;
-                }
-                let ret = trajectory.outcome_return();
-                rows.push(self.network.credits(&vectors.turns, &vectors.goal, ret)?.credits);
-                let progress = trajectory.turns.iter().map(|turn| turn.progress.map(|value| value as f32));
-                self.replay.append(&ReplayRecord {
-                    round,
-                    id: first + place as u64,
-                    ret,
-                    turns: vectors.turns,
-                    goal: vectors.goal,
-                    progress: progress.collect(),
-                    goal_text: trajectory.task.goal.clone(),
-                    actions: trajectory.turns.iter().map(|turn| turn.action.clone()).collect(),
-                })?;
+        for (place, (trajectory, vectors)) in batch.trajectories().zip(vectors).enumerate() {
+            if trajectory.turns.is_empty() {
+                continue;
             }
-            credits.push(rows);
+            let progress = trajectory.turns.iter().map(|turn| turn.progress.map(|value| value as f32));
+            self.replay.append(&ReplayRecord {
+                round: self.settings.round_of(step),
+                id: first + place as u64,
+                ret: trajectory.outcome_return(),
+                turns: vectors.turns,
+                goal: vectors.goal,
+                progress: progress.collect(),
+                goal_text: trajectory.task.goal.clone(),
+                actions: trajectory.turns.iter().map(|turn| turn.action.clone()).collect(),
+            })?;
         }
         self.replay.sync()?;
-        Ok(Given(credits))
+        Ok(Known(credits))
     }
 
     /// Trains the network where `step` was the last of its round.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         metrics.set("turnrd/replay", self.replay.len() as f64);
-        metrics.set("turnrd/round", f64::from(self.round));
+        let round = self.settings.round_of(step);
+        metrics.set("turnrd/round", f64::from(round));
         metrics.set("turnrd/replay_torn_bytes", self.replay.health().torn_bytes as f64);
         metrics.set("turnrd/replay_corrupt", self.replay.health().corrupt.len() as f64);
         if !(step + 1).is_multiple_of(self.settings.round_steps) {
             return Ok(());
         }
-        let round = self.round;
-        let (trained, held_out) = {
-            let (trained, held_out) = self.replay.split(self.settings.hold_out);
-            let now: std::collections::HashSet<usize> = self.replay.up_to(round).into_iter().collect();
-            let of_now = |indices: Vec<usize>| -> Vec<usize> {
-                indices.into_iter().filter(|index| now.contains(index)).collect()
-            };
-            (of_now(trained), of_now(held_out))
-        };
+        self.train(round, metrics)?;
+        // Also where there was nothing to train on: the next round's network is looked for under this name.
+        Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
+    }
+
+    /// Trains on all records up to a round, and says how well those held out are known before and after.
+    fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
+        let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
+        for indices in [&mut trained, &mut held_out] {
+            // A run that goes on from an old checkpoint finds later records, which it will make again.
+            indices.retain(|&index| self.replay.round(index) <= round);
+        }
         if trained.is_empty() {
             return Ok(());
         }
@@ -234,8 +214,7 @@ impl RunTurnRd {
                 metrics.set("turnrd/held_out_r2", r2);
             }
         }
-        self.round += 1;
-        Ok(self.network.save(&round_folder(&self.folder, self.round))?)
+        Ok(())
     }
 }
 

@@ -21,6 +21,9 @@ use crate::sft;
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
+/// Characters of a malformed response that verl-agent sends to WebShop.
+const WEBSHOP_TAIL: usize = 20;
+
 /// The world of a run: its tasks and who can show how they are done.
 pub struct World(Set);
 
@@ -38,7 +41,7 @@ impl World {
                 WebshopSet::open(folder, None, options)?
             } else {
                 let generator = webshop::generator::GeneratorConfig { seed: *seed, products: *products };
-                WebshopSet::with_search(webshop::generator::products(generator).collect(), options)?
+                WebshopSet::generated(generator, options)?
             };
             return Ok(Self(Set::Webshop(set.with_max_steps(config.max_turns))));
         }
@@ -112,11 +115,12 @@ pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
 
 /// The parser a config asks for.
 pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
-    ActionParser::new(
+    let parser = ActionParser::new(
         template.style(),
         config.prompt.valid == Validity::Admissible,
         config.prompt.verl_agent_parsing,
-    )
+    );
+    if config.env.name == "webshop" { parser.with_tail(WEBSHOP_TAIL) } else { parser }
 }
 
 /// A policy: weights and tokenizer.

@@ -22,15 +22,12 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-/// What was sampled.
+/// What was sampled and is trained on; success and rewards of all that was sampled come from the sampling.
 pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
     let tokens: usize = trajectories().map(turnwise_core::Trajectory::response_tokens).sum();
-    metrics.set("train/reward/mean", mean(trajectories().map(turnwise_core::Trajectory::outcome_return)));
-    metrics.set("train/success_rate", mean(trajectories().map(|trajectory| share(trajectory.success))));
-    metrics.set("rollout/trajectories", trajectories().count() as f64);
     metrics.set("rollout/turns/mean", mean(trajectories().map(|trajectory| trajectory.turns.len() as f64)));
     metrics.set(
         "rollout/tokens/mean",

@@ -127,10 +127,9 @@ impl Run {
         } else {
             None
         };
-        let hidden = learner.weights().config.hidden_size;
-        let round = state.turnrd_round.unwrap_or(0);
-        let decomposer = RunDecomposer::open(&config, directory.root(), hidden, round)?;
         let steps = if state.position.phase == Phase::Rl { state.position.step } else { 0 };
+        let hidden = learner.weights().config.hidden_size;
+        let decomposer = RunDecomposer::open(&config, directory.root(), hidden, steps)?;
         Ok(Self {
             critic,
             decomposer,
@@ -276,7 +275,6 @@ impl Run {
             position: self.position,
             weights_version: self.learner.weights_version(),
             tasks_drawn: Some(self.tasks_drawn),
-            turnrd_round: self.decomposer.as_ref().and_then(RunDecomposer::round),
             kl_coef: self.config.objective.kl.adaptive.is_some().then_some(self.kl_coef),
         };
         let written = checkpoint::write(&self.directory, &state, |folder| {

@@ -139,6 +139,29 @@ fn an_interrupted_run_ends_with_the_same_bits() {
     }
 }
 
+/// A kill between the writing of a record or of a network and the next checkpoint leaves both behind,
+/// from rounds that the resumed run has yet to come to.
+#[test]
+fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
+    let mut config = tiny_turnrd();
+    config.train.keep_last = 0;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let expected = straight(&config, &root);
+    let network = root.join("turnrd/round-0002/turnrd.safetensors");
+    let trained = std::fs::read(&network).unwrap();
+    for left in [1, 2, 3] {
+        for step in left + 1..=4 {
+            std::fs::remove_dir_all(root.join(format!("checkpoints/step-00000{step}"))).unwrap();
+        }
+        let mut silent = turnwise_train::Silent;
+        let mut run = Run::resume(&root, &mut silent).unwrap();
+        assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
+        assert!(bits(&run) == expected, "the weights differ from step {left} on");
+        assert!(std::fs::read(&network).unwrap() == trained, "the network differs from step {left} on");
+    }
+}
+
 #[test]
 fn the_same_config_gives_the_same_trajectories() {
     let config = tiny("concatenated");

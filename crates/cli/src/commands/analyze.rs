@@ -103,12 +103,7 @@ fn turnrd(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
 fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow::Result<Round> {
     let network = TurnRd::load(folder)?;
     let film = network.config().film;
-    let mut indices = Vec::new();
-    for index in replay.up_to(round) {
-        if replay.read(index)?.round == round {
-            indices.push(index);
-        }
-    }
+    let indices: Vec<usize> = (0..replay.len()).filter(|&index| replay.round(index) == round).collect();
     let half_life = network.config().half_life;
     let (auc, auc_within, counts) = separate(&network, replay, &indices)?;
     let zeroed = if film { Some(separate(&network.without_film(), replay, &indices)?) } else { None };

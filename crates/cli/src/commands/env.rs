@@ -11,8 +11,9 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use turnwise_core::TaskSet as _;
 use turnwise_env::alfworld::generator::{GeneratorConfig, Size, write_games};
-use turnwise_env::alfworld::replay::{ReplayReport, replay};
+use turnwise_env::alfworld::replay::replay;
 use turnwise_env::alfworld::{AlfworldSet, TaskType};
+use turnwise_env::replay::Difference;
 
 use crate::ui::print;
 
@@ -290,7 +291,13 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    print(&told(&report, args.show));
+    let counts = format!(
+        "{} episodes, {} steps, {} differences",
+        report.episodes,
+        report.steps,
+        report.differences.len()
+    );
+    print(&told(counts, "episode", &report.differences, args.show));
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -313,28 +320,22 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// The result in one line, and the first differences in full.
-fn told(report: &ReplayReport, show: usize) -> String {
-    let mut out = format!(
-        "{} episodes, {} steps, {} differences",
-        report.episodes,
-        report.steps,
-        report.differences.len()
-    );
-    for difference in report.differences.iter().take(show) {
+/// A replay's result in one line, and the first differences in full. `unit` is what an episode is called.
+pub(crate) fn told(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
+    for difference in differences.iter().take(show) {
         let _ = write!(
             out,
-            "\n\nepisode {}, step {}, {} ({})\n  expected {:?}\n  found    {:?}",
+            "\n\n{unit} {}, step {}, {} ({})\n  expected {:?}\n  found    {:?}",
             difference.episode,
             difference.step,
             difference.field,
-            difference.game,
+            difference.task,
             difference.expected,
             difference.found
         );
     }
-    if report.differences.len() > show {
-        let _ = write!(out, "\n\nand {} more (--show N shows more)", report.differences.len() - show);
+    if differences.len() > show {
+        let _ = write!(out, "\n\nand {} more (--show N shows more)", differences.len() - show);
     }
     out
 }

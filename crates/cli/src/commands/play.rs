@@ -97,8 +97,8 @@ struct Round {
     task: Task,
     environment: Box<dyn Environment>,
     max_steps: usize,
-    /// Reads along, so that its advice fits whatever the person has done; `None` where there is no expert.
-    advisor: Option<Box<dyn Advisor>>,
+    /// Reads along, so that its advice fits whatever the person has done.
+    advisor: Box<dyn Advisor>,
 }
 
 /// Says what it would do, knowing only what the person has seen.
@@ -123,7 +123,7 @@ fn alfworld(args: PlayArgs) -> anyhow::Result<Round> {
     let mut environment = set.environment();
     let mut expert = Expert::new(Prior::embedded()?);
     expert.reset(&environment.reset(&task)?.text, &task.goal);
-    Ok(Round { task, environment, max_steps, advisor: Some(Box::new(expert)) })
+    Ok(Round { task, environment, max_steps, advisor: Box::new(expert) })
 }
 
 fn webshop(args: &PlayArgs) -> anyhow::Result<Round> {
@@ -133,7 +133,7 @@ fn webshop(args: &PlayArgs) -> anyhow::Result<Round> {
     let task = goals.into_iter().next().context("the split is empty")?;
     let expert = webshop::Expert::new(&task.goal).with_max_steps(max_steps);
     let advisor: Box<dyn Advisor> = Box::new(Shopper(expert));
-    Ok(Round { task, environment: set.environment(), max_steps, advisor: Some(advisor) })
+    Ok(Round { task, environment: set.environment(), max_steps, advisor })
 }
 
 fn shop(args: &PlayArgs) -> anyhow::Result<WebshopSet> {
@@ -331,8 +331,7 @@ fn wrap(text: &str, width: usize) -> String {
 fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> anyhow::Result<()> {
     let Round { task, mut environment, max_steps, mut advisor } = round;
     let mut observation = environment.reset(&task)?;
-    let mut advise = |observation: &Observation| advisor.as_mut().map(|advisor| advisor.advise(observation));
-    let mut advice = advise(&observation);
+    let mut advice = advisor.advise(&observation);
     let mut taken = 0;
     page.dim(&format!("{}, {max_steps} steps", task.id))?;
     page.world(&observation.text)?;
@@ -361,10 +360,7 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
                 continue;
             }
             "hint" => {
-                match &advice {
-                    Some(advice) => page.line(&format!("  the expert would: {advice}"))?,
-                    None => page.line("  there is no expert here")?,
-                }
+                page.line(&format!("  the expert would: {advice}"))?;
                 continue;
             }
             other => other.strip_prefix('!').unwrap_or(other).trim(),
@@ -375,7 +371,7 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
             page.dim(&format!("  not understood{}", near(action, &observation)))?;
         }
         observation = step.observation;
-        advice = advise(&observation);
+        advice = advisor.advise(&observation);
         taken += 1;
         for (name, value) in &step.metrics {
             page.dim(&format!("  {name} {value:.3}"))?;

@@ -1,16 +1,15 @@
 //! What `turnwise env` does with the shop.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use turnwise_core::{Purpose, Seed, Task, TaskSet as _};
 use turnwise_env::webshop::generator::GeneratorConfig;
-use turnwise_env::webshop::replay::{ReplayReport, replay};
+use turnwise_env::webshop::replay::replay;
 use turnwise_env::webshop::{WebshopOptions, WebshopSet};
 
-use super::env::open;
+use super::env::{open, told};
 use crate::ui::print;
 
 /// Products of a generated shop: enough to search in, opened in a moment.
@@ -74,32 +73,13 @@ pub(crate) fn replay_file(
     let recording = open(file)?;
     let set = WebshopSet::open(data, None, &WebshopOptions::default())?;
     let report = replay(&file.display().to_string(), recording, &set, unanswered)?;
-    print(&told(&report, show));
-    Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn told(report: &ReplayReport, show: usize) -> String {
-    let mut out = format!(
+    let counts = format!(
         "{} sessions, {} steps, {} differences ({} scores not compared: their type factor needs a language model)",
         report.sessions,
         report.steps,
         report.differences.len(),
         report.scores_not_compared
     );
-    for difference in report.differences.iter().take(show) {
-        let _ = write!(
-            out,
-            "\n\nsession {}, step {}, {} ({})\n  expected {:?}\n  found    {:?}",
-            difference.session,
-            difference.step,
-            difference.field,
-            difference.goal,
-            difference.expected,
-            difference.found
-        );
-    }
-    if report.differences.len() > show {
-        let _ = write!(out, "\n\nand {} more (--show N shows more)", report.differences.len() - show);
-    }
-    out
+    print(&told(counts, "session", &report.differences, show));
+    Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -12,7 +12,6 @@
 //! Every field is compared to the byte. Other keys (timings) are allowed and ignored. Recordings were made
 //! without a step limit, so `done` is `won`.
 
-use std::fmt;
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use turnwise_core::EnvError;
 use super::episode::Episode;
 use super::parse::id_of;
 use super::set::AlfworldSet;
+use crate::replay::Difference;
 
 /// What this engine calls itself in recordings.
 pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
@@ -36,30 +36,6 @@ pub struct ReplayReport {
     pub steps: usize,
     /// Everything that differed, in the order of the recording.
     pub differences: Vec<Difference>,
-}
-
-/// One value that the engine gave otherwise than the recording has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// The episode's number in the recording, from 1: its line.
-    pub episode: usize,
-    /// The game.
-    pub game: String,
-    /// The step, from 1; 0 is the start.
-    pub step: usize,
-    /// The key.
-    pub field: &'static str,
-    /// What the recording has.
-    pub expected: String,
-    /// What the engine gave.
-    pub found: String,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { episode, game, step, field, expected, found } = self;
-        write!(f, "episode {episode} ({game}), step {step}, {field}: expected {expected:?}, found {found:?}")
-    }
 }
 
 /// One recorded episode. The order of the fields is the order of the keys.
@@ -203,7 +179,7 @@ fn play(mut episode: Episode, recording: &Recording) -> Recording {
 fn compare(number: usize, game: &str, expected: &Recording, found: &Recording, list: &mut Vec<Difference>) {
     let mut add = |step: usize, field: &'static str, expected: String, found: String| {
         if expected != found {
-            list.push(Difference { episode: number, game: game.to_owned(), step, field, expected, found });
+            list.push(Difference { episode: number, task: game.to_owned(), step, field, expected, found });
         }
     };
     let commands = |commands: &[String]| commands.join("\n");

@@ -29,6 +29,7 @@ use super::page::{ObservationMode, PageView};
 use super::python::float;
 use super::reward::{Judge, Matching, Score};
 use super::session::{Effect, Session};
+use crate::replay::Difference;
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,23 +42,6 @@ pub struct ReplayReport {
     pub scores_not_compared: usize,
     /// Everything that differed, in the order of the recording.
     pub differences: Vec<Difference>,
-}
-
-/// One value that the engine gave otherwise than the recording has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// The session's number in the recording, from 1: its line.
-    pub session: usize,
-    /// The goal.
-    pub goal: String,
-    /// The step, from 1; 0 is the start.
-    pub step: usize,
-    /// The key.
-    pub field: String,
-    /// What the recording has.
-    pub expected: String,
-    /// What the engine gave.
-    pub found: String,
 }
 
 #[derive(Deserialize)]
@@ -176,10 +160,10 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn add(&mut self, field: &str, expected: String, found: String) {
+    fn add(&mut self, field: &'static str, expected: String, found: String) {
         if expected != found {
-            let (session, goal, step, field) = (self.session, self.goal.clone(), self.step, field.to_owned());
-            self.report.differences.push(Difference { session, goal, step, field, expected, found });
+            let (episode, task, step) = (self.session, self.goal.clone(), self.step);
+            self.report.differences.push(Difference { episode, task, step, field, expected, found });
         }
     }
 

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use clap::Args;
 use turnwise_core::Batch;
 use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::has::Decomposer;
-use turnwise_credit::{CreditError, CreditReport, Inputs, Pipeline};
+use turnwise_credit::has::Known;
+use turnwise_credit::{CreditReport, Inputs, Pipeline};
 use turnwise_dump::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
 use turnwise_model::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner, Tokenizer};
@@ -84,15 +84,6 @@ fn reward(text: &str) -> Result<(String, f64), String> {
     }
 }
 
-/// The per-turn credits that a file brings.
-struct FileCredits(Vec<Vec<Vec<f64>>>);
-
-impl Decomposer for FileCredits {
-    fn credits(&self, _: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
-        Ok(self.0.clone())
-    }
-}
-
 /// TurnRD with the policy it reads.
 struct Learned {
     network: TurnRd,
@@ -140,7 +131,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
             Some(learned) => learned.credits(&step.batch)?,
             None => step.credits(),
         };
-        let decomposer = FileCredits(credits);
+        let decomposer = Known(credits);
         let inputs = Inputs {
             seed: args.seed,
             embedder: Some(&HashedNgrams::default()),

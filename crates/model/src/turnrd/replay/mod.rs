@@ -223,10 +223,12 @@ impl Replay {
         })
     }
 
-    /// The records of rounds up to `round`. A run that goes on from an old checkpoint may find later ones,
-    /// which it will make again.
-    pub fn up_to(&self, round: u32) -> Vec<usize> {
-        (0..self.len()).filter(|&index| self.index[index].round <= round).collect()
+    /// The round of a record.
+    ///
+    /// # Panics
+    /// Where there is no record `index`.
+    pub fn round(&self, index: usize) -> u32 {
+        self.index[index].round
     }
 
     /// Deals the records into (trained on, held out): one in `every` is held out, chosen by a hash of

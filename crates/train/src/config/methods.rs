@@ -1,0 +1,91 @@
+//! What some methods want of training: a critic, a decomposer, shaped responses.
+
+use serde::{Deserialize, Serialize};
+use turnwise_credit::overlong::OverlongConfig;
+use turnwise_judge::JudgeConfig;
+use turnwise_model::turnrd::TurnRdConfig;
+use turnwise_objective::ValueConfig;
+
+/// A decomposer outside of the credit pipeline: `{ kind = "turnrd", ... }`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum DecomposerConfig {
+    /// There is none.
+    #[default]
+    None,
+    /// A language model behind an OpenAI-compatible endpoint scores every turn.
+    Judge(JudgeConfig),
+    /// A network learns from all rounds before which turns earn returns.
+    Turnrd(TurnRdSettings),
+}
+
+/// TurnRD inside the loop (HAS, algorithm 1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TurnRdSettings {
+    /// Steps of reinforcement learning in a round; the network is frozen inside a round and trained at
+    /// its end. The paper's round, 80 episodes, is one step of 10 groups of 8.
+    pub round_steps: u64,
+    /// One record in so many is held out of training, to measure the fit; 0 holds none out.
+    pub hold_out: u64,
+    /// Most tokens of a turn, and of the goal, whose hidden states are averaged: the last ones.
+    pub pool_tokens: usize,
+    /// The network and its training.
+    pub network: TurnRdConfig,
+}
+
+impl TurnRdSettings {
+    /// The round that a step (from 0) belongs to.
+    pub fn round_of(&self, step: u64) -> u32 {
+        u32::try_from(step / self.round_steps).unwrap_or(u32::MAX)
+    }
+}
+
+impl Default for TurnRdSettings {
+    fn default() -> Self {
+        Self { round_steps: 1, hold_out: 10, pool_tokens: 512, network: TurnRdConfig::default() }
+    }
+}
+
+/// PPO's critic: a copy of the policy's layers with a value head, trained in the same loop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CriticConfig {
+    /// Learning rate; constant.
+    pub learning_rate: f64,
+    /// How far a value may move from the old one before its loss stops falling.
+    pub clip: f64,
+    /// Steps in which the critic alone is trained, so that the first advantages mean something.
+    pub warmup_steps: u64,
+}
+
+impl Default for CriticConfig {
+    fn default() -> Self {
+        Self { learning_rate: 1e-5, clip: ValueConfig::default().clip, warmup_steps: 0 }
+    }
+}
+
+/// DAPO's overlong shaping; the limit is `rollout.max_response_tokens`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OverlongSettings {
+    /// How many tokens before the limit the penalty begins. Absent: a fifth of the limit, as in the paper
+    /// (4,096 of 20,480).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<usize>,
+    /// What a response of the full length costs.
+    pub penalty: f64,
+}
+
+impl Default for OverlongSettings {
+    fn default() -> Self {
+        Self { buffer: None, penalty: 1.0 }
+    }
+}
+
+impl OverlongSettings {
+    /// The shaping under a limit.
+    pub fn shaping(&self, limit: usize) -> OverlongConfig {
+        OverlongConfig { limit, buffer: self.buffer.unwrap_or(limit / 5), penalty: self.penalty }
+    }
+}
