@@ -8,14 +8,13 @@ use std::ops::Range;
 use crate::head::{HeadState, grow, rows};
 use crate::ops::attention::{Heads, Scratch, attention, attention_backward};
 use crate::ops::dispatch::add_assign;
-use crate::ops::linear::{
-    Into, View, ViewMut, linear, linear_backward_bias, linear_backward_input, linear_backward_weight, matmul,
-};
+use crate::ops::linear::Into;
 use crate::ops::loss_head::RowStatistics;
 use crate::ops::mlp::{swiglu, swiglu_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::ops::rope::{Direction, RopeTable};
 use crate::packing::Packing;
+use crate::projection::Projection;
 use crate::{LayerLayout, ModelConfig, Parameters, Real};
 
 /// What is kept of one layer's forward pass.
@@ -249,9 +248,8 @@ impl<T: Real> Pass<'_, T> {
         let normed = &mut kept.normed[of(hidden)];
         let inverse = &mut kept.inverse[tokens.clone()];
         rms_norm(x, self.weights(layer.input_norm.clone()), config.rms_norm_eps, normed, inverse);
-        let bias = Some(self.weights(layer.qkv_bias()));
-        let shape = [count, hidden, heads.row()];
-        linear(normed, self.weights(layer.qkv_weight()), bias, &mut kept.qkv[of(heads.row())], shape);
+        let qkv = &mut kept.qkv[of(heads.row())];
+        Projection::qkv(config, layer).forward(self.data, normed, qkv, Into::Set);
         for index in self.sequences.clone() {
             let tokens = self.packing.tokens_of(&(index..index + 1));
             let qkv = &mut kept.qkv[rows(&tokens, heads.row())];
@@ -262,22 +260,18 @@ impl<T: Real> Pass<'_, T> {
         }
         let middle = &mut kept.middle[of(hidden)];
         middle.copy_from_slice(x);
-        let weight = View::new(self.weights(layer.o_weight.clone()), hidden, query).t();
-        let attended = View::new(&kept.attended[of(query)], count, query);
-        matmul(ViewMut::new(middle, count, hidden), attended, weight, Into::Add, T::ONE);
+        Projection::o(config, layer).forward(self.data, &kept.attended[of(query)], middle, Into::Add);
 
         let normed = &mut kept.middle_normed[of(hidden)];
         let inverse = &mut kept.middle_inverse[tokens.clone()];
         rms_norm(middle, self.weights(layer.post_norm.clone()), config.rms_norm_eps, normed, inverse);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
-        linear(normed, self.weights(layer.gate_up_weight()), None, gate_up, [count, hidden, 2 * inner]);
+        Projection::gate_up(config, layer).forward(self.data, normed, gate_up, Into::Set);
         let activated = &mut kept.activated[of(inner)];
         swiglu(gate_up, inner, activated);
         let out = &mut out[of(hidden)];
         out.copy_from_slice(middle);
-        let weight = View::new(self.weights(layer.down_weight.clone()), hidden, inner).t();
-        let activated = View::new(activated, count, inner);
-        matmul(ViewMut::new(out, count, hidden), activated, weight, Into::Add, T::ONE);
+        Projection::down(config, layer).forward(self.data, activated, out, Into::Add);
     }
 
     fn backward(&self, x: &[T], kept: &mut Activations<T>, rope: &RopeTable<T>, to: Derivatives<'_, T>) {
@@ -289,27 +283,21 @@ impl<T: Real> Pass<'_, T> {
         let Derivatives { residual, gradient, .. } = to;
         let d_hidden = &mut to.hidden[..count * hidden];
 
-        let shape = [count, inner, hidden];
         let d_inner = &mut to.inner[..count * inner];
-        linear_backward_input(residual, self.weights(layer.down_weight.clone()), d_inner, Into::Set, shape);
-        let d_weight = &mut gradient[layer.down_weight.clone()];
-        linear_backward_weight(residual, &kept.activated[of(inner)], d_weight, shape);
+        let activated = &kept.activated[of(inner)];
+        Projection::down(config, layer).backward(self.data, activated, residual, d_inner, gradient);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
         swiglu_backward(d_inner, inner, gate_up);
-        let shape = [count, hidden, 2 * inner];
-        linear_backward_input(gate_up, self.weights(layer.gate_up_weight()), d_hidden, Into::Set, shape);
-        let d_weight = &mut gradient[layer.gate_up_weight()];
-        linear_backward_weight(gate_up, &kept.middle_normed[of(hidden)], d_weight, shape);
+        let normed = &kept.middle_normed[of(hidden)];
+        Projection::gate_up(config, layer).backward(self.data, normed, gate_up, d_hidden, gradient);
         let weight = self.weights(layer.post_norm.clone());
         let (middle, inverse) = (&kept.middle[of(hidden)], &kept.middle_inverse[tokens.clone()]);
         let d_weight = &mut gradient[layer.post_norm.clone()];
         rms_norm_backward(d_hidden, middle, weight, inverse, residual, d_weight);
 
-        let shape = [count, query, hidden];
         let d_attended = &mut to.hidden[..count * query];
-        linear_backward_input(residual, self.weights(layer.o_weight.clone()), d_attended, Into::Set, shape);
-        let d_weight = &mut gradient[layer.o_weight.clone()];
-        linear_backward_weight(residual, &kept.attended[of(query)], d_weight, shape);
+        let attended = &kept.attended[of(query)];
+        Projection::o(config, layer).backward(self.data, attended, residual, d_attended, gradient);
         let d_qkv = &mut to.qkv[..count * heads.row()];
         for index in self.sequences.clone() {
             let here = self.packing.tokens_of(&(index..index + 1));
@@ -322,12 +310,9 @@ impl<T: Real> Pass<'_, T> {
             attention_backward(heads, here.len(), qkv, (attended, d_attended), log_sum, d_qkv, to.attention);
             rope.rotate(d_qkv, heads.row(), heads.queries + heads.keys, Direction::Backward);
         }
-        linear_backward_bias(d_qkv, &mut gradient[layer.qkv_bias()]);
-        let shape = [count, hidden, heads.row()];
-        let d_weight = &mut gradient[layer.qkv_weight()];
-        linear_backward_weight(d_qkv, &kept.normed[of(hidden)], d_weight, shape);
         let d_hidden = &mut to.hidden[..count * hidden];
-        linear_backward_input(d_qkv, self.weights(layer.qkv_weight()), d_hidden, Into::Set, shape);
+        let normed = &kept.normed[of(hidden)];
+        Projection::qkv(config, layer).backward(self.data, normed, d_qkv, d_hidden, gradient);
         let weight = self.weights(layer.input_norm.clone());
         let d_weight = &mut gradient[layer.input_norm.clone()];
         rms_norm_backward(

@@ -17,6 +17,7 @@ mod ops;
 mod optimizer;
 mod packing;
 mod parameters;
+mod projection;
 mod schedule;
 mod tokenizer;
 pub mod turnrd;

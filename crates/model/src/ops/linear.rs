@@ -110,21 +110,27 @@ pub(crate) fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>
     }
 }
 
-/// `y = x W^T (+ bias)`: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y` `[rows, outputs]`.
+/// `y = x W^T (+ bias)` (set or added): `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y`
+/// `[rows, outputs]`.
 pub(crate) fn linear<T: Real>(
     x: &[T],
     weight: &[T],
     bias: Option<&[T]>,
     y: &mut [T],
+    into: Into,
     [rows, inputs, outputs]: [usize; 3],
 ) {
-    let into = match bias {
-        Some(bias) => {
-            y[..rows * outputs].chunks_exact_mut(outputs).for_each(|row| row.copy_from_slice(bias));
-            Into::Add
+    let mut into = into;
+    if let Some(bias) = bias {
+        for row in y[..rows * outputs].chunks_exact_mut(outputs) {
+            if into == Into::Set {
+                row.copy_from_slice(bias);
+            } else {
+                add_assign(row, bias);
+            }
         }
-        None => Into::Set,
-    };
+        into = Into::Add;
+    }
     let weight = View::new(weight, outputs, inputs).t();
     matmul(ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
 }
@@ -178,7 +184,7 @@ mod tests {
 
     fn output(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
         let mut y = vec![0.0; 15];
-        linear(x, weight, Some(bias), &mut y, SHAPE);
+        linear(x, weight, Some(bias), &mut y, Into::Set, SHAPE);
         y
     }
 

@@ -122,7 +122,7 @@ impl<T: Real> Network<'_, T> {
         let (weight, bias) = (&self.weights[layer.weight.clone()], &self.weights[layer.bias.clone()]);
         let outputs = bias.len();
         let mut y = vec![T::ZERO; rows * outputs];
-        linear(x, weight, Some(bias), &mut y, [rows, weight.len() / outputs, outputs]);
+        linear(x, weight, Some(bias), &mut y, Into::Set, [rows, weight.len() / outputs, outputs]);
         y
     }
 

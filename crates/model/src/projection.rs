@@ -1,0 +1,72 @@
+//! The decoder's linear layers: where each one's weights are, and its passes.
+//!
+//! Projections that read the same input stand below one another in the flat buffer and are one product.
+
+use std::ops::Range;
+
+use crate::ops::linear::{Into, linear, linear_backward_bias, linear_backward_input, linear_backward_weight};
+use crate::{LayerLayout, ModelConfig, Real};
+
+/// One linear layer of a decoder layer, or several of the same input joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Projection {
+    /// `[outputs, inputs]` in the flat buffer.
+    weight: Range<usize>,
+    /// `[outputs]` in the flat buffer.
+    bias: Option<Range<usize>>,
+    inputs: usize,
+    pub(crate) outputs: usize,
+}
+
+impl Projection {
+    /// Query, key and value.
+    pub(crate) fn qkv(config: &ModelConfig, layer: &LayerLayout) -> Self {
+        let outputs = config.query_width() + 2 * config.key_value_width();
+        let bias = Some(layer.qkv_bias());
+        Self { weight: layer.qkv_weight(), bias, inputs: config.hidden_size, outputs }
+    }
+
+    /// Output of attention.
+    pub(crate) fn o(config: &ModelConfig, layer: &LayerLayout) -> Self {
+        let inputs = config.query_width();
+        Self { weight: layer.o_weight.clone(), bias: None, inputs, outputs: config.hidden_size }
+    }
+
+    /// Gate and up.
+    pub(crate) fn gate_up(config: &ModelConfig, layer: &LayerLayout) -> Self {
+        let outputs = 2 * config.intermediate_size;
+        Self { weight: layer.gate_up_weight(), bias: None, inputs: config.hidden_size, outputs }
+    }
+
+    /// Output of the MLP.
+    pub(crate) fn down(config: &ModelConfig, layer: &LayerLayout) -> Self {
+        let inputs = config.intermediate_size;
+        Self { weight: layer.down_weight.clone(), bias: None, inputs, outputs: config.hidden_size }
+    }
+
+    /// `y = x W^T + b`, or `y += x W^T + b`: `data` are all weights, `x` is
+    /// `[rows, inputs]`, `y` `[rows, outputs]`.
+    pub(crate) fn forward<T: Real>(&self, data: &[T], x: &[T], y: &mut [T], into: Into) {
+        let rows = x.len() / self.inputs;
+        let bias = self.bias.clone().map(|bias| &data[bias]);
+        let shape = [rows, self.inputs, self.outputs];
+        linear(x, &data[self.weight.clone()], bias, y, into, shape);
+    }
+
+    /// Sets `d_x` to `d_y W` and adds the derivatives of the weights to `gradient`.
+    pub(crate) fn backward<T: Real>(
+        &self,
+        data: &[T],
+        x: &[T],
+        d_y: &[T],
+        d_x: &mut [T],
+        gradient: &mut [T],
+    ) {
+        let shape = [x.len() / self.inputs, self.inputs, self.outputs];
+        linear_backward_input(d_y, &data[self.weight.clone()], d_x, Into::Set, shape);
+        linear_backward_weight(d_y, x, &mut gradient[self.weight.clone()], shape);
+        if let Some(bias) = &self.bias {
+            linear_backward_bias(d_y, &mut gradient[bias.clone()]);
+        }
+    }
+}
