@@ -1,5 +1,7 @@
 //! Something that can be trained, and what it asks for its loss.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{LearnError, ObjectiveError, TokenSequence};
 
 /// What the learner's forward pass found for one sequence, aligned with its response tokens.
@@ -14,7 +16,7 @@ pub struct TokenStatistics<'a> {
 }
 
 /// Loss of one sequence and its derivative with respect to each number of [`TokenStatistics`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenGradients {
     /// The sequence's share of the batch's loss; shares add up to the loss.
     pub loss: f64,
@@ -29,7 +31,7 @@ pub struct TokenGradients {
 }
 
 /// Sums over tokens that add up across sequences, so that metrics do not depend on how a batch is cut.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
     /// Response tokens with weight.
     pub tokens: f64,
