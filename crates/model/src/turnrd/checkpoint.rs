@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
 
 use super::{TurnRd, TurnRdConfig};
 use crate::files::{self, bytes_of, floats_of, wrong};
@@ -12,6 +13,15 @@ use crate::{ModelError, OptimizerState};
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "turnrd.safetensors";
+const HEADER: &str = "turnrd";
+
+/// What the file says of itself besides its tensors.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    config: TurnRdConfig,
+    input_dim: usize,
+    step: u64,
+}
 
 impl TurnRd {
     /// Writes `turnrd.safetensors` (weights, AdamW's moments as `exp_avg.*` and `exp_avg_sq.*`, and config,
@@ -36,13 +46,10 @@ impl TurnRd {
                 tensors.push((format!("{prefix}{}", tensor.name), view));
             }
         }
-        let config = serde_json::to_string(&self.config).map_err(|error| wrong(&path, error))?;
-        let header: HashMap<String, String> = [
-            ("config".to_owned(), config),
-            ("input_dim".to_owned(), self.input_dim.to_string()),
-            ("step".to_owned(), step.to_string()),
-        ]
-        .into();
+        let entry = Header { config: self.config.clone(), input_dim: self.input_dim, step: *step };
+        let entry = serde_json::to_string(&entry).map_err(|error| wrong(&path, error))?;
+        // One entry only: the header's order is not fixed, and equal networks are to be equal files.
+        let header: HashMap<String, String> = [(HEADER.to_owned(), entry)].into();
         let bytes = safetensors::serialize(tensors, Some(header)).map_err(|error| wrong(&path, error))?;
         files::write_aside(&path, &bytes)?;
         let mut readable = serde_json::to_value(&self.config).map_err(|error| wrong(&path, error))?;
@@ -61,17 +68,13 @@ impl TurnRd {
         let path = folder.join(WEIGHTS);
         let bytes = files::read(&path)?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| wrong(&path, error))?;
-        let entry = |key: &str| {
-            let found = header.metadata().as_ref().and_then(|entries| entries.get(key));
-            found.ok_or_else(|| wrong(&path, format!("the header has no `{key}`: not a TurnRD checkpoint")))
-        };
-        let number = |key: &str| -> Result<u64, ModelError> {
-            entry(key)?.parse().map_err(|error| wrong(&path, format!("header, `{key}`: {error}")))
-        };
-        let config: TurnRdConfig = serde_json::from_str(entry("config")?)
-            .map_err(|error| wrong(&path, format!("header, `config`: {error}")))?;
-        let mut model = Self::zeros(config, number("input_dim")? as usize)?;
-        model.optimizer.step = number("step")?;
+        let entry = header.metadata().as_ref().and_then(|entries| entries.get(HEADER));
+        let entry = entry
+            .ok_or_else(|| wrong(&path, format!("the header has no `{HEADER}`: not a TurnRD checkpoint")))?;
+        let Header { config, input_dim, step } = serde_json::from_str(entry)
+            .map_err(|error| wrong(&path, format!("header, `{HEADER}`: {error}")))?;
+        let mut model = Self::zeros(config, input_dim)?;
+        model.optimizer.step = step;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(&path, error))?;
         let views: BTreeMap<String, TensorView<'_>> = tensors.tensors().into_iter().collect();
         let Self { places, weights, optimizer, .. } = &mut model;
