@@ -12,18 +12,16 @@ use turnwise_model::{Layout, ModelConfig, Parameters};
 
 fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize) -> Arc<EngineWeights> {
     let config = ModelConfig {
-        model_type: "qwen2".into(),
         vocab_size: vocab,
         hidden_size: hidden,
         intermediate_size: ffn,
         num_hidden_layers: layers,
         num_attention_heads: 4,
         num_key_value_heads: 2,
+        head_dim: hidden / 4,
         max_position_embeddings: 256,
-        rms_norm_eps: 1e-6,
-        rope_theta: 10_000.0,
         tie_word_embeddings: true,
-        initializer_range: 0.02,
+        ..ModelConfig::default()
     };
     let layout = Layout::new(&config);
     let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();

@@ -25,18 +25,17 @@ fn training(criterion: &mut Criterion) {
     group.sample_size(10);
     for (name, [hidden, layers, heads, key_values, inner, vocabulary, sequences, length]) in SHAPES {
         let config = ModelConfig {
-            model_type: "qwen2".into(),
             vocab_size: vocabulary,
             hidden_size: hidden,
             intermediate_size: inner,
             num_hidden_layers: layers,
             num_attention_heads: heads,
             num_key_value_heads: key_values,
+            head_dim: hidden / heads,
             max_position_embeddings: length,
-            rms_norm_eps: 1e-6,
             rope_theta: 1e6,
             tie_word_embeddings: true,
-            initializer_range: 0.02,
+            ..ModelConfig::default()
         };
         let mut rng = Seed::derive(0, Purpose::World, &[]).rng();
         let batch: Vec<TokenSequence> = (0..sequences)

@@ -154,18 +154,16 @@ fn run(setting: &Setting, weights: Arc<EngineWeights>, lane: usize) {
 
 fn random(setting: &Setting) -> Parameters<f32> {
     let config = ModelConfig {
-        model_type: "qwen2".into(),
         vocab_size: setting.vocab,
         hidden_size: setting.hidden,
         intermediate_size: setting.ffn,
         num_hidden_layers: setting.layers,
         num_attention_heads: setting.heads,
         num_key_value_heads: setting.key_value_heads,
+        head_dim: setting.hidden / setting.heads,
         max_position_embeddings: setting.prompt_len + setting.new,
-        rms_norm_eps: 1e-6,
-        rope_theta: 10_000.0,
         tie_word_embeddings: true,
-        initializer_range: 0.02,
+        ..ModelConfig::default()
     };
     let layout = Layout::new(&config);
     let mut rng = Seed::derive(0, Purpose::Init, &[]).rng();

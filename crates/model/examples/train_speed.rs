@@ -39,18 +39,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let config = ModelConfig {
-        model_type: "qwen2".into(),
         vocab_size: get("vocab", 2048)?,
         hidden_size: get("hidden", 256)?,
         intermediate_size: get("ffn", 704)?,
         num_hidden_layers: get("layers", 6)?,
         num_attention_heads: get("heads", 4)?,
         num_key_value_heads: get("kv", 2)?,
+        head_dim: get("hidden", 256)? / get("heads", 4)?,
         max_position_embeddings: get("length", 512)?,
-        rms_norm_eps: 1e-6,
         rope_theta: 1e6,
         tie_word_embeddings: get("tied", 1)? == 1,
-        initializer_range: 0.02,
+        ..ModelConfig::default()
     };
     let (count, length, steps) = (get("sequences", 16)?, get("length", 512)?, get("steps", 5)?);
     let settings = LearnerConfig {

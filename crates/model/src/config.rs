@@ -1,14 +1,64 @@
-//! The architecture, as Hugging Face's `config.json` spells it.
+//! The architecture: one decoder, and in what its families differ.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
 use crate::ModelError;
+use crate::rotary::RopeScaling;
 
-/// Shape of a Qwen2-family decoder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A family of decoders, as `model_type` of `config.json` names it.
+///
+/// All are the same decoder: RMS norm before attention and before the MLP, grouped-query attention with
+/// rotary positions, a gated MLP with SiLU. They differ in biases and in a norm of queries and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Qwen2 and Qwen2.5: biases on query, key and value.
+    #[default]
+    Qwen2,
+    /// Qwen3: an RMS norm of each query and key head before rotation; no biases unless `attention_bias`.
+    Qwen3,
+    /// Llama 2 and 3: no biases unless `attention_bias` or `mlp_bias`.
+    Llama,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Qwen2, Self::Qwen3, Self::Llama];
+
+    /// The name in `model_type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Llama => "llama",
+        }
+    }
+
+    /// The beginning of the names of `transformers`' classes.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Qwen2 => "Qwen2",
+            Self::Qwen3 => "Qwen3",
+            Self::Llama => "Llama",
+        }
+    }
+
+    /// The family of a `model_type`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.name() == name)
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Shape of a decoder. Names are those of Hugging Face's `config.json`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// Family; `qwen2` is what this crate runs today.
-    pub model_type: String,
+    /// Family.
+    pub model_type: Family,
     /// Rows of the embedding. May exceed the tokenizer's size (padding).
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -21,45 +71,80 @@ pub struct ModelConfig {
     pub num_attention_heads: usize,
     /// Key/value heads; query heads share them in equal runs.
     pub num_key_value_heads: usize,
+    /// Width of one head. Heads together may be wider or narrower than the residual stream.
+    pub head_dim: usize,
     /// Longest sequence the model was made for.
     pub max_position_embeddings: usize,
     /// Epsilon inside the root mean square norm.
     pub rms_norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
+    /// How the rotary frequencies are changed for contexts longer than those of pretraining.
+    pub rope_scaling: RopeScaling,
     /// Whether the output layer is the embedding transposed.
     pub tie_word_embeddings: bool,
+    /// Biases on query, key, value and output of attention (Qwen3 and Llama; Qwen2 has its own rule).
+    pub attention_bias: bool,
+    /// Biases in the MLP (Llama).
+    pub mlp_bias: bool,
     /// Standard deviation of the initial weights.
-    #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
 }
 
-fn default_initializer_range() -> f64 {
-    0.02
+/// A Qwen2 without scaled positions, with the values that all families leave unchanged. Sizes are
+/// nought and have to be given: [`ModelConfig::check`] refuses them otherwise.
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            model_type: Family::Qwen2,
+            vocab_size: 0,
+            hidden_size: 0,
+            intermediate_size: 0,
+            num_hidden_layers: 0,
+            num_attention_heads: 0,
+            num_key_value_heads: 0,
+            head_dim: 0,
+            max_position_embeddings: 0,
+            rms_norm_eps: 1e-6,
+            rope_theta: 10_000.0,
+            rope_scaling: RopeScaling::None,
+            tie_word_embeddings: false,
+            attention_bias: false,
+            mlp_bias: false,
+            initializer_range: 0.02,
+        }
+    }
 }
 
 impl ModelConfig {
-    /// Width of one attention head.
-    pub fn head_dim(&self) -> usize {
-        self.hidden_size / self.num_attention_heads
-    }
-
     /// Width of all query heads together.
     pub fn query_width(&self) -> usize {
-        self.num_attention_heads * self.head_dim()
+        self.num_attention_heads * self.head_dim
     }
 
     /// Width of all key (or value) heads together.
     pub fn key_value_width(&self) -> usize {
-        self.num_key_value_heads * self.head_dim()
+        self.num_key_value_heads * self.head_dim
+    }
+
+    /// Whether query, key and value projection have biases.
+    pub fn qkv_bias(&self) -> bool {
+        self.model_type == Family::Qwen2 || self.attention_bias
+    }
+
+    /// Whether the output projection of attention has a bias.
+    pub fn output_bias(&self) -> bool {
+        self.model_type != Family::Qwen2 && self.attention_bias
+    }
+
+    /// Whether query and key heads are normed before they are turned.
+    pub fn qk_norm(&self) -> bool {
+        self.model_type == Family::Qwen3
     }
 
     /// Refuses shapes that cannot be run, naming the key.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
-        if self.model_type != "qwen2" {
-            return fail("model_type", format!("`{}` is not supported; supported: qwen2", self.model_type));
-        }
         for (key, value) in [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
@@ -67,20 +152,16 @@ impl ModelConfig {
             ("num_hidden_layers", self.num_hidden_layers),
             ("num_attention_heads", self.num_attention_heads),
             ("num_key_value_heads", self.num_key_value_heads),
+            ("head_dim", self.head_dim),
             ("max_position_embeddings", self.max_position_embeddings),
         ] {
             if value == 0 {
                 return fail(key, "must be at least 1".into());
             }
-        }
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            return fail(
-                "hidden_size",
-                format!(
-                    "{} is not a multiple of num_attention_heads = {}",
-                    self.hidden_size, self.num_attention_heads
-                ),
-            );
+            // Products of four such numbers stay far from overflow.
+            if value > 1 << 28 {
+                return fail(key, format!("{value} is beyond any model"));
+            }
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             return fail(
@@ -91,12 +172,64 @@ impl ModelConfig {
                 ),
             );
         }
-        if !self.head_dim().is_multiple_of(2) {
+        if !self.head_dim.is_multiple_of(2) {
             return fail(
-                "hidden_size",
-                format!("the head width {} is odd; rotary embedding needs pairs", self.head_dim()),
+                "head_dim",
+                format!("the head width {} is odd; rotary embedding needs pairs", self.head_dim),
             );
         }
-        Ok(())
+        if !(self.rope_theta > 1.0 && self.rope_theta.is_finite()) {
+            return fail("rope_theta", format!("{} is not a number above 1", self.rope_theta));
+        }
+        if !(self.rms_norm_eps >= 0.0 && self.rms_norm_eps.is_finite()) {
+            return fail("rms_norm_eps", format!("{} is not a number from 0 up", self.rms_norm_eps));
+        }
+        if self.attention_bias && self.model_type == Family::Qwen2 {
+            return fail("attention_bias", "qwen2 has biases on query, key and value, and no others".into());
+        }
+        if self.mlp_bias && self.model_type != Family::Llama {
+            return fail("mlp_bias", format!("{} has no biases in the MLP; llama has", self.model_type));
+        }
+        self.rope_scaling.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decoder::tests::config;
+
+    #[test]
+    fn shapes_that_cannot_run_are_refused() {
+        type Change = fn(&mut ModelConfig);
+
+        let sound = config(4, 2, true);
+        sound.check().unwrap();
+        let changes: [(Change, &str); 9] = [
+            (|config| config.vocab_size = 0, "vocab_size"),
+            (|config| config.head_dim = 3, "odd"),
+            (|config| config.hidden_size = 1 << 40, "hidden_size"),
+            (|config| config.num_key_value_heads = 3, "num_attention_heads"),
+            (|config| config.rope_theta = f64::NAN, "rope_theta"),
+            (|config| config.rms_norm_eps = -1.0, "rms_norm_eps"),
+            (|config| config.attention_bias = true, "attention_bias"),
+            (|config| config.mlp_bias = true, "mlp_bias"),
+            (|config| config.rope_scaling = RopeScaling::Linear { factor: 0.0 }, "factor"),
+        ];
+        for (change, expected) in changes {
+            let mut config = sound.clone();
+            change(&mut config);
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(ModelConfig::default().check().is_err());
+    }
+
+    #[test]
+    fn families_are_known_by_their_names() {
+        for family in Family::ALL {
+            assert_eq!(Family::from_name(&family.to_string()), Some(family));
+        }
+        assert_eq!(Family::from_name("qwen3_moe"), None);
     }
 }

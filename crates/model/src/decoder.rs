@@ -11,7 +11,7 @@ use crate::ops::dispatch::add_assign;
 use crate::ops::linear::Into;
 use crate::ops::loss_head::RowStatistics;
 use crate::ops::mlp::{swiglu, swiglu_backward};
-use crate::ops::norm::{rms_norm, rms_norm_backward};
+use crate::ops::norm::{norm_heads, norm_heads_backward, rms_norm, rms_norm_backward};
 use crate::ops::rope::{Direction, RopeTable};
 use crate::packing::Packing;
 use crate::projection::Projection;
@@ -23,6 +23,9 @@ struct Activations<T> {
     normed: Vec<T>,
     inverse: Vec<T>,
     qkv: Vec<T>,
+    /// Queries and keys before their norm, in families that have one.
+    raw_heads: Vec<T>,
+    heads_inverse: Vec<T>,
     attended: Vec<T>,
     log_sum: Vec<T>,
     middle: Vec<T>,
@@ -36,10 +39,15 @@ impl<T: Real> Activations<T> {
     fn resize(&mut self, config: &ModelConfig, tokens: usize) {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
+        // Nothing where heads are not normed.
+        let normed = usize::from(config.qk_norm());
+        let heads = config.num_attention_heads + config.num_key_value_heads;
         for (buffer, width) in [
             (&mut self.normed, hidden),
             (&mut self.inverse, 1),
             (&mut self.qkv, qkv),
+            (&mut self.raw_heads, normed * heads * config.head_dim),
+            (&mut self.heads_inverse, normed * heads),
             (&mut self.attended, config.query_width()),
             (&mut self.log_sum, config.num_attention_heads),
             (&mut self.middle, hidden),
@@ -77,7 +85,7 @@ impl<T: Real> Workspace<T> {
         let kept = if recompute { 1 } else { config.num_hidden_layers };
         Self {
             recompute,
-            rope: RopeTable::new(config.head_dim(), config.rope_theta),
+            rope: RopeTable::new(config.rotary()),
             residual: vec![Vec::new(); config.num_hidden_layers + 1],
             activations: vec![Activations::default(); kept],
             head: HeadState::default(),
@@ -222,7 +230,7 @@ impl<T: Real> Pass<'_, T> {
         Heads {
             queries: self.config.num_attention_heads,
             keys: self.config.num_key_value_heads,
-            width: self.config.head_dim(),
+            width: self.config.head_dim,
         }
     }
 
@@ -240,7 +248,6 @@ impl<T: Real> Pass<'_, T> {
     ) {
         let (config, layer, heads) = (self.config, self.layer, self.heads());
         let tokens = self.packing.tokens_of(self.sequences);
-        let count = tokens.len();
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let of = |width: usize| rows(&tokens, width);
         let x = &x[of(hidden)];
@@ -250,6 +257,12 @@ impl<T: Real> Pass<'_, T> {
         rms_norm(x, self.weights(layer.input_norm.clone()), config.rms_norm_eps, normed, inverse);
         let qkv = &mut kept.qkv[of(heads.row())];
         Projection::qkv(config, layer).forward(self.data, normed, qkv, Into::Set);
+        if let Some(place) = layer.qk_norm() {
+            let count = heads.queries + heads.keys;
+            let raw = &mut kept.raw_heads[of(count * heads.width)];
+            let inverse = &mut kept.heads_inverse[of(count)];
+            norm_heads(heads, qkv, self.weights(place), config.rms_norm_eps, raw, inverse);
+        }
         for index in self.sequences.clone() {
             let tokens = self.packing.tokens_of(&(index..index + 1));
             let qkv = &mut kept.qkv[rows(&tokens, heads.row())];
@@ -309,6 +322,12 @@ impl<T: Real> Pass<'_, T> {
                 (&kept.attended[rows(&here, query)], &kept.log_sum[rows(&here, heads.queries)]);
             attention_backward(heads, here.len(), qkv, (attended, d_attended), log_sum, d_qkv, to.attention);
             rope.rotate(d_qkv, heads.row(), heads.queries + heads.keys, Direction::Backward);
+        }
+        if let Some(place) = layer.qk_norm() {
+            let count = heads.queries + heads.keys;
+            let raw = &kept.raw_heads[of(count * heads.width)];
+            let (weight, inverse) = (self.weights(place.clone()), &kept.heads_inverse[of(count)]);
+            norm_heads_backward(heads, d_qkv, raw, weight, inverse, &mut gradient[place]);
         }
         let d_hidden = &mut to.hidden[..count * hidden];
         let normed = &kept.normed[of(hidden)];

@@ -3,23 +3,39 @@ use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
 use super::*;
 use crate::head::LOGITS;
 use crate::ops::testing::{check_gradient, random};
+use crate::{Family, RopeScaling};
 
 /// A small model with this many query and key/value heads.
 pub(crate) fn config(heads: usize, key_values: usize, tied: bool) -> ModelConfig {
     ModelConfig {
-        model_type: "qwen2".into(),
         vocab_size: 23,
         hidden_size: heads * 4,
         intermediate_size: 11,
         num_hidden_layers: 2,
         num_attention_heads: heads,
         num_key_value_heads: key_values,
+        head_dim: 4,
         max_position_embeddings: 512,
-        rms_norm_eps: 1e-6,
-        rope_theta: 1e4,
         tie_word_embeddings: tied,
-        initializer_range: 0.02,
+        ..ModelConfig::default()
     }
+}
+
+/// Normed heads, as wide together as the residual stream or not, with and without biases.
+pub(crate) fn qwen3(head_dim: usize, attention_bias: bool) -> ModelConfig {
+    ModelConfig { model_type: Family::Qwen3, head_dim, attention_bias, ..config(3, 1, false) }
+}
+
+/// Biases everywhere and stretched positions.
+pub(crate) fn llama() -> ModelConfig {
+    let rope_scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 16,
+    };
+    let base = config(4, 2, true);
+    ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, rope_scaling, ..base }
 }
 
 /// Random weights of a size at which every part of the model matters.
@@ -84,10 +100,15 @@ fn random_derivatives(count: usize) -> Vec<[f64; 2]> {
 
 #[test]
 fn the_gradient_of_every_tensor_is_its_derivative() {
-    for (heads, key_values, tied, recompute) in
-        [(4, 2, true, false), (4, 4, false, true), (3, 1, false, false), (2, 1, true, true)]
-    {
-        let config = config(heads, key_values, tied);
+    for (config, recompute) in [
+        (config(4, 2, true), false),
+        (config(4, 4, false), true),
+        (config(3, 1, false), false),
+        (config(2, 1, true), true),
+        (qwen3(6, false), false),
+        (qwen3(2, true), true),
+        (llama(), false),
+    ] {
         let parameters = parameters(&config, 5);
         let packing = packed(&batch(config.vocab_size, 1));
         let derivatives = random_derivatives(packing.targets.len());
@@ -121,8 +142,9 @@ fn the_gradient_of_every_tensor_is_its_derivative() {
 
 #[test]
 fn backward_in_runs_adds_up_to_backward_of_all() {
-    for recompute in [false, true] {
-        let config = config(4, 2, true);
+    for (config, recompute) in
+        [(config(4, 2, true), false), (config(4, 2, true), true), (qwen3(6, false), false)]
+    {
         let parameters = parameters(&config, 6);
         let packing = packed(&batch(config.vocab_size, 2));
         let derivatives = random_derivatives(packing.targets.len());

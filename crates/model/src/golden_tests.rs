@@ -1,21 +1,25 @@
-//! The decoder against `transformers`' Qwen2 and AdamW against PyTorch's, through golden files.
+//! The decoder against `transformers`' Qwen2, Qwen3 and Llama and AdamW against PyTorch's, through golden files.
 //!
-//! `tests/golden/qwen2/make.py` made them; it says how the weights are computed.
+//! `make.py` in each folder of `tests/golden` made them; it says how the weights are computed.
 
 use serde_json::Value;
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, SampleRequest, Sampler, SamplingParams, Seed,
+    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 
 use crate::decoder::Workspace;
 use crate::decoder::tests::whole_backward;
+use crate::engine::{EngineConfig, NativeEngine};
+use crate::hf::config_from_json;
 use crate::packing::Packing;
 use crate::{
-    AdamWConfig, Layout, LearnerConfig, ModelConfig, NativeLearner, OptimizerState, Parameters, TensorInfo,
+    AdamWConfig, Layout, LearnerConfig, ModelConfig, NativeLearner, OptimizerState, Parameters, RopeScaling,
+    TensorInfo,
 };
 
 fn golden(name: &str) -> Value {
-    let path = format!("{}/tests/golden/qwen2/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
@@ -28,25 +32,43 @@ fn formula(tensor: usize, index: usize) -> f64 {
     (0.37 * i + 1.7 * tensor as f64 + 0.3 * (0.011 * i).sin()).sin()
 }
 
-/// The golden model of a case with weights multiplied by `factor` (1 for the golden one).
-fn model(case: &Value, factor: f64) -> Parameters<f64> {
+/// Every golden model: its file, and its name there.
+const CASES: [(&str, &str); 7] = [
+    ("qwen2", "tied"),
+    ("qwen2", "untied"),
+    ("qwen3", "tied"),
+    ("qwen3", "untied"),
+    ("llama", "tied"),
+    ("llama", "untied"),
+    ("llama", "plain"),
+];
+
+fn case(family: &str, name: &str) -> Value {
+    golden(&format!("{family}/{family}.json"))[name].clone()
+}
+
+/// The config of a golden model and its tensors in the formula's order, which is not to depend on the
+/// layout's.
+fn shape(case: &Value) -> (ModelConfig, Vec<String>) {
+    if let Some(names) = case["names"].as_array() {
+        let names = names.iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+        return (config_from_json(&case["config"]).unwrap(), names);
+    }
     let shape = &case["config"];
     let size = |key: &str| shape[key].as_u64().unwrap() as usize;
-    let mut parameters = Parameters::<f64>::zeros(ModelConfig {
-        model_type: "qwen2".into(),
+    let config = ModelConfig {
         vocab_size: size("vocab"),
         hidden_size: size("hidden"),
         intermediate_size: size("inner"),
         num_hidden_layers: size("layers"),
         num_attention_heads: size("heads"),
         num_key_value_heads: size("kv"),
+        head_dim: size("hidden") / size("heads"),
         max_position_embeddings: 128,
-        rms_norm_eps: 1e-6,
         rope_theta: shape["theta"].as_f64().unwrap(),
         tie_word_embeddings: shape["tied"].as_bool().unwrap(),
-        initializer_range: 0.02,
-    });
-    // The formula counts tensors in this order, which is not to depend on the layout's.
+        ..ModelConfig::default()
+    };
     let mut names = vec!["model.embed_tokens.weight".to_owned()];
     for layer in 0..size("layers") {
         names.extend(
@@ -68,9 +90,16 @@ fn model(case: &Value, factor: f64) -> Parameters<f64> {
         );
     }
     names.push("model.norm.weight".into());
-    if !parameters.config.tie_word_embeddings {
+    if !config.tie_word_embeddings {
         names.push("lm_head.weight".into());
     }
+    (config, names)
+}
+
+/// The golden model of a case with weights multiplied by `factor` (1 for the golden one).
+fn model(case: &Value, factor: f64) -> Parameters<f64> {
+    let (config, names) = shape(case);
+    let mut parameters = Parameters::<f64>::zeros(config);
     assert_eq!(names.len(), parameters.layout.tensors.len());
     for (tensor, name) in names.iter().enumerate() {
         for (index, value) in parameters.tensor_mut(name).unwrap().iter_mut().enumerate() {
@@ -182,45 +211,121 @@ fn distances(case: &Value, layout: &Layout, (logprobs, entropies, loss, gradient
 
 #[test]
 fn logprobs_entropies_and_gradients_equal_transformers() {
-    let golden = golden("qwen2.json");
-    for name in ["tied", "untied"] {
-        let case = &golden[name];
+    for (family, name) in CASES {
+        let case = &case(family, name);
         let temperature = case["temperature"].as_f64().unwrap();
         let parameters = model(case, 1.0);
         // The file has twelve digits.
         let double = distances(case, &parameters.layout, &in_double(case, &parameters, temperature));
-        assert!(double.iter().all(|&distance| distance < 1e-9), "{name}: {double:?}");
+        assert!(double.iter().all(|&distance| distance < 1e-9), "{family} {name}: {double:?}");
         let single = distances(case, &parameters.layout, &in_single(case, &parameters, temperature));
-        assert!(single.iter().all(|&distance| distance < 1e-4), "{name}: {single:?}");
+        assert!(single.iter().all(|&distance| distance < 1e-4), "{family} {name}: {single:?}");
     }
+}
+
+/// A tensor's place inside a layer.
+fn part(name: &str) -> String {
+    let module = if name.starts_with("up") || name.starts_with("down") { "mlp" } else { "self_attn" };
+    format!("{module}.{name}")
 }
 
 #[test]
 fn small_changes_are_seen() {
-    let golden = golden("qwen2.json");
-    for name in ["tied", "untied"] {
-        let case = &golden[name];
+    for (family, name) in CASES {
+        let case = &case(family, name);
         let temperature = case["temperature"].as_f64().unwrap();
         let mut rope = model(case, 1.0);
         rope.config.rope_theta *= 1.001;
         let mut epsilon = model(case, 1.0);
-        epsilon.config.rms_norm_eps = 1.1e-6;
-        for (parameters, temperature) in [
+        epsilon.config.rms_norm_eps *= 1.1;
+        let mut wrong = vec![
             (model(case, 1.0 + 1e-6), temperature),
             (model(case, 1.0), temperature * (1.0 + 1e-6)),
             (rope, temperature),
             (epsilon, temperature),
-        ] {
+        ];
+        let mut scaled = model(case, 1.0);
+        if scaled.config.rope_scaling != RopeScaling::None {
+            scaled.config.rope_scaling = RopeScaling::None;
+            wrong.push((scaled, temperature));
+        }
+        // Biases and head norms that a family has take part.
+        for name in
+            ["k_proj.bias", "o_proj.bias", "up_proj.bias", "down_proj.bias", "q_norm.weight", "k_norm.weight"]
+        {
+            let mut changed = model(case, 1.0);
+            if let Some(values) = changed.tensor_mut(&format!("model.layers.0.{}", part(name))) {
+                values[1] += 1e-3;
+                wrong.push((changed, temperature));
+            }
+        }
+        for (parameters, temperature) in wrong {
             let found = in_double(case, &parameters, temperature);
             let [outputs, _, gradients] = distances(case, &parameters.layout, &found);
-            assert!(outputs > 1e-8 && gradients > 1e-8, "{name}: {outputs} {gradients}");
+            assert!(outputs > 1e-8 && gradients > 1e-8, "{family} {name}: {outputs} {gradients}");
         }
+    }
+}
+
+/// What the engine generates greedily.
+fn generated(case: &Value, parameters: &Parameters<f64>) -> Vec<u32> {
+    let settings = EngineConfig { slots: 1, max_context: 64 };
+    let mut engine = NativeEngine::new(parameters.cast().into(), 0, settings, None).unwrap();
+    let token = |value: &Value| value.as_u64().unwrap() as u32;
+    let prompt = case["greedy"]["prompt"].as_array().unwrap().iter().map(token).collect();
+    let max_tokens = case["greedy"]["response"].as_array().unwrap().len();
+    let params = SamplingParams { temperature: 0.0, max_tokens, ..SamplingParams::default() };
+    let seed = Seed::derive(0, Purpose::Rollout, &[]);
+    engine.submit(SampleRequest { session: 0, prompt, params, seed }).unwrap();
+    engine.poll().unwrap().remove(0).tokens
+}
+
+#[test]
+fn greedy_generations_equal_transformers() {
+    for (family, name) in CASES {
+        let case = case(family, name);
+        let Some(response) = case["greedy"]["response"].as_array() else { continue };
+        let parameters = model(&case, 1.0);
+        let found = generated(&case, &parameters);
+        let expected: Vec<u32> = response.iter().map(|token| token.as_u64().unwrap() as u32).collect();
+        assert_eq!(found, expected, "{family} {name}");
+        let mut wrong = parameters;
+        wrong.tensor_mut("model.norm.weight").unwrap().iter_mut().for_each(|weight| *weight *= -1.0);
+        assert_ne!(generated(&case, &wrong), expected, "{family} {name}: another model generates the same");
+    }
+}
+
+#[test]
+fn logits_equal_transformers() {
+    for (family, name) in CASES {
+        let case = case(family, name);
+        if case["logits"].is_null() {
+            continue;
+        }
+        let expected = numbers(&case["logits"]);
+        let tokens: Vec<u32> = numbers(&case["tokens"]).into_iter().map(|token| token as u32).collect();
+        // The logits of the last position, up to their common log-sum: one row a token of the vocabulary.
+        let distance = |parameters: &Parameters<f64>| {
+            let logprobs = (0..expected.len() as u32).map(|next| {
+                let mut packing = Packing::default();
+                let tokens = [&tokens[..], &[next]].concat();
+                let spans = vec![TurnSpan { turn: 0, start: tokens.len() - 1, end: tokens.len() }];
+                packing.fill(std::iter::once(&TokenSequence { tokens, spans }));
+                Workspace::new(&parameters.config, false).forward(parameters, &packing, 1.0)[0].logprob
+            });
+            let log_sum = expected.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+            let distances = logprobs.zip(&expected).map(|(found, logit)| (found - (logit - log_sum)).abs());
+            distances.fold(0.0, f64::max)
+        };
+        let found = distance(&model(&case, 1.0));
+        assert!(found < 1e-9, "{family} {name}: {found}");
+        assert!(distance(&model(&case, 1.0 + 1e-6)) > 1e-8, "{family} {name}");
     }
 }
 
 /// Largest distance of any weight after any step from PyTorch's AdamW, relative to 1.
 fn adamw_distance(change: impl FnOnce(&mut AdamWConfig)) -> f64 {
-    let golden = golden("adamw.json");
+    let golden = golden("qwen2/adamw.json");
     let mut settings: AdamWConfig = serde_json::from_value(golden["settings"].clone()).unwrap();
     change(&mut settings);
     let tensor = |name: &str, shape: &[usize], range: std::ops::Range<usize>| TensorInfo {

@@ -128,9 +128,9 @@ pub(crate) fn deal(
 
 /// Multiply-adds of a sequence in one layer: the matrices, and half the sequence in attention.
 fn cost(length: usize, config: &ModelConfig) -> usize {
-    let hidden = config.hidden_size;
-    let matrices = hidden * (2 * hidden + 2 * config.key_value_width() + 3 * config.intermediate_size);
-    length * (matrices + length * hidden)
+    let heads = 2 * config.query_width() + 2 * config.key_value_width();
+    let matrices = config.hidden_size * (heads + 3 * config.intermediate_size);
+    length * (matrices + length * config.query_width())
 }
 
 #[derive(Clone, Default)]

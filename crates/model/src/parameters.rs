@@ -32,22 +32,34 @@ pub struct LayerLayout {
     pub k_weight: Range<usize>,
     /// Value projection, `[key_value_width, hidden]`; directly after the key's.
     pub v_weight: Range<usize>,
-    /// Query bias, `[query_width]`.
-    pub q_bias: Range<usize>,
+    /// Query bias, `[query_width]`, in families that have it.
+    pub q_bias: Option<Range<usize>>,
     /// Key bias, `[key_value_width]`; directly after the query's.
-    pub k_bias: Range<usize>,
+    pub k_bias: Option<Range<usize>>,
     /// Value bias, `[key_value_width]`; directly after the key's.
-    pub v_bias: Range<usize>,
+    pub v_bias: Option<Range<usize>>,
+    /// Norm of each query head, `[head_dim]`, in families that have it.
+    pub q_norm: Option<Range<usize>>,
+    /// Norm of each key head, `[head_dim]`; directly after the query's.
+    pub k_norm: Option<Range<usize>>,
     /// Output projection, `[hidden, query_width]`.
     pub o_weight: Range<usize>,
+    /// Output bias, `[hidden]`, in families that have it.
+    pub o_bias: Option<Range<usize>>,
     /// Norm before the MLP, `[hidden]`.
     pub post_norm: Range<usize>,
     /// Gate projection, `[intermediate, hidden]`.
     pub gate_weight: Range<usize>,
     /// Up projection, `[intermediate, hidden]`; directly after the gate's.
     pub up_weight: Range<usize>,
+    /// Gate bias, `[intermediate]`, in models that have it.
+    pub gate_bias: Option<Range<usize>>,
+    /// Up bias, `[intermediate]`; directly after the gate's.
+    pub up_bias: Option<Range<usize>>,
     /// Down projection, `[hidden, intermediate]`.
     pub down_weight: Range<usize>,
+    /// Down bias, `[hidden]`, in models that have it.
+    pub down_bias: Option<Range<usize>>,
 }
 
 impl LayerLayout {
@@ -57,13 +69,23 @@ impl LayerLayout {
     }
 
     /// Query, key and value bias as one vector.
-    pub fn qkv_bias(&self) -> Range<usize> {
-        self.q_bias.start..self.v_bias.end
+    pub fn qkv_bias(&self) -> Option<Range<usize>> {
+        Some(self.q_bias.as_ref()?.start..self.v_bias.as_ref()?.end)
+    }
+
+    /// Norm of query and key heads as one vector, `[2 head_dim]`.
+    pub fn qk_norm(&self) -> Option<Range<usize>> {
+        Some(self.q_norm.as_ref()?.start..self.k_norm.as_ref()?.end)
     }
 
     /// Gate and up projection as one matrix, `[2 intermediate, hidden]`.
     pub fn gate_up_weight(&self) -> Range<usize> {
         self.gate_weight.start..self.up_weight.end
+    }
+
+    /// Gate and up bias as one vector.
+    pub fn gate_up_bias(&self) -> Option<Range<usize>> {
+        Some(self.gate_bias.as_ref()?.start..self.up_bias.as_ref()?.end)
     }
 }
 
@@ -104,24 +126,33 @@ impl Layout {
         let hidden = config.hidden_size;
         let (query, key_value) = (config.query_width(), config.key_value_width());
         let intermediate = config.intermediate_size;
+        let (qkv_bias, output_bias) = (config.qkv_bias(), config.output_bias());
+        let (qk_norm, mlp_bias) = (config.qk_norm(), config.mlp_bias);
         let embedding = builder.add("model.embed_tokens.weight", &[config.vocab_size, hidden]);
         let layers = (0..config.num_hidden_layers)
             .map(|index| {
                 let mut add =
                     |name: &str, shape: &[usize]| builder.add(&format!("model.layers.{index}.{name}"), shape);
+                // Fields are filled, and tensors placed, in the order written here.
                 LayerLayout {
                     input_norm: add("input_layernorm.weight", &[hidden]),
                     q_weight: add("self_attn.q_proj.weight", &[query, hidden]),
                     k_weight: add("self_attn.k_proj.weight", &[key_value, hidden]),
                     v_weight: add("self_attn.v_proj.weight", &[key_value, hidden]),
-                    q_bias: add("self_attn.q_proj.bias", &[query]),
-                    k_bias: add("self_attn.k_proj.bias", &[key_value]),
-                    v_bias: add("self_attn.v_proj.bias", &[key_value]),
+                    q_bias: qkv_bias.then(|| add("self_attn.q_proj.bias", &[query])),
+                    k_bias: qkv_bias.then(|| add("self_attn.k_proj.bias", &[key_value])),
+                    v_bias: qkv_bias.then(|| add("self_attn.v_proj.bias", &[key_value])),
+                    q_norm: qk_norm.then(|| add("self_attn.q_norm.weight", &[config.head_dim])),
+                    k_norm: qk_norm.then(|| add("self_attn.k_norm.weight", &[config.head_dim])),
                     o_weight: add("self_attn.o_proj.weight", &[hidden, query]),
+                    o_bias: output_bias.then(|| add("self_attn.o_proj.bias", &[hidden])),
                     post_norm: add("post_attention_layernorm.weight", &[hidden]),
                     gate_weight: add("mlp.gate_proj.weight", &[intermediate, hidden]),
                     up_weight: add("mlp.up_proj.weight", &[intermediate, hidden]),
+                    gate_bias: mlp_bias.then(|| add("mlp.gate_proj.bias", &[intermediate])),
+                    up_bias: mlp_bias.then(|| add("mlp.up_proj.bias", &[intermediate])),
                     down_weight: add("mlp.down_proj.weight", &[hidden, intermediate]),
+                    down_bias: mlp_bias.then(|| add("mlp.down_proj.bias", &[hidden])),
                 }
             })
             .collect();

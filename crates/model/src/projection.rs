@@ -22,26 +22,28 @@ impl Projection {
     /// Query, key and value.
     pub(crate) fn qkv(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = config.query_width() + 2 * config.key_value_width();
-        let bias = Some(layer.qkv_bias());
-        Self { weight: layer.qkv_weight(), bias, inputs: config.hidden_size, outputs }
+        Self { weight: layer.qkv_weight(), bias: layer.qkv_bias(), inputs: config.hidden_size, outputs }
     }
 
     /// Output of attention.
     pub(crate) fn o(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.query_width();
-        Self { weight: layer.o_weight.clone(), bias: None, inputs, outputs: config.hidden_size }
+        let bias = layer.o_bias.clone();
+        Self { weight: layer.o_weight.clone(), bias, inputs, outputs: config.hidden_size }
     }
 
     /// Gate and up.
     pub(crate) fn gate_up(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = 2 * config.intermediate_size;
-        Self { weight: layer.gate_up_weight(), bias: None, inputs: config.hidden_size, outputs }
+        let bias = layer.gate_up_bias();
+        Self { weight: layer.gate_up_weight(), bias, inputs: config.hidden_size, outputs }
     }
 
     /// Output of the MLP.
     pub(crate) fn down(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.intermediate_size;
-        Self { weight: layer.down_weight.clone(), bias: None, inputs, outputs: config.hidden_size }
+        let bias = layer.down_bias.clone();
+        Self { weight: layer.down_weight.clone(), bias, inputs, outputs: config.hidden_size }
     }
 
     /// `y = x W^T + b`, or `y += x W^T + b`: `data` are all weights, `x` is

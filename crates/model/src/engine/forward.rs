@@ -5,8 +5,9 @@ use std::sync::Arc;
 use pulp::Arch;
 
 use super::cache::{Attention, LayerCache};
-use super::vector::{GatedSilu, RmsNorm, rotate};
+use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
 use super::weights::EngineWeights;
+use crate::Rotary;
 
 /// One token to be computed. Rows of a sequence stand in ascending order of position.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +44,11 @@ pub(super) struct Forward {
 
 impl Forward {
     pub(super) fn new(weights: Arc<EngineWeights>, arch: Arch, max_context: usize) -> Self {
-        let half = weights.heads.width / 2;
-        let angles = (0..max_context).flat_map(|position| {
-            let theta = weights.rope_theta;
-            let width = weights.heads.width as f64;
-            (0..half).map(move |index| position as f64 * theta.powf(-2.0 * index as f64 / width))
-        });
-        let (cos, sin) = angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip();
+        let Rotary { frequencies, attention_factor } = &weights.rotary;
+        let angles = (0..max_context)
+            .flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
+        let scaled = |value: f64| (value * attention_factor) as f32;
+        let (cos, sin) = angles.map(|angle| (scaled(angle.cos()), scaled(angle.sin()))).unzip();
         Self {
             arch,
             weights,
@@ -90,6 +89,15 @@ impl Forward {
             let qkv_stride = layer.qkv.width;
             self.qkv.resize(self.rows.len() * qkv_stride, 0.0);
             layer.qkv.multiply(arch, &self.normed, hidden, &mut self.qkv, qkv_stride, false, &mut self.tiles);
+            if !layer.qk_norm.is_empty() {
+                arch.dispatch(HeadNorm {
+                    qkv: &mut self.qkv,
+                    stride: qkv_stride,
+                    counts: [weights.heads.query_heads, weights.heads.key_value_heads],
+                    weight: &layer.qk_norm,
+                    epsilon: weights.epsilon,
+                });
+            }
             self.rotate_and_store(index, qkv_stride, caches);
             if index + 1 == weights.layers.len() {
                 self.drop_unwanted_rows(qkv_stride);

@@ -1,23 +1,40 @@
 use turnwise_core::{Purpose, Seed};
 
 use super::*;
-use crate::{Layout, ModelConfig, TokenizerConfig};
+use crate::{Family, Layout, ModelConfig, RopeScaling, TokenizerConfig};
 
 fn config() -> ModelConfig {
     ModelConfig {
-        model_type: "qwen2".into(),
         vocab_size: 301,
         hidden_size: 48,
         intermediate_size: 52,
         num_hidden_layers: 3,
         num_attention_heads: 4,
         num_key_value_heads: 2,
+        head_dim: 12,
         max_position_embeddings: 512,
-        rms_norm_eps: 1e-6,
-        rope_theta: 10_000.0,
         tie_word_embeddings: true,
-        initializer_range: 0.02,
+        ..ModelConfig::default()
     }
+}
+
+/// Normed heads that are wider together than the residual stream, and stretched positions.
+fn qwen3() -> ModelConfig {
+    let rope_scaling = RopeScaling::Yarn {
+        factor: 4.0,
+        attention_factor: 1.2,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        original_max_position_embeddings: 64,
+        truncate: true,
+    };
+    ModelConfig { model_type: Family::Qwen3, head_dim: 20, rope_scaling, ..config() }
+}
+
+/// Biases wherever there can be one.
+fn llama() -> ModelConfig {
+    let base = config();
+    ModelConfig { model_type: Family::Llama, attention_bias: true, mlp_bias: true, ..base }
 }
 
 /// Weights large enough that attention and entropies differ from place to place.
@@ -54,12 +71,24 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
         x.iter().zip(weight).map(|(x, w)| x / (mean + config.rms_norm_eps).sqrt() * w).collect()
     };
     let add = |a: Vec<f64>, b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
-    let (width, hidden) = (config.head_dim(), config.hidden_size);
+    let (width, hidden) = (config.head_dim, config.hidden_size);
+    let rotary = config.rotary();
+    // A bias or a head norm that the family does not have changes nothing.
+    let optional = |range: &Option<std::ops::Range<usize>>| range.as_ref().map(at);
+    let biased = |x: Vec<f64>, bias: &Option<std::ops::Range<usize>>| match optional(bias) {
+        Some(bias) => add(x, &bias),
+        None => x,
+    };
+    let normed = |x: Vec<f64>, weight: &Option<std::ops::Range<usize>>| match optional(weight) {
+        Some(weight) => x.chunks(width).flat_map(|head| norm(head, &weight)).collect(),
+        None => x,
+    };
     let rope = |mut x: Vec<f64>, position: usize| {
         for head in x.chunks_mut(width) {
             for i in 0..width / 2 {
-                let angle = position as f64 * config.rope_theta.powf(-2.0 * i as f64 / width as f64);
-                let (a, b) = (head[i], head[i + width / 2]);
+                let angle = position as f64 * rotary.frequencies[i];
+                let (a, b) =
+                    (rotary.attention_factor * head[i], rotary.attention_factor * head[i + width / 2]);
                 head[i] = a * angle.cos() - b * angle.sin();
                 head[i + width / 2] = b * angle.cos() + a * angle.sin();
             }
@@ -73,9 +102,11 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
         let (mut queries, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (position, row) in rows.iter().enumerate() {
             let x = norm(row, &at(&layer.input_norm));
-            queries.push(rope(add(linear(&x, &at(&layer.q_weight)), &at(&layer.q_bias)), position));
-            keys.push(rope(add(linear(&x, &at(&layer.k_weight)), &at(&layer.k_bias)), position));
-            values.push(add(linear(&x, &at(&layer.v_weight)), &at(&layer.v_bias)));
+            let query = biased(linear(&x, &at(&layer.q_weight)), &layer.q_bias);
+            let key = biased(linear(&x, &at(&layer.k_weight)), &layer.k_bias);
+            queries.push(rope(normed(query, &layer.q_norm), position));
+            keys.push(rope(normed(key, &layer.k_norm), position));
+            values.push(biased(linear(&x, &at(&layer.v_weight)), &layer.v_bias));
         }
         let group = config.num_attention_heads / config.num_key_value_heads;
         for (position, row) in rows.iter_mut().enumerate() {
@@ -95,11 +126,12 @@ fn reference(parameters: &Parameters<f32>, tokens: &[u32]) -> Vec<Vec<f64>> {
                         .push(weights.iter().zip(&values).map(|(w, v)| w * v[column]).sum::<f64>() / total);
                 }
             }
-            *row = add(linear(&attended, &at(&layer.o_weight)), row);
+            *row = add(biased(linear(&attended, &at(&layer.o_weight)), &layer.o_bias), row);
             let x = norm(row, &at(&layer.post_norm));
-            let (gate, up) = (linear(&x, &at(&layer.gate_weight)), linear(&x, &at(&layer.up_weight)));
+            let gate = biased(linear(&x, &at(&layer.gate_weight)), &layer.gate_bias);
+            let up = biased(linear(&x, &at(&layer.up_weight)), &layer.up_bias);
             let gated: Vec<f64> = gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-            *row = add(linear(&gated, &at(&layer.down_weight)), row);
+            *row = add(biased(linear(&gated, &at(&layer.down_weight)), &layer.down_bias), row);
         }
     }
     let (final_norm, output) = (at(&layout.final_norm), at(&layout.output));
@@ -199,7 +231,8 @@ fn recorded_numbers_equal_a_fresh_scoring() {
     untied.tie_word_embeddings = false;
     untied.num_key_value_heads = 1;
     untied.num_attention_heads = 8;
-    for config in [config(), untied] {
+    untied.head_dim = 6;
+    for config in [config(), untied, qwen3(), llama()] {
         let parameters = random(config, 1);
         // Three slots for seven sessions: caches are evicted and made again between turns.
         for slots in [3, 7, 12] {
@@ -227,7 +260,13 @@ fn recorded_numbers_equal_a_fresh_scoring() {
 
 #[test]
 fn company_and_order_change_no_bit() {
-    let parameters = random(config(), 2);
+    for config in [config(), qwen3()] {
+        company_and_order_change_no_bit_of(config);
+    }
+}
+
+fn company_and_order_change_no_bit_of(config: ModelConfig) {
+    let parameters = random(config, 2);
     let played = play(&mut engine(&parameters, 9, 300), 9, 19);
     for slots in [2, 5] {
         let mut again = play(&mut engine(&parameters, slots, 300), 9, 19);

@@ -65,6 +65,47 @@ impl WithSimd for RmsNorm<'_> {
     }
 }
 
+/// The same for each query and key head of rows `[queries | keys | ..]` of `stride`, in place; `weight` is
+/// that of queries, then that of keys.
+pub(super) struct HeadNorm<'a> {
+    pub(super) qkv: &'a mut [f32],
+    pub(super) stride: usize,
+    /// Query and key heads.
+    pub(super) counts: [usize; 2],
+    pub(super) weight: &'a [f32],
+    pub(super) epsilon: f32,
+}
+
+impl WithSimd for HeadNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let width = self.weight.len() / 2;
+        let [queries, keys] = self.counts;
+        let (query, key) = self.weight.split_at(width);
+        for row in self.qkv.chunks_exact_mut(self.stride) {
+            for (index, head) in row.chunks_exact_mut(width).take(queries + keys).enumerate() {
+                let (weight, weight_tail) = S::as_simd_f32s(if index < queries { query } else { key });
+                let (head, tail) = S::as_mut_simd_f32s(head);
+                let mut squares = simd.splat_f32s(0.0);
+                for &x in &*head {
+                    squares = simd.mul_add_f32s(x, x, squares);
+                }
+                let sum = simd.reduce_sum_f32s(squares) + tail.iter().map(|x| x * x).sum::<f32>();
+                let scale = 1.0 / (sum / width as f32 + self.epsilon).sqrt();
+                let scales = simd.splat_f32s(scale);
+                for (x, &weight) in head.iter_mut().zip(weight) {
+                    *x = simd.mul_f32s(simd.mul_f32s(*x, scales), weight);
+                }
+                for (x, &weight) in tail.iter_mut().zip(weight_tail) {
+                    *x = *x * scale * weight;
+                }
+            }
+        }
+    }
+}
+
 /// `gate_up[.., i] = silu(gate_i) * up_i` in place, rows `[gate | up]` of `stride`.
 pub(super) struct GatedSilu<'a> {
     pub(super) gate_up: &'a mut [f32],

@@ -2,7 +2,7 @@
 
 use super::cache::Heads;
 use super::matmul::Packed;
-use crate::{ModelError, Parameters};
+use crate::{ModelError, Parameters, Rotary};
 
 /// A decoder's weights, packed once for sampling. Engines on several threads share one.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct EngineWeights {
     pub(super) intermediate: usize,
     pub(super) vocab: usize,
     pub(super) max_positions: usize,
-    pub(super) rope_theta: f64,
+    pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
     pub(super) embedding: Vec<f32>,
     pub(super) layers: Vec<LayerWeights>,
@@ -26,6 +26,8 @@ pub struct EngineWeights {
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
     pub(super) qkv: Packed,
+    /// Norm of query heads, then of key heads; empty in families without.
+    pub(super) qk_norm: Vec<f32>,
     pub(super) o: Packed,
     pub(super) post_norm: Vec<f32>,
     pub(super) gate_up: Packed,
@@ -45,31 +47,41 @@ impl EngineWeights {
             });
         }
         let at = |range: &std::ops::Range<usize>| &parameters.data[range.clone()];
+        let optional = |range: &Option<std::ops::Range<usize>>| range.as_ref().map_or(&[][..], at);
         let hidden = config.hidden_size;
         let layers = layout.layers.iter().map(|layer| LayerWeights {
             input_norm: at(&layer.input_norm).to_vec(),
             qkv: Packed::new(
                 hidden,
                 &[at(&layer.q_weight), at(&layer.k_weight), at(&layer.v_weight)],
-                &[at(&layer.q_bias), at(&layer.k_bias), at(&layer.v_bias)],
+                &[optional(&layer.qkv_bias())],
             ),
-            o: Packed::new(config.query_width(), &[at(&layer.o_weight)], &[]),
+            qk_norm: optional(&layer.qk_norm()).to_vec(),
+            o: Packed::new(config.query_width(), &[at(&layer.o_weight)], &[optional(&layer.o_bias)]),
             post_norm: at(&layer.post_norm).to_vec(),
-            gate_up: Packed::new(hidden, &[at(&layer.gate_weight), at(&layer.up_weight)], &[]),
-            down: Packed::new(config.intermediate_size, &[at(&layer.down_weight)], &[]),
+            gate_up: Packed::new(
+                hidden,
+                &[at(&layer.gate_weight), at(&layer.up_weight)],
+                &[optional(&layer.gate_up_bias())],
+            ),
+            down: Packed::new(
+                config.intermediate_size,
+                &[at(&layer.down_weight)],
+                &[optional(&layer.down_bias)],
+            ),
         });
         Ok(Self {
             version,
             heads: Heads {
                 query_heads: config.num_attention_heads,
                 key_value_heads: config.num_key_value_heads,
-                width: config.head_dim(),
+                width: config.head_dim,
             },
             hidden,
             intermediate: config.intermediate_size,
             vocab: config.vocab_size,
             max_positions: config.max_position_embeddings,
-            rope_theta: config.rope_theta,
+            rotary: config.rotary(),
             epsilon: config.rms_norm_eps as f32,
             embedding: at(&layout.embedding).to_vec(),
             layers: layers.collect(),

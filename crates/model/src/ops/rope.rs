@@ -2,34 +2,37 @@
 
 use super::Real;
 use super::dispatch::{Loop, vectorised};
+use crate::Rotary;
 
-/// Cosines and sines of `position * theta^(-2 i / head_dim)`, `i < head_dim / 2`.
+/// Cosines and sines of `position * frequency`, one for each pair of a head.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeTable<T> {
     half: usize,
-    theta: f64,
+    rotary: Rotary,
     /// `[positions, 2, half]`: cosines, then sines.
     values: Vec<T>,
 }
 
 impl<T: Real> RopeTable<T> {
     /// An empty table.
-    pub(crate) fn new(head_dim: usize, theta: f64) -> Self {
-        Self { half: head_dim / 2, theta, values: Vec::new() }
+    pub(crate) fn new(rotary: Rotary) -> Self {
+        Self { half: rotary.frequencies.len(), rotary, values: Vec::new() }
     }
 
     /// Makes sure that the first `positions` are there.
     pub(crate) fn extend_to(&mut self, positions: usize) {
+        let Rotary { frequencies, attention_factor } = &self.rotary;
         for position in self.values.len() / (2 * self.half)..positions {
-            let angle = |i: usize| position as f64 * self.theta.powf(-(i as f64) / self.half as f64);
-            self.values.extend((0..self.half).map(|i| T::from_f64(angle(i).cos())));
-            self.values.extend((0..self.half).map(|i| T::from_f64(angle(i).sin())));
+            let angles = frequencies.iter().map(|frequency| position as f64 * frequency);
+            self.values.extend(angles.clone().map(|angle| T::from_f64(angle.cos() * attention_factor)));
+            self.values.extend(angles.map(|angle| T::from_f64(angle.sin() * attention_factor)));
         }
     }
 
     /// Turns the first `heads` heads of each row of `x` in place; row `r` stands at position `r`.
     ///
-    /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle.
+    /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle. (An
+    /// attention factor scales both alike, as a derivative must.)
     /// Su et al. (2021), "RoFormer".
     pub(crate) fn rotate(&self, x: &mut [T], stride: usize, heads: usize, direction: Direction) {
         struct Rows;
@@ -79,7 +82,8 @@ mod tests {
     fn backward_is_the_derivative() {
         // Rows of 3 heads of 6, of which 2 turn.
         let (rows, stride) = (5, 18);
-        let mut table = RopeTable::<f64>::new(6, 100.0);
+        let frequencies = (0..3).map(|i| 100f64.powf(-f64::from(i) / 3.0)).collect();
+        let mut table = RopeTable::<f64>::new(Rotary { frequencies, attention_factor: 1.25 });
         table.extend_to(2);
         table.extend_to(rows);
         let (x, d_y) = (random(1, rows * stride), random(2, rows * stride));
@@ -89,11 +93,12 @@ mod tests {
             y
         };
         let y = output(&x);
-        assert_eq!(y[..stride], x[..stride], "position 0 does not turn");
+        let scaled: Vec<f64> = x[..12].iter().map(|x| 1.25 * x).collect();
+        assert_eq!(y[..12], scaled, "position 0 does not turn");
         assert_eq!(y[stride + 12..2 * stride], x[stride + 12..2 * stride], "the third head does not turn");
         let angle = 3.0 * 100f64.powf(-2.0 / 6.0);
         let (a, b) = (x[3 * stride + 7], x[3 * stride + 10]);
-        assert!((y[3 * stride + 7] - (a * angle.cos() - b * angle.sin())).abs() < 1e-14);
+        assert!((y[3 * stride + 7] - 1.25 * (a * angle.cos() - b * angle.sin())).abs() < 1e-14);
         let mut d_x = d_y.clone();
         table.rotate(&mut d_x, stride, 2, Direction::Backward);
         check_gradient("x", &x, &d_x, |x| output(x).iter().zip(&d_y).map(|(y, d)| y * d).sum());

@@ -55,6 +55,16 @@ impl Config {
             return fail("rollout.top_p", "must be in (0, 1]");
         }
         self.check_methods()?;
+        let scratch = &self.policy.scratch;
+        if self.policy.model.is_none()
+            && (scratch.heads == 0 || !scratch.hidden_size.is_multiple_of(scratch.heads))
+        {
+            let reason = format!(
+                "{} is not a multiple of policy.scratch.heads = {}",
+                scratch.hidden_size, scratch.heads
+            );
+            return fail("policy.scratch.hidden_size", reason);
+        }
         if !(0.0..1.0).contains(&self.sft.injection) {
             return fail("sft.injection", "must be in [0, 1)");
         }

@@ -226,18 +226,18 @@ impl ScratchConfig {
     /// The model config for a vocabulary and context.
     pub fn model_config(&self, vocab_size: usize, max_context: usize) -> ModelConfig {
         ModelConfig {
-            model_type: "qwen2".into(),
             vocab_size,
             hidden_size: self.hidden_size,
             intermediate_size: self.intermediate_size,
             num_hidden_layers: self.layers,
             num_attention_heads: self.heads,
             num_key_value_heads: self.key_value_heads,
+            head_dim: self.hidden_size / self.heads.max(1),
             max_position_embeddings: max_context,
-            rms_norm_eps: 1e-6,
             rope_theta: self.rope_theta,
             tie_word_embeddings: true,
             initializer_range: self.initializer_range,
+            ..ModelConfig::default()
         }
     }
 }

@@ -4,112 +4,20 @@ use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::files::{self, bytes_of, floats_of, wrong};
 use crate::{ModelConfig, ModelError, Parameters};
 
-const CONFIG: &str = "config.json";
+mod config_json;
+
+#[cfg(test)]
+pub(crate) use config_json::config_from_json;
+use config_json::{CONFIG, config_json};
+pub use config_json::{load_config, read_config};
+
 const GENERATION_CONFIG: &str = "generation_config.json";
 const WEIGHTS: &str = "model.safetensors";
-
-/// Reads `config.json` of a model folder and refuses what this crate would run wrongly.
-///
-/// Both spellings of the rotary base are known: `rope_theta` and, from version 5 of `transformers`
-/// on, `rope_parameters.rope_theta`.
-fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
-    let path = folder.join(CONFIG);
-    let bytes = files::read(&path)?;
-    let mut value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(&path, error))?;
-    let Some(entries) = value.as_object_mut() else {
-        return Err(wrong(&path, "is not a JSON object"));
-    };
-    check_family(entries)?;
-    let scaling = ["rope_parameters", "rope_scaling"]
-        .into_iter()
-        .find_map(|key| entries.get(key).filter(|value| !value.is_null()).cloned().map(|value| (key, value)));
-    if let Some((key, scaling)) = scaling {
-        let kind = scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str);
-        if !matches!(kind, None | Some("default")) {
-            let reason = format!("rotary scaling `{}` is not supported", kind.unwrap_or_default());
-            return Err(ModelError::Config { key: key.into(), reason });
-        }
-        if let Some(theta) = scaling.get("rope_theta") {
-            entries.entry("rope_theta").or_insert_with(|| theta.clone());
-        }
-    }
-    // What `transformers` leaves out where it is the default of the family.
-    for (key, default) in [
-        ("rope_theta", json!(10000.0)),
-        ("rms_norm_eps", json!(1e-6)),
-        ("max_position_embeddings", json!(32768)),
-        ("tie_word_embeddings", json!(false)),
-        ("num_key_value_heads", entries.get("num_attention_heads").cloned().unwrap_or(Value::Null)),
-    ] {
-        entries.entry(key).or_insert(default);
-    }
-    let config: ModelConfig = serde_json::from_value(value).map_err(|error| wrong(&path, error))?;
-    config.check()?;
-    Ok(config)
-}
-
-/// The config with the keys that `transformers` wants besides ours.
-fn config_json(config: &ModelConfig, critic: bool) -> Value {
-    let mut value = json!({
-        "architectures": [if critic { "Qwen2ForTokenClassification" } else { "Qwen2ForCausalLM" }],
-        "attention_dropout": 0.0,
-        "bos_token_id": null,
-        "eos_token_id": null,
-        "hidden_act": "silu",
-        "hidden_size": config.hidden_size,
-        "initializer_range": config.initializer_range,
-        "intermediate_size": config.intermediate_size,
-        "max_position_embeddings": config.max_position_embeddings,
-        "model_type": config.model_type,
-        "num_attention_heads": config.num_attention_heads,
-        "num_hidden_layers": config.num_hidden_layers,
-        "num_key_value_heads": config.num_key_value_heads,
-        "rms_norm_eps": config.rms_norm_eps,
-        "rope_theta": config.rope_theta,
-        "tie_word_embeddings": config.tie_word_embeddings,
-        "torch_dtype": "float32",
-        "use_cache": true,
-        "use_sliding_window": false,
-        "vocab_size": config.vocab_size,
-    });
-    if critic {
-        value["num_labels"] = json!(1);
-        value["id2label"] = json!({ "0": "value" });
-    }
-    value
-}
-
-/// Refuses settings that change the computation in a way that is not implemented.
-fn check_family(entries: &Map<String, Value>) -> Result<(), ModelError> {
-    let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
-    match entries.get("model_type").and_then(Value::as_str) {
-        Some("qwen2") => {}
-        Some(other) => return fail("model_type", format!("`{other}` is not supported; supported: qwen2")),
-        None => return fail("model_type", "is missing; supported: qwen2".into()),
-    }
-    if let Some(act) = entries.get("hidden_act").and_then(Value::as_str).filter(|&act| act != "silu") {
-        return fail("hidden_act", format!("`{act}` is not supported; supported: silu"));
-    }
-    if entries.get("use_sliding_window").and_then(Value::as_bool) == Some(true) {
-        return fail("use_sliding_window", "sliding windows are not supported; set it to false".into());
-    }
-    let number = |key: &str| entries.get(key).and_then(Value::as_u64);
-    if let (Some(width), Some(hidden), Some(heads)) =
-        (number("head_dim"), number("hidden_size"), number("num_attention_heads"))
-        && width.checked_mul(heads) != Some(hidden)
-    {
-        return fail(
-            "head_dim",
-            format!("{width} times {heads} heads is not hidden_size = {hidden}, which is not supported"),
-        );
-    }
-    Ok(())
-}
 
 /// Reads a model from a folder. Weights may be `f32`, `bf16` or `f16`; they become `f32`.
 ///
@@ -181,12 +89,19 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
-    use crate::decoder::tests::{config, parameters};
+    use crate::RopeScaling;
+    use crate::decoder::tests::{config, llama, parameters, qwen3};
 
     fn saved(tied: bool) -> (tempfile::TempDir, Parameters<f32>) {
+        saved_of(&config(4, 2, tied))
+    }
+
+    fn saved_of(config: &ModelConfig) -> (tempfile::TempDir, Parameters<f32>) {
         let folder = tempfile::tempdir().unwrap();
-        let parameters: Parameters<f32> = parameters(&config(4, 2, tied), 1).cast();
+        let parameters: Parameters<f32> = parameters(config, 1).cast();
         save_model(&parameters, folder.path()).unwrap();
         (folder, parameters)
     }
@@ -203,6 +118,30 @@ mod tests {
             let bytes = fs::read(folder.path().join(WEIGHTS)).unwrap();
             let tensors = SafeTensors::deserialize(&bytes).unwrap();
             assert_eq!(tensors.tensor("lm_head.weight").is_err(), tied);
+        }
+    }
+
+    #[test]
+    fn every_family_is_read_as_it_was_written() {
+        let yarn = RopeScaling::Yarn {
+            factor: 4.0,
+            attention_factor: 1.3,
+            beta_fast: 16.0,
+            beta_slow: 2.0,
+            original_max_position_embeddings: 128,
+            truncate: false,
+        };
+        let linear = RopeScaling::Linear { factor: 3.0 };
+        for config in [
+            qwen3(6, false),
+            ModelConfig { rope_scaling: yarn, ..qwen3(2, true) },
+            llama(),
+            ModelConfig { mlp_bias: false, attention_bias: false, rope_scaling: linear, ..llama() },
+            ModelConfig { head_dim: 8, rope_theta: 1e6, ..config(4, 2, false) },
+        ] {
+            let (folder, parameters) = saved_of(&config);
+            assert_eq!(load_config(folder.path()).unwrap(), config);
+            assert_eq!(load_model(folder.path()).unwrap(), parameters);
         }
     }
 
@@ -228,11 +167,23 @@ mod tests {
     #[test]
     fn what_would_run_wrongly_is_refused() {
         for (key, value, expected) in [
-            ("model_type", json!("llama"), "model_type: `llama` is not supported"),
+            ("model_type", json!("gpt2"), "config.json: model_type: `gpt2` is not supported"),
+            ("model_type", json!(null), "supported: qwen2, qwen3, llama"),
             ("hidden_act", json!("gelu"), "hidden_act"),
             ("use_sliding_window", json!(true), "use_sliding_window"),
-            ("head_dim", json!(64), "head_dim"),
-            ("rope_scaling", json!({ "type": "yarn" }), "`yarn` is not supported"),
+            ("head_dim", json!(64), "tensor `model.layers.0.self_attn.q_proj.weight` has shape [16, 16]"),
+            ("head_dim", json!("4"), "head_dim: \"4\" is not a whole number"),
+            (
+                "rope_scaling",
+                json!({ "type": "dynamic" }),
+                "rope_scaling.rope_type: rotary scaling `dynamic`",
+            ),
+            ("rope_scaling", json!({ "rope_type": "llama3" }), "rope_scaling.factor: is missing"),
+            ("rope_scaling", json!({ "rope_type": "linear", "factor": 0.5 }), "rope_scaling.factor: 0.5"),
+            ("rope_parameters", json!({ "full_attention": {} }), "differ between layers"),
+            ("rope_parameters", json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor"),
+            ("layer_types", json!(["full_attention", "sliding_attention"]), "layer_types: sliding"),
+            ("quantization_config", json!({ "quant_method": "gptq" }), "`gptq`"),
             ("num_key_value_heads", json!(3), "num_key_value_heads"),
             ("vocab_size", json!(24), "tensor `model.embed_tokens.weight` has shape [23, 16]"),
             ("num_hidden_layers", json!(3), "tensor `model.layers.2.input_layernorm.weight` is missing"),
