@@ -19,11 +19,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Callable
 
-from shapes import NEW_TOKENS, PROMPT_LENGTH, PROMPTS, SHAPES
+from shapes import NEW_TOKENS, NUMBERS, PROMPT_LENGTH, PROMPTS, SHAPES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -39,13 +40,12 @@ WAIT = {"spin": {"OMP_WAIT_POLICY": "active"}, "sleep": {"OMP_WAIT_POLICY": "pas
 
 @dataclass
 class Line:
-    """One measurement of both sides. Each returns a dictionary with the keys of `rows`."""
+    """Measurements of both sides. Each returns a dictionary with some of the keys of `rows`."""
 
-    rows: dict  # what the table calls a number -> its key
+    rows: dict  # what the table calls a number -> its key on the Python side, and on ours
     unit: str
     higher_is_better: bool
-    peer: Callable[[], dict]
-    ours: Callable[[], dict]
+    pairs: list[tuple[Callable[[], dict], Callable[[], dict]]]  # the Python side's and ours
 
 
 def run(command, environment):
@@ -63,6 +63,7 @@ class Comparison:
         self.arguments = arguments
         self.scratch = scratch
         self.runs = 0
+        self.paths = {}
         self.threads = str(arguments.threads)
         self.wait = None
         metadata = subprocess.check_output(["cargo", "metadata", "--format-version=1", "--no-deps"], cwd=ROOT)
@@ -103,15 +104,23 @@ class Comparison:
 
     def training(self, shape):
         steps = 3 if self.arguments.quick else 10
+        rows = {f"training, {shape.name}, {numbers}": (numbers, numbers) for numbers in NUMBERS}
+        rows[f"training, {shape.name}, bf16 against f32"] = ("f32", "bf16")
         return Line(
-            {f"training, {shape.name} model": "tokens_per_s"},
+            rows,
             "tokens/s",
             True,
-            lambda: self.python("peer_train.py", "--shape", shape.name, "--steps", steps),
-            lambda: self.our_training(shape, steps),
+            [
+                (partial(self.peer_training, shape, steps, numbers), partial(self.our_training, shape, steps, numbers))
+                for numbers in NUMBERS
+            ],
         )
 
-    def our_training(self, shape, steps):
+    def peer_training(self, shape, steps, numbers):
+        options = ["--shape", shape.name, "--steps", steps, "--compute", numbers]
+        return {numbers: self.python("peer_train.py", *options)["tokens_per_s"]}
+
+    def our_training(self, shape, steps, numbers):
         output = self.example(
             "train_speed",
             *model_options(shape),
@@ -120,17 +129,23 @@ class Comparison:
             f"length={shape.length}",
             f"steps={steps}",
             f"lanes={self.threads}",
+            f"compute={numbers}",
         )
-        return {"tokens_per_s": float(re.search(r"median ([\d.]+)", output)[1])}
+        self.paths[numbers] = re.search(r"^computed (.*)$", output, re.MULTILINE)[1]
+        return {numbers: float(re.search(r"median ([\d.]+)", output)[1])}
 
     def sampling(self, shape):
         steps = 1 if self.arguments.quick else 3
         return Line(
-            {f"sampling, {shape.name} model": "tokens_per_s"},
+            {f"sampling, {shape.name}, f32": ("tokens_per_s", "tokens_per_s")},
             "tokens/s",
             True,
-            lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
-            lambda: self.our_sampling(shape, steps),
+            [
+                (
+                    lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
+                    lambda: self.our_sampling(shape, steps),
+                )
+            ],
         )
 
     def our_sampling(self, shape, steps):
@@ -154,11 +169,13 @@ class Comparison:
         turns = 3 if self.arguments.quick else 20
         options = ["--model", model, "--group-size", size, "--max-turns", turns, "--games", *files]
         return Line(
-            {f"RL iteration, {size} x {size}": "iteration_s", "  without loading games": "loaded_s"},
+            {
+                f"RL iteration, {size} x {size}": ("iteration_s", "iteration_s"),
+                "  without loading games": ("loaded_s", "loaded_s"),
+            },
             "s",
             False,
-            lambda: self.python("peer_iteration.py", *options),
-            lambda: self.our_iteration(model, size, turns),
+            [(lambda: self.python("peer_iteration.py", *options), lambda: self.our_iteration(model, size, turns))],
         )
 
     def our_iteration(self, model, size, turns):
@@ -257,14 +274,17 @@ def measure(line, repeats):
     """Lets the two sides take turns and returns the rows of the table."""
     peer, ours = [], []
     for number in range(repeats):
-        # Who goes first alternates too, so that neither side always finds the machine warmer.
-        sides = [(peer, line.peer), (ours, line.ours)]
-        for results, side in sides if number % 2 == 0 else reversed(sides):
-            results.append(side())
-            print(".", end="", flush=True, file=sys.stderr)
+        peer.append({})
+        ours.append({})
+        for there, here in line.pairs:
+            # Who goes first alternates too, so that neither side always finds the machine warmer.
+            sides = [(peer, there), (ours, here)]
+            for results, side in sides if number % 2 == 0 else reversed(sides):
+                results[-1] |= side()
+                print(".", end="", flush=True, file=sys.stderr)
     rows = []
-    for name, key in line.rows.items():
-        middle = [statistics.median(result[key] for result in side) for side in (peer, ours)]
+    for name, keys in line.rows.items():
+        middle = [statistics.median(result[key] for result in side) for side, key in zip((peer, ours), keys)]
         rows.append(
             {
                 "name": name,
@@ -277,6 +297,14 @@ def measure(line, repeats):
             }
         )
     return rows
+
+
+def installed(name):
+    """The version of a package; only the iteration needs all of them."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def machine(arguments):
@@ -292,6 +320,7 @@ def machine(arguments):
     return {
         "cpu": " ".join([cpu.get("model name", platform.processor()), f"family {cpu.get('cpu family')} model {cpu.get('model')}"]),
         "avx512": "avx512f" in cpu.get("flags", ""),
+        "amx_bf16": "amx_bf16" in cpu.get("flags", ""),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load_before": os.getloadavg()[0],
@@ -299,17 +328,17 @@ def machine(arguments):
         "commit": output("git", "describe", "--always", "--dirty", "--abbrev=12"),
         "rustc": output("rustc", "--version"),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: installed(name) for name in PACKAGES},
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
 def table(rows):
-    yield f"{'':<30}{'Python':>12}{'Turnwise':>12}  {'':<9}{'ratio':>8}"
+    yield f"{'':<36}{'Python':>12}{'Turnwise':>12}  {'':<9}{'ratio':>8}"
     for row in rows:
         digits = 1 if row["peer"] < 1000 else 0
         yield (
-            f"{row['name']:<30}{row['peer']:>12,.{digits}f}{row['turnwise']:>12,.{digits}f}  "
+            f"{row['name']:<36}{row['peer']:>12,.{digits}f}{row['turnwise']:>12,.{digits}f}  "
             f"{row['unit']:<9}{row['ratio']:>7.2f}x"
         )
 
@@ -317,6 +346,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("training", "sampling", "iteration"), action="append")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="models of training and sampling; default: all")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--model", type=Path, help="policy of the RL iteration; without it a short warm start makes one")
@@ -344,15 +374,18 @@ def main():
         facts["peer_threads_wait_by"] = comparison.choose_wait()
         lines = []
         if "training" in chosen:
-            lines += [comparison.training(shape) for shape in SHAPES.values()]
+            lines += [comparison.training(SHAPES[name]) for name in arguments.shape or SHAPES]
         if "sampling" in chosen:
-            lines += [comparison.sampling(shape) for shape in SHAPES.values()]
+            lines += [comparison.sampling(SHAPES[name]) for name in arguments.shape or SHAPES]
         if "iteration" in chosen:
             lines.append(comparison.iteration())
         rows = [row for line in lines for row in measure(line, arguments.repeats)]
 
     print(file=sys.stderr)
     print("\n".join(table(rows)))
+    if comparison.paths:
+        facts["turnwise_computed"] = comparison.paths
+        print("Turnwise computed " + ", ".join(f"{path} for {numbers}" for numbers, path in comparison.paths.items()))
     shapes = {shape.name: shape.describe() for shape in SHAPES.values()}
     shapes["sampling"] = f"{PROMPTS} prompts of {PROMPT_LENGTH} tokens, {NEW_TOKENS} new"
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

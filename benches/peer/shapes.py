@@ -33,8 +33,12 @@ SHAPES = {
     for shape in (
         Shape("quickstart", 128, 4, 4, 2, 384, 600, 25, 160),
         Shape("5m", 256, 6, 4, 2, 704, 2048, 16, 512),
+        Shape("25m", 512, 8, 8, 4, 1408, 2048, 16, 512),
     )
 }
+
+# In which numbers matrices are multiplied; weights, optimiser and sums are f32 with both.
+NUMBERS = ("f32", "bf16")
 
 # Batched sampling: prompts, their length, new tokens for each.
 PROMPTS, PROMPT_LENGTH, NEW_TOKENS = 64, 128, 64

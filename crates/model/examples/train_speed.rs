@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example train_speed -- \
-//!     hidden=256 layers=6 heads=4 kv=2 ffn=704 vocab=2048 sequences=16 length=512 lanes=2 steps=5
+//!     hidden=256 layers=6 heads=4 kv=2 ffn=704 vocab=2048 sequences=16 length=512 lanes=2 steps=5 compute=f32
 //! ```
 //!
 //! Every token but the first of a sequence is trained on, with a plain likelihood loss.
@@ -13,7 +13,7 @@ use turnwise_core::{
     Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
     TurnSpan,
 };
-use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
+use turnwise_model::{Compute, LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
 struct Likelihood(f32);
 
@@ -52,10 +52,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..ModelConfig::default()
     };
     let (count, length, steps) = (get("sequences", 16)?, get("length", 512)?, get("steps", 5)?);
+    let compute = match arguments.iter().find_map(|argument| argument.strip_prefix("compute=")) {
+        None | Some("f32") => Compute::F32,
+        Some("bf16") => Compute::Bf16,
+        Some(other) => return Err(format!("compute={other}: expected f32 or bf16").into()),
+    };
     let settings = LearnerConfig {
         micro_batch_tokens: get("micro", LearnerConfig::default().micro_batch_tokens)?,
         lanes: get("lanes", 2)?,
         recompute: get("recompute", 0)? == 1,
+        compute,
         ..LearnerConfig::default()
     };
     let mut rng = Seed::derive(0, Purpose::World, &[]).rng();
@@ -86,6 +92,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     rates.sort_by(f64::total_cmp);
     let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
+    println!("computed {}", compute.path());
     println!("{weights} weights, {count} x {length} tokens: median {median:.0}, best {best:.0} tokens/s");
     Ok(())
 }

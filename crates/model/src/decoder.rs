@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use crate::head::{HeadState, grow, rows};
 use crate::ops::attention::{Heads, Scratch, attention, attention_backward};
+use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
 use crate::ops::linear::Into;
 use crate::ops::loss_head::RowStatistics;
@@ -66,6 +67,8 @@ impl<T: Real> Activations<T> {
 pub(crate) struct Workspace<T> {
     /// Whether only the layers' inputs are kept and the rest is made anew in backward.
     recompute: bool,
+    /// What multiplies matrices of bf16; without one they stay as they are.
+    bf16: Option<Kernel>,
     rope: RopeTable<T>,
     /// Residual stream before each layer and after the last.
     residual: Vec<Vec<T>>,
@@ -85,6 +88,7 @@ impl<T: Real> Workspace<T> {
         let kept = if recompute { 1 } else { config.num_hidden_layers };
         Self {
             recompute,
+            bf16: None,
             rope: RopeTable::new(config.rotary()),
             residual: vec![Vec::new(); config.num_hidden_layers + 1],
             activations: vec![Activations::default(); kept],
@@ -95,6 +99,13 @@ impl<T: Real> Workspace<T> {
             d_qkv: Vec::new(),
             d_inner: Vec::new(),
         }
+    }
+
+    /// Multiplies matrices of numbers rounded to bf16 from now on.
+    pub(crate) fn with_bf16(mut self, kernel: Option<Kernel>) -> Self {
+        self.bf16 = kernel;
+        self.head.bf16 = kernel;
+        self
     }
 
     /// Runs a micro-batch forward; log-probabilities are those of the logits divided by `temperature`.
@@ -126,7 +137,7 @@ impl<T: Real> Workspace<T> {
         for (index, layer) in layout.layers.iter().enumerate() {
             let (before, after) = self.residual.split_at_mut(index + 1);
             let kept = if self.recompute { 0 } else { index };
-            let pass = Pass { config, data, layer, packing, sequences: &all };
+            let pass = Pass { config, data, layer, packing, sequences: &all, bf16: self.bf16 };
             let attention = &mut self.attention;
             pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, attention);
         }
@@ -177,7 +188,7 @@ impl<T: Real> Workspace<T> {
             d_residual[at..at + hidden].copy_from_slice(row);
         });
         for (index, layer) in layout.layers.iter().enumerate().rev() {
-            let pass = Pass { config, data, layer, packing, sequences };
+            let pass = Pass { config, data, layer, packing, sequences, bf16: self.bf16 };
             let kept = if self.recompute { 0 } else { index };
             if self.recompute && (index + 1 < layout.layers.len() || *sequences != (0..packing.sequences())) {
                 let (before, after) = self.residual.split_at_mut(index + 1);
@@ -212,6 +223,7 @@ struct Pass<'a, T> {
     layer: &'a LayerLayout,
     packing: &'a Packing,
     sequences: &'a Range<usize>,
+    bf16: Option<Kernel>,
 }
 
 /// Where backward works. The derivatives are those of the run alone.
@@ -256,7 +268,7 @@ impl<T: Real> Pass<'_, T> {
         let inverse = &mut kept.inverse[tokens.clone()];
         rms_norm(x, self.weights(layer.input_norm.clone()), config.rms_norm_eps, normed, inverse);
         let qkv = &mut kept.qkv[of(heads.row())];
-        Projection::qkv(config, layer).forward(self.data, normed, qkv, Into::Set);
+        Projection::qkv(config, layer).forward(self.bf16, self.data, normed, qkv, Into::Set);
         if let Some(place) = layer.qk_norm() {
             let count = heads.queries + heads.keys;
             let raw = &mut kept.raw_heads[of(count * heads.width)];
@@ -269,22 +281,28 @@ impl<T: Real> Pass<'_, T> {
             rope.rotate(qkv, heads.row(), heads.queries + heads.keys, Direction::Forward);
             let attended = &mut kept.attended[rows(&tokens, query)];
             let log_sum = &mut kept.log_sum[rows(&tokens, heads.queries)];
-            attention(heads, tokens.len(), qkv, attended, log_sum, scratch);
+            attention(self.bf16, heads, tokens.len(), qkv, attended, log_sum, scratch);
         }
         let middle = &mut kept.middle[of(hidden)];
         middle.copy_from_slice(x);
-        Projection::o(config, layer).forward(self.data, &kept.attended[of(query)], middle, Into::Add);
+        Projection::o(config, layer).forward(
+            self.bf16,
+            self.data,
+            &kept.attended[of(query)],
+            middle,
+            Into::Add,
+        );
 
         let normed = &mut kept.middle_normed[of(hidden)];
         let inverse = &mut kept.middle_inverse[tokens.clone()];
         rms_norm(middle, self.weights(layer.post_norm.clone()), config.rms_norm_eps, normed, inverse);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
-        Projection::gate_up(config, layer).forward(self.data, normed, gate_up, Into::Set);
+        Projection::gate_up(config, layer).forward(self.bf16, self.data, normed, gate_up, Into::Set);
         let activated = &mut kept.activated[of(inner)];
         swiglu(gate_up, inner, activated);
         let out = &mut out[of(hidden)];
         out.copy_from_slice(middle);
-        Projection::down(config, layer).forward(self.data, activated, out, Into::Add);
+        Projection::down(config, layer).forward(self.bf16, self.data, activated, out, Into::Add);
     }
 
     fn backward(&self, x: &[T], kept: &mut Activations<T>, rope: &RopeTable<T>, to: Derivatives<'_, T>) {
@@ -298,11 +316,13 @@ impl<T: Real> Pass<'_, T> {
 
         let d_inner = &mut to.inner[..count * inner];
         let activated = &kept.activated[of(inner)];
-        Projection::down(config, layer).backward(self.data, activated, residual, d_inner, gradient);
+        Projection::down(config, layer)
+            .backward(self.bf16, self.data, activated, residual, d_inner, gradient);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
         swiglu_backward(d_inner, inner, gate_up);
         let normed = &kept.middle_normed[of(hidden)];
-        Projection::gate_up(config, layer).backward(self.data, normed, gate_up, d_hidden, gradient);
+        Projection::gate_up(config, layer)
+            .backward(self.bf16, self.data, normed, gate_up, d_hidden, gradient);
         let weight = self.weights(layer.post_norm.clone());
         let (middle, inverse) = (&kept.middle[of(hidden)], &kept.middle_inverse[tokens.clone()]);
         let d_weight = &mut gradient[layer.post_norm.clone()];
@@ -310,7 +330,7 @@ impl<T: Real> Pass<'_, T> {
 
         let d_attended = &mut to.hidden[..count * query];
         let attended = &kept.attended[of(query)];
-        Projection::o(config, layer).backward(self.data, attended, residual, d_attended, gradient);
+        Projection::o(config, layer).backward(self.bf16, self.data, attended, residual, d_attended, gradient);
         let d_qkv = &mut to.qkv[..count * heads.row()];
         for index in self.sequences.clone() {
             let here = self.packing.tokens_of(&(index..index + 1));
@@ -320,7 +340,16 @@ impl<T: Real> Pass<'_, T> {
             let qkv = &kept.qkv[rows(&here, heads.row())];
             let (attended, log_sum) =
                 (&kept.attended[rows(&here, query)], &kept.log_sum[rows(&here, heads.queries)]);
-            attention_backward(heads, here.len(), qkv, (attended, d_attended), log_sum, d_qkv, to.attention);
+            attention_backward(
+                self.bf16,
+                heads,
+                here.len(),
+                qkv,
+                (attended, d_attended),
+                log_sum,
+                d_qkv,
+                to.attention,
+            );
             rope.rotate(d_qkv, heads.row(), heads.queries + heads.keys, Direction::Backward);
         }
         if let Some(place) = layer.qk_norm() {
@@ -331,7 +360,7 @@ impl<T: Real> Pass<'_, T> {
         }
         let d_hidden = &mut to.hidden[..count * hidden];
         let normed = &kept.normed[of(hidden)];
-        Projection::qkv(config, layer).backward(self.data, normed, d_qkv, d_hidden, gradient);
+        Projection::qkv(config, layer).backward(self.bf16, self.data, normed, d_qkv, d_hidden, gradient);
         let weight = self.weights(layer.input_norm.clone());
         let d_weight = &mut gradient[layer.input_norm.clone()];
         rms_norm_backward(

@@ -212,3 +212,65 @@ fn a_large_vocabulary_goes_in_chunks() {
     }
     assert!(statistics.iter().all(|row| row.entropy > 1.0));
 }
+
+/// Largest relative error over the tensors of a gradient, in norm, and the cosine with the exact one.
+fn compare(layout: &crate::Layout, found: &[f32], exact: &[f64]) -> (f64, f64) {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let mut worst = 0.0f64;
+    for tensor in &layout.tensors {
+        let pairs = found[tensor.range.clone()].iter().zip(&exact[tensor.range.clone()]);
+        let off = norm(&mut pairs.map(|(&a, &b)| f64::from(a) - b));
+        worst = worst.max(off / norm(&mut exact[tensor.range.clone()].iter().copied()));
+    }
+    let product: f64 = found.iter().zip(exact).map(|(&a, &b)| f64::from(a) * b).sum();
+    let sizes = norm(&mut found.iter().map(|&x| f64::from(x))) * norm(&mut exact.iter().copied());
+    (worst, product / sizes)
+}
+
+#[test]
+fn log_probabilities_and_gradient_in_bf16_are_close_to_the_exact_ones() {
+    let (heads, key_values) = (4, 2);
+    let config = ModelConfig {
+        vocab_size: 130,
+        hidden_size: 64,
+        intermediate_size: 96,
+        ..config(heads, key_values, true)
+    };
+    let mut parameters = parameters(&config, 5);
+    for tensor in parameters.layout.tensors.iter().filter(|tensor| tensor.decays) {
+        parameters.data[tensor.range.clone()].iter_mut().for_each(|weight| *weight *= 0.4);
+    }
+    let packing = packed(&batch(config.vocab_size, 1));
+    let derivatives = random_derivatives(packing.targets.len());
+    let mut workspace = Workspace::new(&config, false);
+    let exact_rows = workspace.forward(&parameters, &packing, 0.8).to_vec();
+    let mut exact = vec![0.0; parameters.data.len()];
+    whole_backward(&mut workspace, &parameters, &packing, &(0..5), &derivatives, &mut exact);
+    let narrow = parameters.cast::<f32>();
+    let derivatives: Vec<[f32; 2]> = derivatives.iter().map(|pair| pair.map(|d| d as f32)).collect();
+    for (kernel, recompute) in
+        crate::ops::bf16::kernels().into_iter().flat_map(|kernel| [(kernel, false), (kernel, true)])
+    {
+        let mut workspace = Workspace::new(&config, recompute).with_bf16(Some(kernel));
+        let rows = workspace.forward(&narrow, &packing, 0.8).to_vec();
+        for (row, exact) in rows.iter().zip(&exact_rows) {
+            assert!((f64::from(row.logprob) - exact.logprob).abs() < 0.05, "{row:?} {exact:?}");
+            assert!((f64::from(row.entropy) - exact.entropy).abs() < 0.05, "{row:?} {exact:?}");
+        }
+        let mut gradient = vec![0.0f32; narrow.data.len()];
+        whole_backward(&mut workspace, &narrow, &packing, &(0..5), &derivatives, &mut gradient);
+        let (worst, cosine) = compare(&narrow.layout, &gradient, &exact);
+        assert!(worst < 0.03 && cosine > 0.9995, "{kernel:?}: {worst} off, cosine {cosine}");
+        // It is bf16 indeed, and one matrix transposed by mistake is far outside.
+        assert!(worst > 1e-4, "{worst}");
+        let place = narrow.layout.layers[1].o_weight.clone();
+        let mut wrong = gradient.clone();
+        for row in 0..64 {
+            for column in 0..64 {
+                wrong[place.start + row * 64 + column] = gradient[place.start + column * 64 + row];
+            }
+        }
+        let (worst, cosine) = compare(&narrow.layout, &wrong, &exact);
+        assert!(worst > 0.5 && cosine < 0.9995, "{worst} {cosine}");
+    }
+}

@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
+use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
 use crate::ops::divergence::{row_divergence, row_divergence_backward};
-use crate::ops::linear::{Into, View, ViewMut, matmul};
+use crate::ops::linear::{Into, View, ViewMut, matmul_in};
 use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
@@ -56,6 +57,8 @@ pub(crate) struct ReferenceRows<'a, T> {
 /// The head's share of a pass, one row a target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
+    /// What multiplies matrices of bf16; without one they stay as they are.
+    pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,
     d_normed: Vec<T>,
@@ -204,9 +207,16 @@ impl<T: Real> HeadState<T> {
             let (d_normed, normed) = (&mut self.d_normed[place.clone()], &self.normed[place]);
             let weight = View::new(output, vocabulary, hidden);
             let to = ViewMut::new(d_normed, count, hidden);
-            matmul(to, d_logits, weight, Into::Set, inverse_temperature);
+            matmul_in(self.bf16, to, d_logits, weight, Into::Set, inverse_temperature);
             let to = ViewMut::new(&mut gradient[layout.output.clone()], vocabulary, hidden);
-            matmul(to, d_logits.t(), View::new(normed, count, hidden), Into::Add, inverse_temperature);
+            matmul_in(
+                self.bf16,
+                to,
+                d_logits.t(),
+                View::new(normed, count, hidden),
+                Into::Add,
+                inverse_temperature,
+            );
         }
     }
 
@@ -265,9 +275,9 @@ impl<T: Real> HeadState<T> {
                 let d_logits = View::new(&pair.logits, chunk.len(), vocabulary);
                 let normed = View::new(&pair.normed, chunk.len(), hidden);
                 let to = ViewMut::new(&mut gradient[layout.output.clone()], vocabulary, hidden);
-                matmul(to, d_logits.t(), normed, Into::Add, scale);
+                matmul_in(self.bf16, to, d_logits.t(), normed, Into::Add, scale);
                 let to = ViewMut::new(&mut pair.normed, chunk.len(), hidden);
-                matmul(to, d_logits, output, Into::Set, scale);
+                matmul_in(self.bf16, to, d_logits, output, Into::Set, scale);
                 for (row, term) in pair.normed.chunks_exact(hidden).zip(chunk) {
                     let target = if side == 0 { term.first } else { term.second.target() };
                     add_assign(&mut self.d_normed[target * hidden..][..hidden], row);
@@ -336,7 +346,14 @@ impl<T: Real> HeadState<T> {
             pair.logits.resize(chunk.len() * vocabulary, T::ZERO);
             let weight = View::new(&parameters.data[parameters.layout.output.clone()], vocabulary, hidden);
             let to = ViewMut::new(&mut pair.logits, chunk.len(), vocabulary);
-            matmul(to, View::new(&pair.normed, chunk.len(), hidden), weight.t(), Into::Set, scale);
+            matmul_in(
+                self.bf16,
+                to,
+                View::new(&pair.normed, chunk.len(), hidden),
+                weight.t(),
+                Into::Set,
+                scale,
+            );
         }
     }
 
@@ -346,7 +363,7 @@ impl<T: Real> HeadState<T> {
         let normed = View::new(&self.normed[rows(chunk, hidden)], chunk.len(), hidden);
         let to = ViewMut::new(&mut self.logits, chunk.len(), vocabulary);
         let scale = T::from_f64(1.0 / self.temperature);
-        matmul(to, normed, View::new(output, vocabulary, hidden).t(), Into::Set, scale);
+        matmul_in(self.bf16, to, normed, View::new(output, vocabulary, hidden).t(), Into::Set, scale);
     }
 }
 

@@ -12,7 +12,7 @@ use turnwise_core::{
 use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
 use crate::optimizer::reduce;
 use crate::packing::{deal, input_length};
-use crate::{AdamWConfig, ModelError, OptimizerState, Parameters};
+use crate::{AdamWConfig, Compute, ModelError, OptimizerState, Parameters};
 
 /// Settings of the native learner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub struct LearnerConfig {
     /// Keep only the inputs of layers and make the rest anew in backward: about a third more work for
     /// a fraction of the memory.
     pub recompute: bool,
+    /// In which numbers matrices are multiplied.
+    pub compute: Compute,
     /// The optimiser.
     pub optimizer: AdamWConfig,
 }
@@ -39,6 +41,7 @@ impl Default for LearnerConfig {
             lanes: 2,
             temperature: 1.0,
             recompute: false,
+            compute: Compute::F32,
             optimizer: AdamWConfig::default(),
         }
     }
@@ -100,7 +103,9 @@ impl NativeLearner {
     pub fn new(parameters: Parameters<f32>, config: LearnerConfig) -> Result<Self, ModelError> {
         parameters.config.check()?;
         config.check()?;
-        let lanes = (0..config.lanes).map(|_| Lane::new(&parameters.config, config.recompute)).collect();
+        let kernel = config.compute.kernel();
+        let lane = |_| Lane::new(&parameters.config, config.recompute, kernel);
+        let lanes = (0..config.lanes).map(lane).collect();
         let len = parameters.layout.len;
         Ok(Self {
             parameters: Arc::new(parameters),

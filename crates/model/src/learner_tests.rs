@@ -528,3 +528,24 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     let error = one.mean_hidden(&[(vec![1, 23], vec![0..2])]).unwrap_err().to_string();
     assert!(error.contains("token 23"), "{error}");
 }
+
+#[test]
+fn bf16_gives_its_own_bits_again_and_stays_near_f32() {
+    let batch = sequences();
+    let run = |settings: LearnerConfig| {
+        let mut learner = learner(settings);
+        learner.forward_backward(&batch, &PROBE).unwrap();
+        learner.gradient()
+    };
+    let f32_settings = LearnerConfig { micro_batch_tokens: 80, ..LearnerConfig::default() };
+    let settings = LearnerConfig { compute: Compute::Bf16, ..f32_settings };
+    let (reference, first, second) = (run(f32_settings), run(settings), run(settings));
+    assert_eq!(first, second);
+    let off = distance(&reference, &first);
+    if Compute::Bf16.path() == crate::ComputePath::F32 {
+        eprintln!("skipped in part: this processor multiplies no bf16 (AMX or AVX512-BF16)");
+        assert_eq!(reference, first);
+    } else {
+        assert!(off > 1e-5 && off < 0.05, "{off}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The policy: the only crate with tensors.
 
+mod compute;
 mod config;
 mod critic;
 mod decoder;
@@ -23,6 +24,7 @@ mod schedule;
 mod tokenizer;
 pub mod turnrd;
 
+pub use compute::{Compute, ComputePath};
 pub use config::{Family, ModelConfig};
 pub use critic::Critic;
 pub use error::ModelError;

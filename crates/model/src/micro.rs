@@ -10,6 +10,7 @@ use turnwise_core::{
 use crate::Parameters;
 use crate::decoder::Workspace;
 use crate::head::{Divergence, ReferenceRows, Second};
+use crate::ops::bf16::Kernel;
 use crate::packing::{Packing, input_length};
 use crate::{ModelConfig, ops::Real as _};
 
@@ -23,19 +24,21 @@ pub(crate) struct Lane {
     /// The reference policy's pass, once one is needed.
     reference: Option<(Workspace<f32>, Packing)>,
     recompute: bool,
+    bf16: Option<Kernel>,
 }
 
 impl Lane {
     /// Empty buffers.
-    pub(crate) fn new(config: &ModelConfig, recompute: bool) -> Self {
+    pub(crate) fn new(config: &ModelConfig, recompute: bool, bf16: Option<Kernel>) -> Self {
         Self {
-            workspace: Workspace::new(config, recompute),
+            workspace: Workspace::new(config, recompute).with_bf16(bf16),
             packing: Packing::default(),
             logprobs: Vec::new(),
             entropies: Vec::new(),
             derivatives: Vec::new(),
             reference: None,
             recompute,
+            bf16,
         }
     }
 }
@@ -193,11 +196,10 @@ impl<'a> Micro<'a> {
 
     /// Runs the reference policy over everything or over the contrasts.
     fn run_reference(&mut self, reference: &Parameters<f32>, everything: bool) {
-        let recompute = self.lane.recompute;
-        let (workspace, packing) = self
-            .lane
-            .reference
-            .get_or_insert_with(|| (Workspace::new(&reference.config, recompute), Packing::default()));
+        let (recompute, bf16) = (self.lane.recompute, self.lane.bf16);
+        let (workspace, packing) = self.lane.reference.get_or_insert_with(|| {
+            (Workspace::new(&reference.config, recompute).with_bf16(bf16), Packing::default())
+        });
         let own = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
         let others = self.contrasts.iter().map(|&(contrast, _)| &self.pass.contrasts[contrast].tokens);
         packing.fill(own.chain(others));

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::ops::bf16::Kernel;
 use crate::ops::linear::{Into, linear, linear_backward_bias, linear_backward_input, linear_backward_weight};
 use crate::{LayerLayout, ModelConfig, Real};
 
@@ -47,17 +48,25 @@ impl Projection {
     }
 
     /// `y = x W^T + b`, or `y += x W^T + b`: `data` are all weights, `x` is
-    /// `[rows, inputs]`, `y` `[rows, outputs]`.
-    pub(crate) fn forward<T: Real>(&self, data: &[T], x: &[T], y: &mut [T], into: Into) {
+    /// `[rows, inputs]`, `y` `[rows, outputs]`. With a kernel the operands are rounded to bf16.
+    pub(crate) fn forward<T: Real>(
+        &self,
+        bf16: Option<Kernel>,
+        data: &[T],
+        x: &[T],
+        y: &mut [T],
+        into: Into,
+    ) {
         let rows = x.len() / self.inputs;
         let bias = self.bias.clone().map(|bias| &data[bias]);
         let shape = [rows, self.inputs, self.outputs];
-        linear(x, &data[self.weight.clone()], bias, y, into, shape);
+        linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
     /// Sets `d_x` to `d_y W` and adds the derivatives of the weights to `gradient`.
     pub(crate) fn backward<T: Real>(
         &self,
+        bf16: Option<Kernel>,
         data: &[T],
         x: &[T],
         d_y: &[T],
@@ -65,8 +74,8 @@ impl Projection {
         gradient: &mut [T],
     ) {
         let shape = [x.len() / self.inputs, self.inputs, self.outputs];
-        linear_backward_input(d_y, &data[self.weight.clone()], d_x, Into::Set, shape);
-        linear_backward_weight(d_y, x, &mut gradient[self.weight.clone()], shape);
+        linear_backward_input(bf16, d_y, &data[self.weight.clone()], d_x, Into::Set, shape);
+        linear_backward_weight(bf16, d_y, x, &mut gradient[self.weight.clone()], shape);
         if let Some(bias) = &self.bias {
             linear_backward_bias(d_y, &mut gradient[bias.clone()]);
         }

@@ -10,7 +10,7 @@ use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
 use turnwise_model::{
-    LearnerConfig, NativeLearner, OptimizerState, Parameters, Schedule, Tokenizer, save_model,
+    Compute, LearnerConfig, NativeLearner, OptimizerState, Parameters, Schedule, Tokenizer, save_model,
 };
 
 use crate::TrainError;
@@ -76,6 +76,7 @@ impl Run {
             policy.weights.config.hidden_size,
             policy.weights.config.vocab_size
         )));
+        note_compute(config.policy.compute, observer);
         let directory = RunDirectory::create(root)?;
         directory.write_json("panel.json", &panels)?;
         let hidden = policy.weights.config.hidden_size;
@@ -121,6 +122,7 @@ impl Run {
         learner.restore_optimizer(OptimizerState::load(&checkpoint.optimizer(), &layout)?)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
         observer.event(Event::Note(format!("resuming at {}", state.position.label())));
+        note_compute(config.policy.compute, observer);
         let critic = if checkpoint.critic().is_dir() {
             let settings = learner_config(&config, config.rollout.temperature);
             Some(RunCritic::load(&checkpoint, settings, config.critic.clone())?)
@@ -304,6 +306,14 @@ fn new_learner(config: &Config, phase: Phase, weights: Parameters<f32>) -> Resul
     Ok(NativeLearner::new(weights, learner_config(config, temperature))?)
 }
 
+/// Says what a choice of numbers comes to on this machine, where it is not the reference.
+fn note_compute(compute: Compute, observer: &mut dyn Observer) {
+    if compute != Compute::F32 {
+        let note = compute.fallback().unwrap_or_else(|| format!("training computes {}", compute.path()));
+        observer.event(Event::Note(note));
+    }
+}
+
 /// The learner's settings for a phase.
 pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     LearnerConfig {
@@ -311,6 +321,7 @@ pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
         lanes: config.train.lanes,
         temperature: f64::from(temperature),
         recompute: config.train.recompute_layers,
+        compute: config.policy.compute,
         optimizer: config.optimizer,
     }
 }

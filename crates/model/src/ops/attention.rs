@@ -5,6 +5,7 @@
 //! holds all keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
 
 use super::Real;
+use super::bf16::{self, Kernel};
 use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
 use super::linear::{Into, View, ViewMut, matmul};
 
@@ -29,7 +30,7 @@ impl Heads {
     }
 
     /// Where the query, key and value of a query head start in a row.
-    fn places(&self, head: usize) -> [usize; 3] {
+    pub(super) fn places(&self, head: usize) -> [usize; 3] {
         let shared = head / (self.queries / self.keys);
         [
             head * self.width,
@@ -38,7 +39,7 @@ impl Heads {
         ]
     }
 
-    fn scale<T: Real>(&self) -> T {
+    pub(super) fn scale<T: Real>(&self) -> T {
         T::from_f64(1.0 / (self.width as f64).sqrt())
     }
 }
@@ -51,6 +52,7 @@ pub(crate) struct Scratch<T> {
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
+    bf16: bf16::attention::Scratch,
 }
 
 impl<T: Real> Scratch<T> {
@@ -87,8 +89,9 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
 /// `out = softmax(Q K^T / sqrt(width)) V` for one sequence of `length` rows.
 ///
 /// `out` is `[length, queries * width]`; `log_sum` `[length, queries]` keeps the logarithm of each
-/// row's softmax denominator.
+/// row's softmax denominator. With a kernel, products of `f32` run in bf16.
 pub(crate) fn attention<T: Real>(
+    bf16: Option<Kernel>,
     heads: Heads,
     length: usize,
     qkv: &[T],
@@ -97,6 +100,12 @@ pub(crate) fn attention<T: Real>(
     scratch: &mut Scratch<T>,
 ) {
     if length == 0 {
+        return;
+    }
+    if let (Some(kernel), Some(qkv), Some(out), Some(log_sum)) =
+        (bf16, T::f32s(qkv), T::f32s_mut(out), T::f32s_mut(log_sum))
+    {
+        bf16::attention::forward(kernel, heads, length, qkv, out, log_sum, &mut scratch.bf16);
         return;
     }
     let (row, width) = (heads.row(), heads.width);
@@ -218,6 +227,7 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
 /// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`,
 /// `dS = P (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
 pub(crate) fn attention_backward<T: Real>(
+    bf16: Option<Kernel>,
     heads: Heads,
     length: usize,
     qkv: &[T],
@@ -229,10 +239,18 @@ pub(crate) fn attention_backward<T: Real>(
     if length == 0 {
         return;
     }
+    if let (Some(kernel), Some(qkv), Some(out), Some(d_out)) =
+        (bf16, T::f32s(qkv), T::f32s(out), T::f32s(d_out))
+        && let (Some(log_sum), Some(d_qkv)) = (T::f32s(log_sum), T::f32s_mut(d_qkv))
+    {
+        let scratch = &mut scratch.bf16;
+        bf16::attention::backward(kernel, heads, length, qkv, (out, d_out), log_sum, d_qkv, scratch);
+        return;
+    }
     let (row, width) = (heads.row(), heads.width);
     let out_row = heads.queries * width;
     scratch.resize(heads, length);
-    let Scratch { scores, derivatives, keys: keys_transposed, values: values_transposed } = scratch;
+    let Scratch { scores, derivatives, keys: keys_transposed, values: values_transposed, .. } = scratch;
     d_qkv.fill(T::ZERO);
     for head in 0..heads.queries {
         let [query, key, value] = heads.places(head);
@@ -316,7 +334,7 @@ mod tests {
             let mut scratch = Scratch::default();
             let mut forward = |qkv: &[f64]| {
                 let (mut out, mut log_sum) = (vec![0.0; d_out.len()], vec![0.0; length * queries]);
-                attention(heads, length, qkv, &mut out, &mut log_sum, &mut scratch);
+                attention(None, heads, length, qkv, &mut out, &mut log_sum, &mut scratch);
                 (out, log_sum)
             };
             let (out, log_sum) = forward(&qkv);
@@ -325,6 +343,7 @@ mod tests {
             }
             let mut d_qkv = vec![f64::NAN; qkv.len()];
             attention_backward(
+                None,
                 heads,
                 length,
                 &qkv,

@@ -1,16 +1,17 @@
 //! Matrix products on strided views, and the linear layer made of them.
 
 use super::Real;
+use super::bf16::{self, Kernel};
 use super::dispatch::{Loop, add_assign, vectorised};
 
 /// A matrix inside a slice: element `(r, c)` is at `r * row_stride + c * column_stride`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a, T> {
-    data: &'a [T],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    pub(super) data: &'a [T],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
 }
 
 impl<'a, T> View<'a, T> {
@@ -39,10 +40,10 @@ impl<'a, T> View<'a, T> {
 /// A row-major matrix to write to; rows start `row_stride >= columns` elements apart.
 #[derive(Debug)]
 pub(crate) struct ViewMut<'a, T> {
-    data: &'a mut [T],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
+    pub(super) data: &'a mut [T],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
 }
 
 impl<'a, T> ViewMut<'a, T> {
@@ -54,6 +55,44 @@ impl<'a, T> ViewMut<'a, T> {
     /// A matrix whose rows start `row_stride` elements apart.
     pub(crate) fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride }
+    }
+
+    /// Whether this can take a product of these.
+    ///
+    /// # Panics
+    /// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+    pub(super) fn check(&self, a: &View<'_, T>, b: &View<'_, T>) {
+        assert!(
+            self.rows == a.rows && self.columns == b.columns && a.columns == b.rows,
+            "shapes of a product"
+        );
+        assert!(self.row_stride >= self.columns, "rows of a product must not overlap");
+        let extent_to = extent(self.rows, self.columns, self.row_stride, 1);
+        assert!(extent_to <= self.data.len(), "destination of a product");
+        assert!(
+            extent(a.rows, a.columns, a.row_stride, a.column_stride) <= a.data.len(),
+            "left of a product"
+        );
+        assert!(
+            extent(b.rows, b.columns, b.row_stride, b.column_stride) <= b.data.len(),
+            "right of a product"
+        );
+    }
+}
+
+impl<'a, T: Real> View<'a, T> {
+    /// Itself, where the numbers are `f32`.
+    fn f32s(self) -> Option<View<'a, f32>> {
+        let Self { data, rows, columns, row_stride, column_stride } = self;
+        Some(View { data: T::f32s(data)?, rows, columns, row_stride, column_stride })
+    }
+}
+
+impl<T: Real> ViewMut<'_, T> {
+    /// Itself, where the numbers are `f32`.
+    fn f32s(&mut self) -> Option<ViewMut<'_, f32>> {
+        let (rows, columns, row_stride) = (self.rows, self.columns, self.row_stride);
+        Some(ViewMut { data: T::f32s_mut(self.data)?, rows, columns, row_stride })
     }
 }
 
@@ -78,12 +117,8 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub(crate) fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Into, scale: T) {
-    assert!(to.rows == a.rows && to.columns == b.columns && a.columns == b.rows, "shapes of a product");
-    assert!(to.row_stride >= to.columns, "rows of a product must not overlap");
-    assert!(extent(to.rows, to.columns, to.row_stride, 1) <= to.data.len(), "destination of a product");
-    assert!(extent(a.rows, a.columns, a.row_stride, a.column_stride) <= a.data.len(), "left of a product");
-    assert!(extent(b.rows, b.columns, b.row_stride, b.column_stride) <= b.data.len(), "right of a product");
-    // SAFETY: the assertions above keep every element inside its slice, the destination's rows do not
+    to.check(&a, &b);
+    // SAFETY: the check above keeps every element inside its slice, the destination's rows do not
     // overlap, and the destination is borrowed exclusively.
     unsafe {
         gemm::gemm(
@@ -110,9 +145,29 @@ pub(crate) fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>
     }
 }
 
+/// [`matmul`] with both operands rounded to bf16 where a kernel is given; it takes only `f32`, anything
+/// else stays as precise as it is.
+pub(crate) fn matmul_in<T: Real>(
+    bf16: Option<Kernel>,
+    mut to: ViewMut<'_, T>,
+    a: View<'_, T>,
+    b: View<'_, T>,
+    into: Into,
+    scale: T,
+) {
+    if let (Some(kernel), Some(a), Some(b)) = (bf16, a.f32s(), b.f32s())
+        && let Some(to) = to.f32s()
+    {
+        bf16::product(kernel, to, a, b, into, scale.to_f64() as f32);
+    } else {
+        matmul(to, a, b, into, scale);
+    }
+}
+
 /// `y = x W^T (+ bias)` (set or added): `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y`
 /// `[rows, outputs]`.
 pub(crate) fn linear<T: Real>(
+    bf16: Option<Kernel>,
     x: &[T],
     weight: &[T],
     bias: Option<&[T]>,
@@ -132,11 +187,12 @@ pub(crate) fn linear<T: Real>(
         into = Into::Add;
     }
     let weight = View::new(weight, outputs, inputs).t();
-    matmul(ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
+    matmul_in(bf16, ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
 }
 
 /// `d_x = d_y W` (set or added) for [`linear`].
 pub(crate) fn linear_backward_input<T: Real>(
+    bf16: Option<Kernel>,
     d_y: &[T],
     weight: &[T],
     d_x: &mut [T],
@@ -144,18 +200,19 @@ pub(crate) fn linear_backward_input<T: Real>(
     [rows, inputs, outputs]: [usize; 3],
 ) {
     let (d_y, weight) = (View::new(d_y, rows, outputs), View::new(weight, outputs, inputs));
-    matmul(ViewMut::new(d_x, rows, inputs), d_y, weight, into, T::ONE);
+    matmul_in(bf16, ViewMut::new(d_x, rows, inputs), d_y, weight, into, T::ONE);
 }
 
 /// `d_W += d_y^T x` for [`linear`].
 pub(crate) fn linear_backward_weight<T: Real>(
+    bf16: Option<Kernel>,
     d_y: &[T],
     x: &[T],
     d_weight: &mut [T],
     [rows, inputs, outputs]: [usize; 3],
 ) {
     let (d_y, x) = (View::new(d_y, rows, outputs).t(), View::new(x, rows, inputs));
-    matmul(ViewMut::new(d_weight, outputs, inputs), d_y, x, Into::Add, T::ONE);
+    matmul_in(bf16, ViewMut::new(d_weight, outputs, inputs), d_y, x, Into::Add, T::ONE);
 }
 
 /// `d_bias += sum of the rows of d_y` for [`linear`].
@@ -184,7 +241,7 @@ mod tests {
 
     fn output(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
         let mut y = vec![0.0; 15];
-        linear(x, weight, Some(bias), &mut y, Into::Set, SHAPE);
+        linear(None, x, weight, Some(bias), &mut y, Into::Set, SHAPE);
         y
     }
 
@@ -222,8 +279,8 @@ mod tests {
         let (x, weight, bias, d_y) = (random(3, 35), random(4, 21), random(5, 3), random(6, 15));
         let loss = |y: &[f64]| y.iter().zip(&d_y).map(|(y, d)| y * d).sum::<f64>();
         let (mut d_x, mut d_weight, mut d_bias) = (vec![0.0; 35], vec![0.0; 21], vec![0.0; 3]);
-        linear_backward_input(&d_y, &weight, &mut d_x, Into::Set, SHAPE);
-        linear_backward_weight(&d_y, &x, &mut d_weight, SHAPE);
+        linear_backward_input(None, &d_y, &weight, &mut d_x, Into::Set, SHAPE);
+        linear_backward_weight(None, &d_y, &x, &mut d_weight, SHAPE);
         linear_backward_bias(&d_y, &mut d_bias);
         check_gradient("x", &x, &d_x, |x| loss(&output(x, &weight, &bias)));
         check_gradient("weight", &weight, &d_weight, |weight| loss(&output(&x, weight, &bias)));
@@ -235,7 +292,7 @@ mod tests {
     fn a_wrong_derivative_is_found() {
         let (x, weight, bias) = (random(3, 35), random(4, 21), random(5, 3));
         let mut d_x = vec![0.0; 35];
-        linear_backward_input(&[1.0; 15], &weight, &mut d_x, Into::Set, SHAPE);
+        linear_backward_input(None, &[1.0; 15], &weight, &mut d_x, Into::Set, SHAPE);
         d_x[11] *= 1.0001;
         check_gradient("x", &x, &d_x, |x| output(x, &weight, &bias).iter().sum());
     }

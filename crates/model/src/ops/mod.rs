@@ -8,6 +8,8 @@
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
 pub(crate) mod attention;
+#[cfg_attr(not(target_arch = "x86_64"), path = "bf16_elsewhere.rs")]
+pub(crate) mod bf16;
 pub(crate) mod dispatch;
 pub(crate) mod divergence;
 pub(crate) mod linear;

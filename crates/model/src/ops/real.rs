@@ -39,6 +39,15 @@ pub trait Real:
     /// `ln x`.
     fn ln(self) -> Self;
 
+    /// The slice itself, where this type is `f32`.
+    fn f32s(_: &[Self]) -> Option<&[f32]> {
+        None
+    }
+    /// The slice itself, where this type is `f32`.
+    fn f32s_mut(_: &mut [Self]) -> Option<&mut [f32]> {
+        None
+    }
+
     /// The larger one, where neither is NaN.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
@@ -90,6 +99,16 @@ impl Real for f32 {
     #[inline(always)]
     fn ln(self) -> Self {
         f32::ln(self)
+    }
+
+    #[inline(always)]
+    fn f32s(values: &[Self]) -> Option<&[f32]> {
+        Some(values)
+    }
+
+    #[inline(always)]
+    fn f32s_mut(values: &mut [Self]) -> Option<&mut [f32]> {
+        Some(values)
     }
 }
 

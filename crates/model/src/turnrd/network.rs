@@ -122,7 +122,7 @@ impl<T: Real> Network<'_, T> {
         let (weight, bias) = (&self.weights[layer.weight.clone()], &self.weights[layer.bias.clone()]);
         let outputs = bias.len();
         let mut y = vec![T::ZERO; rows * outputs];
-        linear(x, weight, Some(bias), &mut y, Into::Set, [rows, weight.len() / outputs, outputs]);
+        linear(None, x, weight, Some(bias), &mut y, Into::Set, [rows, weight.len() / outputs, outputs]);
         y
     }
 
@@ -132,7 +132,7 @@ impl<T: Real> Network<'_, T> {
         let weight = &self.weights[layer.weight.clone()];
         let shape = [rows, weight.len() / layer.bias.len(), layer.bias.len()];
         let mut d_x = vec![T::ZERO; rows * shape[1]];
-        linear_backward_input(d_y, weight, &mut d_x, Into::Set, shape);
+        linear_backward_input(None, d_y, weight, &mut d_x, Into::Set, shape);
         d_x
     }
 
@@ -315,6 +315,6 @@ impl<T: Real> Network<'_, T> {
 /// Adds to the gradient of a layer's weight and bias.
 fn pull_weights<T: Real>(layer: &Linear, d_y: &[T], x: &[T], gradient: &mut [T], rows: usize) {
     let shape = [rows, layer.weight.len() / layer.bias.len(), layer.bias.len()];
-    linear_backward_weight(d_y, x, &mut gradient[layer.weight.clone()], shape);
+    linear_backward_weight(None, d_y, x, &mut gradient[layer.weight.clone()], shape);
     linear_backward_bias(d_y, &mut gradient[layer.bias.clone()]);
 }

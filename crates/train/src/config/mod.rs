@@ -16,7 +16,7 @@ use turnwise_env::alfworld::expert::SearchOrder;
 use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_env::webshop::WebshopOptions;
 use turnwise_env::webshop::generator::DEFAULT_PRODUCTS;
-use turnwise_model::{AdamWConfig, ModelConfig, ScheduleKind};
+use turnwise_model::{AdamWConfig, Compute, ModelConfig, ScheduleKind};
 use turnwise_objective::ObjectiveConfig;
 
 use crate::TrainError;
@@ -181,6 +181,8 @@ pub struct PolicyConfig {
     /// checkpoint. Without it a small model is made from scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
+    /// In which numbers training multiplies matrices: `f32`, or `bf16` with sums and weights in `f32`.
+    pub compute: Compute,
     /// The model from scratch.
     pub scratch: ScratchConfig,
 }

@@ -1,0 +1,94 @@
+//! The arithmetic that matrix products of training run in.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ops::bf16::Kernel;
+
+/// In which numbers training multiplies matrices. Weights, gradients, moments and every sum are `f32` with
+/// both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compute {
+    /// Single precision: the reference.
+    #[default]
+    F32,
+    /// Operands of products are rounded to bf16 (8 bits of mantissa) and summed in `f32`, several times as
+    /// fast on processors with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
+    ///
+    /// The same config gives the same bits on machines with the same [`ComputePath`]; tiles and vectors
+    /// round their sums differently.
+    Bf16,
+}
+
+/// How this machine runs a [`Compute`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputePath {
+    /// `f32` products.
+    F32,
+    /// bf16 products on AMX tiles.
+    Tiles,
+    /// bf16 products on AVX-512 vectors.
+    Dots,
+}
+
+impl Compute {
+    pub(crate) fn kernel(self) -> Option<Kernel> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Kernel::best(),
+        }
+    }
+
+    /// What this setting comes to on this machine.
+    pub fn path(self) -> ComputePath {
+        self.kernel().map_or(ComputePath::F32, Kernel::path)
+    }
+
+    /// Where the machine lacks what the setting is for: what runs instead.
+    pub fn fallback(self) -> Option<String> {
+        let path = self.path();
+        match (self, path) {
+            (Self::F32, _) | (Self::Bf16, ComputePath::Tiles) => None,
+            (Self::Bf16, _) => {
+                Some(format!("compute = \"bf16\": this machine has no AMX tiles; using {path}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ComputePath {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::F32 => "f32 products",
+            Self::Tiles => "bf16 products on AMX tiles",
+            Self::Dots => "bf16 products on AVX-512 vectors",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_read_and_written_by_its_name() {
+        for (compute, name) in [(Compute::F32, "\"f32\""), (Compute::Bf16, "\"bf16\"")] {
+            assert_eq!(serde_json::to_string(&compute).unwrap(), name);
+            assert_eq!(serde_json::from_str::<Compute>(name).unwrap(), compute);
+        }
+        assert!(serde_json::from_str::<Compute>("\"f16\"").is_err());
+        assert_eq!(Compute::default(), Compute::F32);
+    }
+
+    #[test]
+    fn only_what_the_machine_lacks_has_a_fallback() {
+        assert_eq!((Compute::F32.path(), Compute::F32.fallback()), (ComputePath::F32, None));
+        let fallback = Compute::Bf16.fallback();
+        match Compute::Bf16.path() {
+            ComputePath::Tiles => assert_eq!(fallback, None),
+            path => assert!(fallback.unwrap().ends_with(&path.to_string())),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Causal grouped-query attention with bf16 products.
+//!
+//! The same equations as [`super::super::attention`], in another order: forward takes 32 queries at a
+//! time against all keys before them; backward takes some keys at a time against the queries after
+//! them, with scores turned around (`S^T = K Q^T`), so that the derivatives of keys and values are each
+//! one product over all these queries and nothing has to be transposed but narrow operands. Blocks of
+//! 32 x 32 that the mask hides are not computed. Probabilities and their derivatives are rounded to
+//! bf16 as they are made; sums of rows, maxima and logarithms are `f32`.
+
+use super::super::attention::Heads;
+use super::super::linear::Into;
+use super::attention_rows::{BackwardBlock, Lanes, backward_block, softmax_panel};
+use super::product::{Kernel, Multiplier, Place};
+use super::tiles::{Line, Operand, PANEL, PANEL_LINES, Panels, Side};
+
+/// Panels of keys that backward takes at a time.
+const KEY_PANELS: usize = 4;
+/// Panels of queries that it takes at a time with them.
+const QUERY_PANELS: usize = 16;
+
+/// Operands and scores of one head; grows to what the longest sequence needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    /// Forward: keys and values. Backward: both by rows, and the keys turned around.
+    of_keys: [Panels; 3],
+    /// Forward: queries. Backward: queries and derivatives of the output, each by columns and by depth.
+    of_queries: [Panels; 4],
+    /// Two blocks of scores, rows `score_stride` vectors apart.
+    scores: [Vec<Lanes>; 2],
+    /// Probabilities, derivatives of scores, and these as a right operand.
+    lines: [Vec<Line>; 3],
+    /// Per query: one over the sum, or the logarithm of the sum and the pull.
+    rows: [Vec<f32>; 2],
+    /// Derivatives of the queries, turned around.
+    d_queries: Vec<f32>,
+}
+
+/// One sequence's rows `[queries | keys | values]`, of which a head takes some columns.
+#[derive(Clone, Copy)]
+struct Columns<'a> {
+    data: &'a [f32],
+    length: usize,
+    width: usize,
+    stride: usize,
+}
+
+impl<'a> Columns<'a> {
+    /// Positions are the outer dimension, the head's width the depth.
+    fn by_position(self) -> Operand<'a> {
+        let Self { data, length, width, stride } = self;
+        Operand { data, outer: length, depth: width, outer_stride: stride, depth_stride: 1 }
+    }
+
+    /// The head's width is the outer dimension, positions the depth.
+    fn by_width(self) -> Operand<'a> {
+        let Self { data, length, width, stride } = self;
+        Operand { data, outer: width, depth: length, outer_stride: 1, depth_stride: stride }
+    }
+}
+
+fn pack(to: &mut Panels, side: Side, from: Operand<'_>) {
+    to.pack(side, from, 0..from.outer, 0..from.depth);
+}
+
+/// Vectors between rows of scores: not a power of two, which would put them all in one set of the cache.
+fn score_stride(panels: usize) -> usize {
+    2 * panels + 1
+}
+
+fn grow<T: Copy>(buffer: &mut Vec<T>, len: usize, zero: T) {
+    if buffer.len() < len {
+        buffer.resize(len, zero);
+    }
+}
+
+/// As [`super::super::attention::attention`].
+pub(crate) fn forward(
+    kernel: Kernel,
+    heads: Heads,
+    length: usize,
+    qkv: &[f32],
+    out: &mut [f32],
+    log_sum: &mut [f32],
+    scratch: &mut Scratch,
+) {
+    let mut multiplier = Multiplier::new(kernel);
+    let (stride, width) = (heads.row(), heads.width);
+    let out_stride = heads.queries * width;
+    let panels = length.div_ceil(PANEL);
+    let score_stride = score_stride(panels);
+    let Scratch { of_keys: [keys, values, _], of_queries: [queries, ..], .. } = scratch;
+    let ([scores, _], [lines, ..], [inverse, _]) =
+        (&mut scratch.scores, &mut scratch.lines, &mut scratch.rows);
+    grow(scores, PANEL * score_stride, Lanes::ZERO);
+    grow(lines, panels * PANEL_LINES, Line::ZERO);
+    grow(inverse, PANEL, 0.0);
+    for head in 0..heads.queries {
+        let [query, key, value] = heads.places(head);
+        let columns = |start: usize| Columns { data: &qkv[start..], length, width, stride };
+        if head.is_multiple_of(heads.queries / heads.keys) {
+            pack(keys, Side::Right, columns(key).by_position());
+            pack(values, Side::Right, columns(value).by_width());
+        }
+        pack(queries, Side::Left, columns(query).by_position());
+        for panel in 0..panels {
+            let first = panel * PANEL;
+            let count = PANEL.min(length - first);
+            let lines = &mut lines[..(panel + 1) * PANEL_LINES];
+            for other in 0..=panel {
+                let place = Place {
+                    data: &mut Lanes::flat_mut(scores)[other * PANEL..],
+                    rows: PANEL,
+                    columns: PANEL,
+                    stride: 16 * score_stride,
+                };
+                multiplier.multiply(queries.panel(panel), keys.panel(other), place, Into::Set, 1.0);
+            }
+            let log_sum = &mut log_sum[first * heads.queries + head..];
+            let sums = softmax_panel(scores, score_stride, first, heads.scale(), lines, inverse);
+            for (index, sum) in sums.iter().take(count).enumerate() {
+                log_sum[index * heads.queries] = *sum;
+            }
+            for (index, column) in (0..width).step_by(PANEL).enumerate() {
+                let columns = PANEL.min(width - column);
+                let data = &mut out[first * out_stride + head * width + column..];
+                let place = Place { data, rows: count, columns, stride: out_stride };
+                let values = &values.panel(index)[..lines.len()];
+                multiplier.multiply(lines, values, place, Into::Set, 1.0);
+            }
+            let rows = out[first * out_stride..].chunks_mut(out_stride).zip(inverse.iter());
+            for (row, &inverse) in rows.take(count) {
+                row[head * width..][..width].iter_mut().for_each(|value| *value *= inverse);
+            }
+        }
+    }
+}
+
+/// As [`super::super::attention::attention_backward`].
+pub(crate) fn backward(
+    kernel: Kernel,
+    heads: Heads,
+    length: usize,
+    qkv: &[f32],
+    (out, d_out): (&[f32], &[f32]),
+    log_sum: &[f32],
+    d_qkv: &mut [f32],
+    scratch: &mut Scratch,
+) {
+    let multiplier = Multiplier::new(kernel);
+    let (stride, width) = (heads.row(), heads.width);
+    let panels = length.div_ceil(PANEL);
+    d_qkv.fill(0.0);
+    let blocks = [KEY_PANELS.min(panels), QUERY_PANELS.min(panels)];
+    let tiles = blocks[0] * blocks[1];
+    scratch.scores.iter_mut().for_each(|scores| {
+        grow(scores, blocks[0] * PANEL * score_stride(blocks[1]), Lanes::ZERO);
+    });
+    scratch.lines.iter_mut().for_each(|lines| grow(lines, tiles * PANEL_LINES, Line::ZERO));
+    grow(&mut scratch.d_queries, width.next_multiple_of(PANEL) * panels * PANEL, 0.0);
+    let mut head_backward = HeadBackward { multiplier, heads, panels, d_qkv };
+    for head in 0..heads.queries {
+        let [query, key, value] = heads.places(head);
+        let columns = |start: usize| Columns { data: &qkv[start..], length, width, stride };
+        if head.is_multiple_of(heads.queries / heads.keys) {
+            let [keys, values, turned_keys] = &mut scratch.of_keys;
+            pack(keys, Side::Left, columns(key).by_position());
+            pack(values, Side::Left, columns(value).by_position());
+            pack(turned_keys, Side::Left, columns(key).by_width());
+        }
+        let of_head = head * width;
+        let out_stride = heads.queries * width;
+        let d_out_columns = Columns { data: &d_out[of_head..], length, width, stride: out_stride };
+        let [queries, d_outs, queries_by_depth, d_outs_by_depth] = &mut scratch.of_queries;
+        pack(queries, Side::Right, columns(query).by_position());
+        pack(d_outs, Side::Right, d_out_columns.by_position());
+        pack(queries_by_depth, Side::Right, columns(query).by_width());
+        pack(d_outs_by_depth, Side::Right, d_out_columns.by_width());
+        let [log_sums, pulls] = &mut scratch.rows;
+        log_sums.clear();
+        log_sums.extend(log_sum[head..].iter().step_by(heads.queries).take(length));
+        pulls.clear();
+        let rows = out.chunks_exact(out_stride).zip(d_out.chunks_exact(out_stride)).take(length);
+        pulls.extend(rows.map(|(out, d_out)| {
+            let pairs = out[of_head..].iter().zip(&d_out[of_head..of_head + width]);
+            pairs.map(|(a, b)| a * b).sum::<f32>()
+        }));
+        // Beyond the end nothing reaches a result, but everything must be a number.
+        log_sums.resize(panels * PANEL, 0.0);
+        pulls.resize(panels * PANEL, 0.0);
+        scratch.d_queries[..width.next_multiple_of(PANEL) * panels * PANEL].fill(0.0);
+        for keys in (0..panels).step_by(KEY_PANELS) {
+            for queries in (keys..panels).step_by(QUERY_PANELS) {
+                head_backward.block(head, [keys, queries], length, scratch);
+            }
+        }
+        head_backward.put_queries(head, length, scratch);
+    }
+}
+
+/// What the blocks of all heads work on.
+struct HeadBackward<'a> {
+    multiplier: Multiplier,
+    heads: Heads,
+    panels: usize,
+    d_qkv: &'a mut [f32],
+}
+
+impl HeadBackward<'_> {
+    /// A block of keys against a block of queries, which start at these panels.
+    fn block(
+        &mut self,
+        head: usize,
+        [first_key, first_query]: [usize; 2],
+        length: usize,
+        scratch: &mut Scratch,
+    ) {
+        let Self { multiplier, heads, panels, d_qkv } = self;
+        let (panels, width, row) = (*panels, heads.width, heads.row());
+        let keys = first_key..panels.min(first_key + KEY_PANELS);
+        let queries = first_query..panels.min(first_query + QUERY_PANELS);
+        let score_stride = score_stride(queries.len());
+        let (scores, lines) = (&mut scratch.scores, &mut scratch.lines);
+        // Derivatives that probabilities have, beside the scores that make them.
+        let operands =
+            [(&scratch.of_keys[0], &scratch.of_queries[0]), (&scratch.of_keys[1], &scratch.of_queries[1])];
+        for (scores, (left, right)) in scores.iter_mut().zip(operands) {
+            let scores = Lanes::flat_mut(scores);
+            for key in keys.clone() {
+                for query in queries.start.max(key)..queries.end {
+                    let at = (key - keys.start) * PANEL * 16 * score_stride + (query - queries.start) * PANEL;
+                    let place = Place {
+                        data: &mut scores[at..],
+                        rows: PANEL,
+                        columns: PANEL,
+                        stride: 16 * score_stride,
+                    };
+                    multiplier.multiply(left.panel(key), right.panel(query), place, Into::Set, 1.0);
+                }
+            }
+        }
+        backward_block(BackwardBlock {
+            scores: &scores[0],
+            derivatives: &scores[1],
+            score_stride,
+            keys: keys.clone(),
+            queries: queries.clone(),
+            log_sums: &scratch.rows[0],
+            pulls: &scratch.rows[1],
+            scale: heads.scale(),
+            lines,
+        });
+        let [probabilities, d_scores, d_scores_right] = &*lines;
+        let [_, key_place, value_place] = heads.places(head);
+        let [_, _, queries_by_depth, d_outs_by_depth] = &scratch.of_queries;
+        for key in keys.clone() {
+            // The queries that see these keys.
+            let seen = queries.start.max(key)..queries.end;
+            if seen.is_empty() {
+                continue;
+            }
+            let at = (key - keys.start) * queries.len();
+            let steps = (at + seen.start - queries.start) * PANEL_LINES
+                ..(at + seen.end - queries.start) * PANEL_LINES;
+            let depth = seen.start * PANEL_LINES..seen.end * PANEL_LINES;
+            let rows = PANEL.min(length - key * PANEL);
+            for (index, column) in (0..width).step_by(PANEL).enumerate() {
+                let columns = PANEL.min(width - column);
+                for (left, right, start) in
+                    [(probabilities, d_outs_by_depth, value_place), (d_scores, queries_by_depth, key_place)]
+                {
+                    let data = &mut d_qkv[key * PANEL * row + start + column..];
+                    let place = Place { data, rows, columns, stride: row };
+                    let right = &right.panel(index)[depth.clone()];
+                    multiplier.multiply(&left[steps.clone()], right, place, Into::Add, 1.0);
+                }
+            }
+        }
+        let turned_keys = &scratch.of_keys[2];
+        for query in queries.clone() {
+            // The keys that these queries see.
+            let seen = keys.start..keys.end.min(query + 1);
+            let at = (query - queries.start) * keys.len() * PANEL_LINES;
+            let right = &d_scores_right[at..at + seen.len() * PANEL_LINES];
+            for panel in 0..width.div_ceil(PANEL) {
+                let left = &turned_keys.panel(panel)[seen.start * PANEL_LINES..seen.end * PANEL_LINES];
+                let data = &mut scratch.d_queries[(panel * panels * PANEL + query) * PANEL..];
+                let place = Place { data, rows: PANEL, columns: PANEL, stride: panels * PANEL };
+                multiplier.multiply(left, right, place, Into::Add, 1.0);
+            }
+        }
+    }
+
+    /// Turns the derivatives of a head's queries back.
+    fn put_queries(&mut self, head: usize, length: usize, scratch: &Scratch) {
+        let [start, ..] = self.heads.places(head);
+        let (width, row, stride) = (self.heads.width, self.heads.row(), self.panels * PANEL);
+        // Whole cache lines of the source at a time.
+        for first in (0..length).step_by(16) {
+            let count = 16.min(length - first);
+            for column in 0..width {
+                let from = &scratch.d_queries[column * stride + first..][..count];
+                for (index, &value) in from.iter().enumerate() {
+                    self.d_qkv[(first + index) * row + start + column] = value;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

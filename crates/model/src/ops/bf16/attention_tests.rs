@@ -1,0 +1,98 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::super::super::attention::{self as reference, attention, attention_backward};
+use super::super::super::testing::random;
+use super::super::product::kernels;
+use super::*;
+
+/// Output, logarithms of the sums and derivatives.
+fn run<T: crate::Real>(
+    bf16: Option<Kernel>,
+    heads: Heads,
+    length: usize,
+    qkv: &[f64],
+    d_out: &[f64],
+    scratch: &mut reference::Scratch<T>,
+) -> [Vec<f64>; 3] {
+    let cast = |values: &[f64]| values.iter().map(|&x| T::from_f64(x)).collect::<Vec<T>>();
+    let (qkv, d_out) = (cast(qkv), cast(d_out));
+    let mut out = vec![T::from_f64(f64::NAN); d_out.len()];
+    let mut log_sum = vec![T::from_f64(f64::NAN); length * heads.queries];
+    let mut d_qkv = vec![T::from_f64(f64::NAN); qkv.len()];
+    attention(bf16, heads, length, &qkv, &mut out, &mut log_sum, scratch);
+    attention_backward(bf16, heads, length, &qkv, (&out, &d_out), &log_sum, &mut d_qkv, scratch);
+    [out, log_sum, d_qkv].map(|values| values.iter().map(|x| x.to_f64()).collect())
+}
+
+/// Panics unless each column block of `row` numbers is within `tolerance` of the exact one, in norm.
+fn check(found: &[f64], exact: &[f64], row: usize, blocks: &[usize], tolerance: f64) {
+    assert_eq!(found.len(), exact.len());
+    let mut start = 0;
+    for &width in blocks {
+        let (mut off, mut size) = (0.0, 0.0);
+        for (found, exact) in found.chunks(row).zip(exact.chunks(row)) {
+            for column in start..start + width {
+                off += (found[column] - exact[column]).powi(2);
+                size += exact[column].powi(2);
+            }
+        }
+        assert!(off <= tolerance.powi(2) * size, "columns from {start}: {:e} off", (off / size).sqrt());
+        start += width;
+    }
+}
+
+#[test]
+fn stays_close_to_the_reference_forward_and_backward() {
+    for kernel in kernels() {
+        let mut scratch = reference::Scratch::default();
+        // Blocks of keys and queries with rests, and widths that fill no panel.
+        for (queries, keys, width, length) in
+            [(4, 2, 64, 200), (2, 1, 32, 33), (3, 3, 24, 31), (1, 1, 40, 577), (2, 2, 64, 1), (2, 1, 6, 130)]
+        {
+            let heads = Heads { queries, keys, width };
+            let (qkv, d_out) = (random(1, length * heads.row()), random(2, length * queries * width));
+            let exact = run::<f64>(None, heads, length, &qkv, &d_out, &mut reference::Scratch::default());
+            let found = run::<f32>(Some(kernel), heads, length, &qkv, &d_out, &mut scratch);
+            // Rounding to 8 bits is 2e-3 of a number; sums of many such errors stay near that.
+            let tolerance = 8e-3;
+            check(&found[0], &exact[0], queries * width, &[queries * width], tolerance);
+            for (found, exact) in found[1].iter().zip(&exact[1]) {
+                assert!((found - exact).abs() < 3e-2, "{found} {exact}");
+            }
+            let blocks = [queries * width, keys * width, keys * width];
+            if length > 1 {
+                check(&found[2], &exact[2], heads.row(), &blocks, tolerance);
+                // Rows that change places are noticed, in each block.
+                let (mut start, row) = (0, heads.row());
+                for block in blocks {
+                    let mut wrong = found[2].clone();
+                    for column in start..start + block {
+                        wrong.swap((length - 1) * row + column, (length / 2) * row + column);
+                        wrong.swap(column, (length / 3) * row + column);
+                    }
+                    let checked = AssertUnwindSafe(|| check(&wrong, &exact[2], row, &blocks, tolerance));
+                    assert!(catch_unwind(checked).is_err(), "{heads:?} {length} from {start}");
+                    start += block;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_future_does_not_matter() {
+    for kernel in kernels() {
+        let heads = Heads { queries: 2, keys: 1, width: 32 };
+        let (length, shorter) = (150, 71);
+        let (qkv, d_out) = (random(3, length * heads.row()), random(4, length * 64));
+        let mut scratch = reference::Scratch::default();
+        let long = run::<f32>(Some(kernel), heads, length, &qkv, &d_out, &mut scratch);
+        let end = shorter * heads.row();
+        let short =
+            run::<f32>(Some(kernel), heads, shorter, &qkv[..end], &d_out[..shorter * 64], &mut scratch);
+        assert_eq!(long[0][..shorter * 64], short[0]);
+        assert_eq!(long[1][..shorter * 2], short[1]);
+        // But the derivatives of the past come from the future.
+        assert_ne!(long[2][..end], short[2]);
+    }
+}

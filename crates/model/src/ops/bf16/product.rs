@@ -1,0 +1,200 @@
+//! Blocks of a product, and the kernels that multiply their panels.
+#![expect(unsafe_code, reason = "kernels write through pointers; every bound is checked right before")]
+
+use std::cell::RefCell;
+
+use super::super::linear::{Into, View, ViewMut};
+use super::tiles::{self, Line, Operand, PANEL, Panels, STEP, Side};
+use super::{amx, dot};
+use crate::ComputePath;
+
+/// Depth of a block: a panel of it (32 KiB) stays in the first level of cache.
+const DEPTH: usize = 16 * STEP;
+/// Numbers of a block of the right operand: its panels (1 MiB) stay in the second level.
+const RIGHT_BLOCK: usize = 1 << 19;
+/// Rows of a block of the left one: read together, so that what lies across is read along its rows.
+const ROWS: usize = 8 * PANEL;
+
+/// What multiplies panels of bf16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// AMX tiles.
+    Tiles,
+    /// Dot products on AVX-512 vectors.
+    Dots,
+}
+
+impl Kernel {
+    /// The fastest one that this machine has.
+    pub(crate) fn best() -> Option<Self> {
+        if amx::available() { Some(Self::Tiles) } else { tiles::available().then_some(Self::Dots) }
+    }
+
+    /// Its name for users.
+    pub(crate) fn path(self) -> ComputePath {
+        match self {
+            Self::Tiles => ComputePath::Tiles,
+            Self::Dots => ComputePath::Dots,
+        }
+    }
+}
+
+/// A kernel on this thread, and room for the sums of panels that are not whole.
+#[derive(Debug)]
+pub(super) struct Multiplier {
+    /// Without tiles the dot products are used.
+    tiles: Option<amx::Tiles>,
+    sums: Sums,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Sums([f32; PANEL * PANEL]);
+
+/// Where the product of two panels goes: `rows` by `columns`, at most [`PANEL`] each, `stride` apart.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) data: &'a mut [f32],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) stride: usize,
+}
+
+impl Multiplier {
+    /// Makes a kernel ready on this thread.
+    ///
+    /// # Panics
+    /// Where the processor has not even the vectors: a mistake of the caller, who asks first.
+    pub(super) fn new(kernel: Kernel) -> Self {
+        assert!(tiles::available(), "this processor multiplies no bf16");
+        let tiles = if kernel == Kernel::Tiles { amx::Tiles::configure() } else { None };
+        Self { tiles, sums: Sums([0.0; PANEL * PANEL]) }
+    }
+
+    /// `to = scale a b` or `to += scale a b` for two panels of one depth.
+    ///
+    /// # Panics
+    /// Where the place is not inside its slice.
+    #[inline]
+    pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Place<'_>, into: Into, scale: f32) {
+        let Place { data, rows, columns, stride } = to;
+        if rows == PANEL && columns == PANEL && scale == 1.0 {
+            assert!((PANEL - 1) * stride + PANEL <= data.len(), "a panel's place");
+            // SAFETY: the assertions say that all 32 rows are there and, in `new`, what the processor has.
+            unsafe {
+                match &self.tiles {
+                    Some(tiles) => tiles.multiply(a, b, data.as_mut_ptr(), stride, into == Into::Add),
+                    None => dot::multiply(a, b, data.as_mut_ptr(), stride, into == Into::Add),
+                }
+            }
+            return;
+        }
+        let sums = &mut self.sums.0;
+        // SAFETY: as above; there are 32 rows of 32 sums.
+        unsafe {
+            match &self.tiles {
+                Some(tiles) => tiles.multiply(a, b, sums.as_mut_ptr(), PANEL, false),
+                None => dot::multiply(a, b, sums.as_mut_ptr(), PANEL, false),
+            }
+        }
+        for (sums, to) in sums.chunks_exact(PANEL).zip(data.chunks_mut(stride)).take(rows) {
+            put(&mut to[..columns], sums, into, scale);
+        }
+    }
+}
+
+thread_local! {
+    /// Packed blocks of one product, left and right.
+    static BLOCKS: RefCell<[Panels; 2]> = const { RefCell::new([Panels::new(), Panels::new()]) };
+}
+
+/// `to = scale * a b` or `to += scale * a b` with the numbers of `a` and `b` rounded to bf16.
+///
+/// # Panics
+/// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+#[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
+pub(crate) fn product(
+    kernel: Kernel,
+    to: ViewMut<'_, f32>,
+    a: View<'_, f32>,
+    b: View<'_, f32>,
+    into: Into,
+    scale: f32,
+) {
+    to.check(&a, &b);
+    let (rows, columns, depth) = (to.rows, to.columns, a.columns);
+    if depth == 0 && into == Into::Set {
+        to.data.chunks_mut(to.row_stride).take(rows).for_each(|row| row[..columns].fill(0.0));
+    }
+    if rows == 0 || columns == 0 || depth == 0 {
+        return;
+    }
+    let left = Operand {
+        data: a.data,
+        outer: rows,
+        depth,
+        outer_stride: a.row_stride,
+        depth_stride: a.column_stride,
+    };
+    let right = Operand {
+        data: b.data,
+        outer: columns,
+        depth,
+        outer_stride: b.column_stride,
+        depth_stride: b.row_stride,
+    };
+    let mut multiplier = Multiplier::new(kernel);
+    let ViewMut { data: to, row_stride: stride, .. } = to;
+    BLOCKS.with_borrow_mut(|[left_block, right_block]| {
+        // Blocks of about one depth, so that the last one is not a rest.
+        let block = depth.div_ceil(depth.div_ceil(DEPTH)).next_multiple_of(STEP);
+        let width = RIGHT_BLOCK / block / PANEL * PANEL;
+        for (from, left_column) in (0..depth)
+            .step_by(block)
+            .flat_map(|from| (0..columns).step_by(width).map(move |column| (from, column)))
+        {
+            let (until, right_column) = (depth.min(from + block), columns.min(left_column + width));
+            let into = if from == 0 { into } else { Into::Add };
+            right_block.pack(Side::Right, right, left_column..right_column, from..until);
+            for top in (0..rows).step_by(ROWS) {
+                let bottom = rows.min(top + ROWS);
+                left_block.pack(Side::Left, left, top..bottom, from..until);
+                for (left_panel, row) in (top..bottom).step_by(PANEL).enumerate() {
+                    // Along a row: the destination is written in 32 ascending streams.
+                    for (right_panel, column) in (left_column..right_column).step_by(PANEL).enumerate() {
+                        let (a, b) = (left_block.panel(left_panel), right_block.panel(right_panel));
+                        let (rows, columns) = (PANEL.min(rows - row), PANEL.min(columns - column));
+                        let place = Place { data: &mut to[row * stride + column..], rows, columns, stride };
+                        multiplier.multiply(a, b, place, into, scale);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Writes or adds a row of sums.
+#[inline]
+fn put(to: &mut [f32], sums: &[f32], into: Into, scale: f32) {
+    match into {
+        Into::Set => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = scale * sum),
+        Into::Add => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += scale * sum),
+    }
+}
+
+/// The kernels that this machine has.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<Kernel> {
+    let found: Vec<Kernel> = [(Kernel::Tiles, amx::available()), (Kernel::Dots, tiles::available())]
+        .into_iter()
+        .filter_map(|(kernel, there)| there.then_some(kernel))
+        .collect();
+    if found.is_empty() {
+        eprintln!("skipped: this processor multiplies no bf16 (AMX or AVX512-BF16)");
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "product_tests.rs"]
+mod tests;

@@ -1,0 +1,75 @@
+//! Matrix products of bf16 exist for x86-64 only; elsewhere nothing is one.
+
+use super::linear::{Into, View, ViewMut};
+use crate::ComputePath;
+
+/// There is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {}
+
+impl Kernel {
+    /// None.
+    pub(crate) fn best() -> Option<Self> {
+        None
+    }
+
+    /// Cannot be called.
+    pub(crate) fn path(self) -> ComputePath {
+        match self {}
+    }
+}
+
+/// Cannot be called.
+#[expect(clippy::needless_pass_by_value, reason = "as where it can be called")]
+pub(crate) fn product(
+    kernel: Kernel,
+    _: ViewMut<'_, f32>,
+    _: View<'_, f32>,
+    _: View<'_, f32>,
+    _: Into,
+    _: f32,
+) {
+    match kernel {}
+}
+
+pub(crate) mod attention {
+    use super::Kernel;
+    use crate::ops::attention::Heads;
+
+    /// Nothing.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Scratch;
+
+    /// Cannot be called.
+    pub(crate) fn forward(
+        kernel: Kernel,
+        _: Heads,
+        _: usize,
+        _: &[f32],
+        _: &mut [f32],
+        _: &mut [f32],
+        _: &mut Scratch,
+    ) {
+        match kernel {}
+    }
+
+    /// Cannot be called.
+    pub(crate) fn backward(
+        kernel: Kernel,
+        _: Heads,
+        _: usize,
+        _: &[f32],
+        _: (&[f32], &[f32]),
+        _: &[f32],
+        _: &mut [f32],
+        _: &mut Scratch,
+    ) {
+        match kernel {}
+    }
+}
+
+/// None.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<Kernel> {
+    Vec::new()
+}
