@@ -103,6 +103,7 @@ impl Tiles {
     /// # Panics
     /// Where the panels are shorter than `depth`.
     #[inline]
+    #[expect(clippy::unused_self, reason = "`self` is the proof that the registers are shaped")]
     pub(super) unsafe fn multiply(&self, a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool) {
         assert!(a.len() == b.len() && a.len().is_multiple_of(PANEL_LINES), "panels of one depth");
         let steps = a.len() / PANEL_LINES;

@@ -111,7 +111,7 @@ fn softmax_rows(
         for lanes in &scores[..whole] {
             most = _mm512_max_ps(most, lanes.get());
         }
-        if seen % 16 != 0 {
+        if !seen.is_multiple_of(16) {
             most = _mm512_mask_max_ps(most, lowest(seen % 16), most, scores[whole].get());
         }
         let max = _mm512_reduce_max_ps(most);

@@ -112,7 +112,6 @@ thread_local! {
 ///
 /// # Panics
 /// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
-#[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,

@@ -250,6 +250,7 @@ unsafe fn pairs(from: *const f32, stride: usize, count: usize, depths: usize) ->
 /// Turns 16 lines of 16 pairs around: pair `p` of line `r` becomes pair `r` of line `p`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 #[inline]
+#[expect(clippy::large_types_passed_by_value, reason = "it is inlined and stays in registers")]
 fn transpose(t: [__m512i; TILE]) -> [__m512i; TILE] {
     let mut u = t;
     // Within each quarter of a line: 4 x 4 blocks of pairs.
