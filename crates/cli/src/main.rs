@@ -31,6 +31,8 @@ enum Command {
     Eval(commands::eval::EvalArgs),
     /// Play tasks with a policy and write the trajectories.
     Rollout(commands::rollout::RolloutArgs),
+    /// Write a policy as a model or adapter that transformers, PEFT and vLLM load.
+    Export(commands::export::ExportArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
     /// Train and inspect the learned decomposer of returns.
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Sft(args) => commands::train::run_sft(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Rollout(args) => commands::rollout::run(args),
+        Command::Export(args) => commands::export::run(&args),
         Command::Credit(args) => commands::credit::run(args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),

@@ -181,7 +181,7 @@ impl Observer for Ui {
             let settings = EvaluationSettings {
                 config: point.config,
                 world: point.world,
-                weights: std::sync::Arc::clone(&point.weights),
+                weights: point.weights.clone(),
                 tokenizer: std::sync::Arc::clone(&point.tokenizer),
                 temperature: point.config.eval.temperature,
                 stop: &STOP,

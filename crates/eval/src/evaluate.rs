@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use turnwise_core::{Purpose, Trajectory};
 use turnwise_env::panel::Panel;
-use turnwise_model::{Parameters, Tokenizer};
+use turnwise_model::{Tokenizer, Weights};
 use turnwise_train::config::Config;
 use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
 use turnwise_train::setup::{self, World};
@@ -35,7 +35,7 @@ pub struct EvaluationSettings<'a> {
     /// The world.
     pub world: &'a World,
     /// The weights.
-    pub weights: Arc<Parameters<f32>>,
+    pub weights: Weights,
     /// Their tokenizer.
     pub tokenizer: Arc<Tokenizer>,
     /// Softmax temperature; 0 is greedy.

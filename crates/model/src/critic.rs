@@ -1,28 +1,28 @@
 //! A critic: a decoder of its own with a value head, trained by the learner's own passes.
 
-use std::sync::Arc;
-
 use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
 
-use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, Parameters};
+use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
 /// Says what a state is worth: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
 /// before token `t`, so that entry `t` is the value of the state in which token `t` was chosen.
 ///
-/// It has all weights of its own; the policy's layers are where it starts from.
+/// It has all weights of its own, and the policy's layers are where it starts from; or it is an adapter
+/// with a value head on the same base as the policy.
 pub struct Critic(NativeLearner);
 
 impl Critic {
-    /// A critic of these weights, which must have a value head ([`Parameters::to_critic`],
-    /// [`crate::load_critic`]), with a fresh optimiser.
-    pub fn new(parameters: Parameters<f32>, config: LearnerConfig) -> Result<Self, ModelError> {
-        if parameters.layout.value.is_none() {
+    /// A critic of these weights, which must have a value head ([`crate::Parameters::to_critic`],
+    /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimiser.
+    pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
+        let weights = weights.into();
+        if !weights.has_value_head() {
             return Err(ModelError::Setting {
                 key: "critic".into(),
                 reason: "these weights have no value head; make them with `to_critic`".into(),
             });
         }
-        Ok(Self(NativeLearner::new(parameters, config)?))
+        Ok(Self(NativeLearner::new(weights, config)?))
     }
 
     /// The value before every response token, one vector a sequence.
@@ -45,8 +45,13 @@ impl Critic {
     }
 
     /// The weights as they are now.
-    pub fn weights(&self) -> Arc<Parameters<f32>> {
+    pub fn weights(&self) -> Weights {
         self.0.weights()
+    }
+
+    /// The tensors of what is trained.
+    pub fn trained_tensors(&self) -> &[TensorInfo] {
+        self.0.trained_tensors()
     }
 
     /// Moments and step count, for a checkpoint.
@@ -67,7 +72,7 @@ mod tests {
     use crate::decoder::tests::{batch, config, parameters, whole_backward};
     use crate::ops::testing::{check_gradient, random};
     use crate::packing::Packing;
-    use crate::{load_critic, load_model, save_model};
+    use crate::{Parameters, load_critic, load_model, save_model};
     use turnwise_core::{ObjectiveError, TokenGradients, TokenStatistics};
 
     fn critic(seed: u64) -> Parameters<f64> {

@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use crate::head::{HeadState, grow, rows};
-use crate::ops::attention::{Heads, Scratch, attention, attention_backward};
+use crate::lora::{self, BranchPass};
+use crate::ops::attention::{self, Heads, attention, attention_backward};
 use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
 use crate::ops::linear::Into;
@@ -16,6 +17,7 @@ use crate::ops::norm::{norm_heads, norm_heads_backward, rms_norm, rms_norm_backw
 use crate::ops::rope::{Direction, RopeTable};
 use crate::packing::Packing;
 use crate::projection::Projection;
+use crate::weights::Network;
 use crate::{LayerLayout, ModelConfig, Parameters, Real};
 
 /// What is kept of one layer's forward pass.
@@ -62,6 +64,13 @@ impl<T: Real> Activations<T> {
     }
 }
 
+/// What a layer works in and leaves nothing behind.
+#[derive(Clone, Debug, Default)]
+struct Scratch<T> {
+    attention: attention::Scratch<T>,
+    adapter: lora::Scratch<T>,
+}
+
 /// Buffers of one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
@@ -75,7 +84,7 @@ pub(crate) struct Workspace<T> {
     /// One for each layer, or one for all with `recompute`.
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
-    attention: Scratch<T>,
+    scratch: Scratch<T>,
     d_residual: Vec<T>,
     d_hidden: Vec<T>,
     d_qkv: Vec<T>,
@@ -93,7 +102,7 @@ impl<T: Real> Workspace<T> {
             residual: vec![Vec::new(); config.num_hidden_layers + 1],
             activations: vec![Activations::default(); kept],
             head: HeadState::default(),
-            attention: Scratch::default(),
+            scratch: Scratch::default(),
             d_residual: Vec::new(),
             d_hidden: Vec::new(),
             d_qkv: Vec::new(),
@@ -111,20 +120,21 @@ impl<T: Real> Workspace<T> {
     /// Runs a micro-batch forward; log-probabilities are those of the logits divided by `temperature`.
     ///
     /// Returns one [`RowStatistics`] a target.
-    pub(crate) fn forward(
+    pub(crate) fn forward<'a>(
         &mut self,
-        parameters: &Parameters<T>,
+        network: impl std::convert::Into<Network<'a, T>>,
         packing: &Packing,
         temperature: f64,
     ) -> &[RowStatistics<T>] {
-        self.forward_layers(parameters, packing);
-        self.head.score(parameters, packing, temperature);
+        let network = network.into();
+        self.forward_layers(network, packing);
+        self.head.score(network, packing, temperature);
         &self.head.statistics
     }
 
     /// The layers and the final norm alone.
-    pub(crate) fn forward_layers(&mut self, parameters: &Parameters<T>, packing: &Packing) {
-        let Parameters { config, layout, data } = parameters;
+    pub(crate) fn forward_layers(&mut self, network: Network<'_, T>, packing: &Packing) {
+        let Parameters { config, layout, data } = network.parameters;
         let (tokens, hidden) = (packing.tokens.len(), config.hidden_size);
         self.rope.extend_to(packing.longest());
         self.residual.iter_mut().for_each(|buffer| grow(buffer, tokens * hidden));
@@ -137,43 +147,49 @@ impl<T: Real> Workspace<T> {
         for (index, layer) in layout.layers.iter().enumerate() {
             let (before, after) = self.residual.split_at_mut(index + 1);
             let kept = if self.recompute { 0 } else { index };
-            let pass = Pass { config, data, layer, packing, sequences: &all, bf16: self.bf16 };
-            let attention = &mut self.attention;
-            pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, attention);
+            let pass = Pass { network, config, data, index, layer, packing, sequences: &all, bf16: self.bf16 };
+            let scratch = &mut self.scratch;
+            pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, scratch);
         }
-        self.head.gather(parameters, packing, &self.residual[config.num_hidden_layers]);
+        self.head.gather(network.parameters, packing, &self.residual[config.num_hidden_layers]);
     }
 
     /// Starts a backward pass over the micro-batch of the last forward pass.
-    pub(crate) fn begin_backward(&mut self, parameters: &Parameters<T>, packing: &Packing) {
-        self.head.begin_backward(packing.targets.len(), parameters.config.hidden_size);
+    pub(crate) fn begin_backward<'a>(
+        &mut self,
+        network: impl std::convert::Into<Network<'a, T>>,
+        packing: &Packing,
+    ) {
+        self.head.begin_backward(packing.targets.len(), network.into().parameters.config.hidden_size);
     }
 
     /// Takes in the derivatives of a loss with respect to the log-probability and the entropy (or the
     /// value) of each target of a run of sequences; they reach `gradient` through the output layer now
     /// and through the layers in [`Workspace::backward_layers`].
-    pub(crate) fn backward_outputs(
+    pub(crate) fn backward_outputs<'a>(
         &mut self,
-        parameters: &Parameters<T>,
+        network: impl std::convert::Into<Network<'a, T>>,
         packing: &Packing,
         sequences: &Range<usize>,
         derivatives: &[[T; 2]],
         gradient: &mut [T],
     ) {
-        self.head.backward(parameters, packing, &packing.targets_of(sequences), derivatives, gradient);
+        let targets = packing.targets_of(sequences);
+        self.head.backward(network.into(), packing, &targets, derivatives, gradient);
     }
 
     /// Adds to `gradient` the derivative of what was taken in, for a run of the sequences.
     ///
     /// Each sequence may be in one run only: what was kept of it is overwritten.
-    pub(crate) fn backward_layers(
+    pub(crate) fn backward_layers<'a>(
         &mut self,
-        parameters: &Parameters<T>,
+        network: impl std::convert::Into<Network<'a, T>>,
         packing: &Packing,
         sequences: &Range<usize>,
         gradient: &mut [T],
     ) {
-        let Parameters { config, layout, data } = parameters;
+        let network = network.into();
+        let Parameters { config, layout, data } = network.parameters;
         let hidden = config.hidden_size;
         let tokens = packing.tokens_of(sequences);
         let count = tokens.len();
@@ -183,17 +199,17 @@ impl<T: Real> Workspace<T> {
         grow(&mut self.d_inner, count * config.intermediate_size);
         let d_residual = &mut self.d_residual[..count * hidden];
         d_residual.fill(T::ZERO);
-        self.head.finish_backward(parameters, &packing.targets_of(sequences), gradient, |target, row| {
+        self.head.finish_backward(network, &packing.targets_of(sequences), gradient, |target, row| {
             let at = (packing.targets[target].row - tokens.start) * hidden;
             d_residual[at..at + hidden].copy_from_slice(row);
         });
         for (index, layer) in layout.layers.iter().enumerate().rev() {
-            let pass = Pass { config, data, layer, packing, sequences, bf16: self.bf16 };
+            let pass = Pass { network, config, data, index, layer, packing, sequences, bf16: self.bf16 };
             let kept = if self.recompute { 0 } else { index };
             if self.recompute && (index + 1 < layout.layers.len() || *sequences != (0..packing.sequences())) {
                 let (before, after) = self.residual.split_at_mut(index + 1);
-                let attention = &mut self.attention;
-                pass.forward(&before[index], &mut after[0], &mut self.activations[0], &self.rope, attention);
+                let scratch = &mut self.scratch;
+                pass.forward(&before[index], &mut after[0], &mut self.activations[0], &self.rope, scratch);
             }
             pass.backward(
                 &self.residual[index],
@@ -205,11 +221,11 @@ impl<T: Real> Workspace<T> {
                     qkv: &mut self.d_qkv,
                     inner: &mut self.d_inner,
                     gradient,
-                    attention: &mut self.attention,
+                    scratch: &mut self.scratch,
                 },
             );
         }
-        let d_embedding = &mut gradient[layout.embedding.clone()];
+        let Some(d_embedding) = network.gradient_of(&layout.embedding, gradient) else { return };
         for (row, &token) in self.d_residual.chunks_exact(hidden).zip(&packing.tokens[tokens]) {
             add_assign(&mut d_embedding[token as usize * hidden..][..hidden], row);
         }
@@ -218,8 +234,11 @@ impl<T: Real> Workspace<T> {
 
 /// One layer over a run of sequences. Buffers are those of the whole micro-batch.
 struct Pass<'a, T> {
+    network: Network<'a, T>,
     config: &'a ModelConfig,
     data: &'a [T],
+    /// Which layer.
+    index: usize,
     layer: &'a LayerLayout,
     packing: &'a Packing,
     sequences: &'a Range<usize>,
@@ -234,7 +253,7 @@ struct Derivatives<'a, T> {
     qkv: &'a mut [T],
     inner: &'a mut [T],
     gradient: &'a mut [T],
-    attention: &'a mut Scratch<T>,
+    scratch: &'a mut Scratch<T>,
 }
 
 impl<T: Real> Pass<'_, T> {
@@ -248,6 +267,42 @@ impl<T: Real> Pass<'_, T> {
 
     fn weights(&self, place: Range<usize>) -> &[T] {
         &self.data[place]
+    }
+
+    /// What the adapter adds to a projection, where there is one.
+    fn branch(&self, projection: &Projection) -> Option<BranchPass<'_, T>> {
+        let Network { adapter, dropout, .. } = self.network;
+        let adapter = adapter?;
+        let branch = &adapter.layout.layers[self.index][projection.joint as usize];
+        let (layer, packing, sequences) = (self.index, self.packing, self.sequences);
+        Some(BranchPass { bf16: self.bf16, adapter, branch, layer, dropout, packing, sequences })
+    }
+
+    /// A linear layer with its adapter.
+    fn project(&self, projection: &Projection, x: &[T], y: &mut [T], into: Into, scratch: &mut Scratch<T>) {
+        projection.forward(self.bf16, self.data, x, y, into);
+        if let Some(branch) = self.branch(projection) {
+            branch.forward(x, y, &mut scratch.adapter);
+        }
+    }
+
+    /// Backward of [`Pass::project`]: sets `d_x`, adds to `gradient`.
+    fn project_backward(
+        &self,
+        projection: &Projection,
+        x: &[T],
+        d_y: &[T],
+        d_x: &mut [T],
+        gradient: &mut [T],
+        scratch: &mut Scratch<T>,
+    ) {
+        match self.branch(projection) {
+            Some(branch) => {
+                projection.backward(self.bf16, self.data, x, d_y, d_x, None);
+                branch.backward(x, d_y, d_x, gradient, &mut scratch.adapter);
+            }
+            None => projection.backward(self.bf16, self.data, x, d_y, d_x, Some(gradient)),
+        }
     }
 
     fn forward(
@@ -268,7 +323,7 @@ impl<T: Real> Pass<'_, T> {
         let inverse = &mut kept.inverse[tokens.clone()];
         rms_norm(x, self.weights(layer.input_norm.clone()), config.rms_norm_eps, normed, inverse);
         let qkv = &mut kept.qkv[of(heads.row())];
-        Projection::qkv(config, layer).forward(self.bf16, self.data, normed, qkv, Into::Set);
+        self.project(&Projection::qkv(config, layer), normed, qkv, Into::Set, scratch);
         if let Some(place) = layer.qk_norm() {
             let count = heads.queries + heads.keys;
             let raw = &mut kept.raw_heads[of(count * heads.width)];
@@ -281,28 +336,22 @@ impl<T: Real> Pass<'_, T> {
             rope.rotate(qkv, heads.row(), heads.queries + heads.keys, Direction::Forward);
             let attended = &mut kept.attended[rows(&tokens, query)];
             let log_sum = &mut kept.log_sum[rows(&tokens, heads.queries)];
-            attention(self.bf16, heads, tokens.len(), qkv, attended, log_sum, scratch);
+            attention(self.bf16, heads, tokens.len(), qkv, attended, log_sum, &mut scratch.attention);
         }
         let middle = &mut kept.middle[of(hidden)];
         middle.copy_from_slice(x);
-        Projection::o(config, layer).forward(
-            self.bf16,
-            self.data,
-            &kept.attended[of(query)],
-            middle,
-            Into::Add,
-        );
+        self.project(&Projection::o(config, layer), &kept.attended[of(query)], middle, Into::Add, scratch);
 
         let normed = &mut kept.middle_normed[of(hidden)];
         let inverse = &mut kept.middle_inverse[tokens.clone()];
         rms_norm(middle, self.weights(layer.post_norm.clone()), config.rms_norm_eps, normed, inverse);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
-        Projection::gate_up(config, layer).forward(self.bf16, self.data, normed, gate_up, Into::Set);
+        self.project(&Projection::gate_up(config, layer), normed, gate_up, Into::Set, scratch);
         let activated = &mut kept.activated[of(inner)];
         swiglu(gate_up, inner, activated);
         let out = &mut out[of(hidden)];
         out.copy_from_slice(middle);
-        Projection::down(config, layer).forward(self.bf16, self.data, activated, out, Into::Add);
+        self.project(&Projection::down(config, layer), activated, out, Into::Add, scratch);
     }
 
     fn backward(&self, x: &[T], kept: &mut Activations<T>, rope: &RopeTable<T>, to: Derivatives<'_, T>) {
@@ -311,26 +360,27 @@ impl<T: Real> Pass<'_, T> {
         let count = tokens.len();
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let of = |width: usize| rows(&tokens, width);
-        let Derivatives { residual, gradient, .. } = to;
+        let Derivatives { residual, gradient, scratch, .. } = to;
         let d_hidden = &mut to.hidden[..count * hidden];
 
         let d_inner = &mut to.inner[..count * inner];
         let activated = &kept.activated[of(inner)];
-        Projection::down(config, layer)
-            .backward(self.bf16, self.data, activated, residual, d_inner, gradient);
+        let projection = Projection::down(config, layer);
+        self.project_backward(&projection, activated, residual, d_inner, gradient, scratch);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
         swiglu_backward(d_inner, inner, gate_up);
         let normed = &kept.middle_normed[of(hidden)];
-        Projection::gate_up(config, layer)
-            .backward(self.bf16, self.data, normed, gate_up, d_hidden, gradient);
+        let projection = Projection::gate_up(config, layer);
+        self.project_backward(&projection, normed, gate_up, d_hidden, gradient, scratch);
         let weight = self.weights(layer.post_norm.clone());
         let (middle, inverse) = (&kept.middle[of(hidden)], &kept.middle_inverse[tokens.clone()]);
-        let d_weight = &mut gradient[layer.post_norm.clone()];
+        let d_weight = self.network.gradient_of(&layer.post_norm, gradient);
         rms_norm_backward(d_hidden, middle, weight, inverse, residual, d_weight);
 
         let d_attended = &mut to.hidden[..count * query];
         let attended = &kept.attended[of(query)];
-        Projection::o(config, layer).backward(self.bf16, self.data, attended, residual, d_attended, gradient);
+        let projection = Projection::o(config, layer);
+        self.project_backward(&projection, attended, residual, d_attended, gradient, scratch);
         let d_qkv = &mut to.qkv[..count * heads.row()];
         for index in self.sequences.clone() {
             let here = self.packing.tokens_of(&(index..index + 1));
@@ -340,29 +390,23 @@ impl<T: Real> Pass<'_, T> {
             let qkv = &kept.qkv[rows(&here, heads.row())];
             let (attended, log_sum) =
                 (&kept.attended[rows(&here, query)], &kept.log_sum[rows(&here, heads.queries)]);
-            attention_backward(
-                self.bf16,
-                heads,
-                here.len(),
-                qkv,
-                (attended, d_attended),
-                log_sum,
-                d_qkv,
-                to.attention,
-            );
+            let (pair, scratch) = ((attended, d_attended), &mut scratch.attention);
+            attention_backward(self.bf16, heads, here.len(), qkv, pair, log_sum, d_qkv, scratch);
             rope.rotate(d_qkv, heads.row(), heads.queries + heads.keys, Direction::Backward);
         }
         if let Some(place) = layer.qk_norm() {
             let count = heads.queries + heads.keys;
             let raw = &kept.raw_heads[of(count * heads.width)];
             let (weight, inverse) = (self.weights(place.clone()), &kept.heads_inverse[of(count)]);
-            norm_heads_backward(heads, d_qkv, raw, weight, inverse, &mut gradient[place]);
+            let d_weight = self.network.gradient_of(&place, gradient);
+            norm_heads_backward(heads, d_qkv, raw, weight, inverse, d_weight);
         }
         let d_hidden = &mut to.hidden[..count * hidden];
         let normed = &kept.normed[of(hidden)];
-        Projection::qkv(config, layer).backward(self.bf16, self.data, normed, d_qkv, d_hidden, gradient);
+        let projection = Projection::qkv(config, layer);
+        self.project_backward(&projection, normed, d_qkv, d_hidden, gradient, scratch);
         let weight = self.weights(layer.input_norm.clone());
-        let d_weight = &mut gradient[layer.input_norm.clone()];
+        let d_weight = self.network.gradient_of(&layer.input_norm, gradient);
         rms_norm_backward(
             d_hidden,
             &x[of(hidden)],

@@ -76,17 +76,18 @@ fn packed(batch: &[TokenSequence]) -> Packing {
 }
 
 /// Backward of a run of sequences from the derivatives of its targets.
-pub(crate) fn whole_backward<T: Real>(
+pub(crate) fn whole_backward<'a, T: Real>(
     workspace: &mut Workspace<T>,
-    parameters: &Parameters<T>,
+    network: impl std::convert::Into<Network<'a, T>>,
     packing: &Packing,
     sequences: &Range<usize>,
     derivatives: &[[T; 2]],
     gradient: &mut [T],
 ) {
-    workspace.begin_backward(parameters, packing);
-    workspace.backward_outputs(parameters, packing, sequences, derivatives, gradient);
-    workspace.backward_layers(parameters, packing, sequences, gradient);
+    let network = network.into();
+    workspace.begin_backward(network, packing);
+    workspace.backward_outputs(network, packing, sequences, derivatives, gradient);
+    workspace.backward_layers(network, packing, sequences, gradient);
 }
 
 /// A loss with random coefficients on log-probabilities and entropies.

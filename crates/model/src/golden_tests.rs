@@ -355,7 +355,7 @@ fn adamw_distance(change: impl FnOnce(&mut AdamWConfig)) -> f64 {
         let norm = crate::optimizer::reduce(&mut gradients);
         assert!((norm - step["norm"].as_f64().unwrap()).abs() < 1e-5);
         let rate = step["learning_rate"].as_f64().unwrap();
-        state.update(&settings, &layout, rate, norm, &gradients[0], &mut weights);
+        state.update(&settings, &layout.tensors, rate, norm, &gradients[0], &mut weights);
         let expected = [numbers(&step["matrix"]), numbers(&step["bias"])].concat();
         for (&weight, expected) in weights.iter().zip(expected) {
             distance = distance.max((f64::from(weight) - expected).abs());

@@ -10,6 +10,7 @@ use crate::ops::linear::{Into, View, ViewMut, matmul_in};
 use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
+use crate::weights::Network;
 use crate::{Parameters, Real};
 
 /// Logits alive at a time, in numbers; the rows of a chunk of the output head follow from it.
@@ -125,14 +126,14 @@ impl<T: Real> HeadState<T> {
 
     /// Says of each gathered row what the head makes of it: log-probability and entropy, or a critic's
     /// value in the place of the log-probability.
-    pub(crate) fn score(&mut self, parameters: &Parameters<T>, packing: &Packing, temperature: f64) {
-        let Parameters { config, layout, data } = parameters;
+    pub(crate) fn score(&mut self, network: Network<'_, T>, packing: &Packing, temperature: f64) {
+        let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
         let count = packing.targets.len();
         self.temperature = temperature;
         self.statistics.clear();
-        if let Some(value) = &layout.value {
-            let (weight, bias) = data[value.clone()].split_at(hidden);
+        if let Some(value) = network.value() {
+            let (weight, bias) = value.weights.split_at(hidden);
             for row in self.normed[..count * hidden].chunks_exact(hidden) {
                 let mut sum = bias[0];
                 row.iter().zip(weight).for_each(|(&x, &w)| sum += x * w);
@@ -159,16 +160,16 @@ impl<T: Real> HeadState<T> {
     /// a run of sequences. Called at most once for each of them.
     pub(crate) fn backward(
         &mut self,
-        parameters: &Parameters<T>,
+        network: Network<'_, T>,
         packing: &Packing,
         targets: &Range<usize>,
         derivatives: &[[T; 2]],
         gradient: &mut [T],
     ) {
-        let Parameters { config, layout, data } = parameters;
+        let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        if let Some(value) = &layout.value {
-            let (weight, d_value) = (&data[value.clone()][..hidden], &mut gradient[value.clone()]);
+        if let Some(value) = network.value() {
+            let (weight, d_value) = (&value.weights[..hidden], &mut gradient[value.place]);
             for (target, [d, _]) in targets.clone().zip(derivatives) {
                 let place = rows(&(target..target + 1), hidden);
                 for (to, &w) in self.d_normed[place.clone()].iter_mut().zip(weight) {
@@ -208,15 +209,10 @@ impl<T: Real> HeadState<T> {
             let weight = View::new(output, vocabulary, hidden);
             let to = ViewMut::new(d_normed, count, hidden);
             matmul_in(self.bf16, to, d_logits, weight, Into::Set, inverse_temperature);
-            let to = ViewMut::new(&mut gradient[layout.output.clone()], vocabulary, hidden);
-            matmul_in(
-                self.bf16,
-                to,
-                d_logits.t(),
-                View::new(normed, count, hidden),
-                Into::Add,
-                inverse_temperature,
-            );
+            if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
+                let to = ViewMut::new(d_output, vocabulary, hidden);
+                matmul_in(self.bf16, to, d_logits.t(), View::new(normed, count, hidden), Into::Add, inverse_temperature);
+            }
         }
     }
 
@@ -244,13 +240,14 @@ impl<T: Real> HeadState<T> {
     /// this adds to.
     pub(crate) fn backward_divergences(
         &mut self,
-        parameters: &Parameters<T>,
+        network: Network<'_, T>,
         terms: &[Divergence],
         values: &[T],
         derivatives: &[T],
         reference: Option<ReferenceRows<'_, T>>,
         gradient: &mut [T],
     ) {
+        let parameters = network.parameters;
         let Parameters { config, layout, data } = parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
         let output = View::new(&data[layout.output.clone()], vocabulary, hidden);
@@ -274,8 +271,10 @@ impl<T: Real> HeadState<T> {
                 }
                 let d_logits = View::new(&pair.logits, chunk.len(), vocabulary);
                 let normed = View::new(&pair.normed, chunk.len(), hidden);
-                let to = ViewMut::new(&mut gradient[layout.output.clone()], vocabulary, hidden);
-                matmul_in(self.bf16, to, d_logits.t(), normed, Into::Add, scale);
+                if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
+                    let to = ViewMut::new(d_output, vocabulary, hidden);
+                    matmul_in(self.bf16, to, d_logits.t(), normed, Into::Add, scale);
+                }
                 let to = ViewMut::new(&mut pair.normed, chunk.len(), hidden);
                 matmul_in(self.bf16, to, d_logits, output, Into::Set, scale);
                 for (row, term) in pair.normed.chunks_exact(hidden).zip(chunk) {
@@ -290,12 +289,12 @@ impl<T: Real> HeadState<T> {
     /// targets to `put`, with the target's index.
     pub(crate) fn finish_backward(
         &mut self,
-        parameters: &Parameters<T>,
+        network: Network<'_, T>,
         targets: &Range<usize>,
         gradient: &mut [T],
         mut put: impl FnMut(usize, &[T]),
     ) {
-        let Parameters { config, layout, data } = parameters;
+        let Parameters { config, layout, data } = network.parameters;
         let hidden = config.hidden_size;
         // The derivative of the gathered rows goes where the normed rows were, which are used up.
         let place = rows(targets, hidden);
@@ -307,7 +306,7 @@ impl<T: Real> HeadState<T> {
             &data[layout.final_norm.clone()],
             &self.inverse[targets.clone()],
             d_rows,
-            &mut gradient[layout.final_norm.clone()],
+            network.gradient_of(&layout.final_norm, gradient),
         );
         for (row, target) in d_rows.chunks_exact(hidden).zip(targets.clone()) {
             put(target, row);

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective, StepReport,
-    TokenGradients, TokenSequence, TurnSpan,
+    Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective, Purpose, Seed,
+    StepReport, TokenGradients, TokenSequence, TurnSpan,
 };
 
+use crate::lora::{Adapter, Dropout};
 use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
 use crate::optimizer::reduce;
 use crate::packing::{deal, input_length};
-use crate::{AdamWConfig, Compute, ModelError, OptimizerState, Parameters};
+use crate::weights::{Network, Weights};
+use crate::{AdamWConfig, Compute, ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 
 /// Settings of the native learner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,8 @@ pub struct LearnerConfig {
     pub recompute: bool,
     /// In which numbers matrices are multiplied.
     pub compute: Compute,
+    /// Seed of an adapter's dropout; nothing else in a learner is random.
+    pub seed: u64,
     /// The optimiser.
     pub optimizer: AdamWConfig,
 }
@@ -42,6 +46,7 @@ impl Default for LearnerConfig {
             temperature: 1.0,
             recompute: false,
             compute: Compute::F32,
+            seed: 0,
             optimizer: AdamWConfig::default(),
         }
     }
@@ -79,19 +84,26 @@ impl LearnerConfig {
     }
 }
 
-/// Trains a decoder on this machine's processors.
+/// Trains a decoder, or an adapter on one, on this machine's processors.
+///
+/// With an adapter, gradients, moments, norms and steps are those of the adapter alone, and the weights
+/// that it stands on keep their bits.
 ///
 /// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
 /// gradient, and the lanes' gradients are summed in lane order by [`Learner::step`]. Nothing depends
 /// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
-    reference: Option<Arc<Parameters<f32>>>,
+    /// What is trained in the place of the parameters.
+    adapter: Option<Arc<Adapter<f32>>>,
+    reference: Option<Weights>,
     config: LearnerConfig,
     lanes: Vec<Lane>,
     /// One a lane; empty until it is first added to.
     gradients: Vec<Vec<f32>>,
     optimizer: OptimizerState,
+    /// Passes with a gradient since the last step: a coordinate of dropout.
+    passes: u64,
 }
 
 /// A gradient that was taken out of its learner.
@@ -99,28 +111,52 @@ pub struct NativeLearner {
 pub struct TakenGradient(Vec<Vec<f32>>);
 
 impl NativeLearner {
-    /// A learner of these weights with a fresh optimiser.
-    pub fn new(parameters: Parameters<f32>, config: LearnerConfig) -> Result<Self, ModelError> {
-        parameters.config.check()?;
+    /// A learner of these weights, or of their adapter where they have one, with a fresh optimiser.
+    pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
+        let Weights { base, adapter } = weights.into();
+        base.config.check()?;
         config.check()?;
+        if let Some(adapter) = &adapter {
+            adapter.check_base(&base.config)?;
+        }
         let kernel = config.compute.kernel();
-        let lane = |_| Lane::new(&parameters.config, config.recompute, kernel);
+        let lane = |_| Lane::new(&base.config, config.recompute, kernel);
         let lanes = (0..config.lanes).map(lane).collect();
-        let len = parameters.layout.len;
+        let len = adapter.as_ref().map_or(base.layout.len, |adapter| adapter.layout.len);
         Ok(Self {
-            parameters: Arc::new(parameters),
+            parameters: base,
+            adapter,
             reference: None,
             config,
             lanes,
             gradients: vec![Vec::new(); config.lanes],
             optimizer: OptimizerState::new(len),
+            passes: 0,
         })
     }
 
     /// The weights as they are now. A sampler may keep them while training goes on; the next update
-    /// then works on a copy.
-    pub fn weights(&self) -> Arc<Parameters<f32>> {
-        Arc::clone(&self.parameters)
+    /// then works on a copy of what is trained.
+    pub fn weights(&self) -> Weights {
+        Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
+    }
+
+    /// The architecture.
+    pub fn model(&self) -> &ModelConfig {
+        &self.parameters.config
+    }
+
+    /// The tensors of what is trained: the layout of gradients and of the optimiser's state.
+    pub fn trained_tensors(&self) -> &[TensorInfo] {
+        match &self.adapter {
+            Some(adapter) => &adapter.layout.tensors,
+            None => &self.parameters.layout.tensors,
+        }
+    }
+
+    /// Numbers that are trained.
+    pub fn trained_len(&self) -> usize {
+        self.adapter.as_ref().map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
     /// The settings.
@@ -135,12 +171,12 @@ impl NativeLearner {
 
     /// Goes on from a checkpoint's optimiser; the weights' version becomes its step count.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
-        let len = self.parameters.layout.len;
+        let len = self.trained_len();
         if state.first.len() != len || state.second.len() != len {
             return Err(ModelError::Setting {
                 key: "optimizer state".into(),
                 reason: format!(
-                    "has {} and {} moments, the model {len} weights: it belongs to another model",
+                    "has {} and {} moments, and {len} numbers are trained: it belongs to another model or adapter",
                     state.first.len(),
                     state.second.len()
                 ),
@@ -151,8 +187,11 @@ impl NativeLearner {
     }
 
     /// The policy that divergences and [`NativeLearner::reference_logprobs`] refer to: of the same shape.
-    pub fn set_reference(&mut self, reference: Arc<Parameters<f32>>) -> Result<(), ModelError> {
-        if reference.layout != self.parameters.layout {
+    /// Where an adapter is trained, [`Weights::without_adapter`] of this learner's own weights costs no
+    /// memory: the adapter switched off.
+    pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
+        let reference = reference.into();
+        if reference.base.layout != self.parameters.layout {
             return Err(ModelError::Setting {
                 key: "reference".into(),
                 reason: "the reference policy has another shape than the policy; use one of the same model"
@@ -166,7 +205,7 @@ impl NativeLearner {
     /// Log-probabilities of the response tokens under the reference policy.
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
-        self.score(&reference, batch)
+        self.score(Network::from(&reference), batch)
     }
 
     /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
@@ -198,8 +237,9 @@ impl NativeLearner {
             self.check_tokens(sequence, tokens)?;
             shifted[sequence].check().map_err(|reason| LearnError::Sequence { sequence, reason })?;
         }
-        let parameters = Arc::clone(&self.parameters);
-        let pass = PassOver { parameters: &parameters, batch: &shifted, contrasts: &[], scored: false };
+        let weights = self.weights();
+        let network = Network::from(&weights);
+        let pass = PassOver { network, batch: &shifted, contrasts: &[], scored: false };
         let found = self.run(&pass, |micro, found| {
             micro.mean_hidden(found);
             Ok(())
@@ -230,9 +270,9 @@ impl NativeLearner {
         self.gradient().iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt()
     }
 
-    /// The accumulated gradient summed over lanes, in the layout of the parameters.
+    /// The accumulated gradient summed over lanes, in the layout of what is trained.
     pub fn gradient(&self) -> Vec<f32> {
-        let mut total = vec![0.0; self.parameters.layout.len];
+        let mut total = vec![0.0; self.trained_len()];
         for lane in &self.gradients {
             total.iter_mut().zip(lane).for_each(|(total, &value)| *total += value);
         }
@@ -305,13 +345,15 @@ impl NativeLearner {
     ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
         self.check(batch)?;
         self.check_contrasts(batch, contrasts)?;
-        let parameters = Arc::clone(&self.parameters);
+        let weights = self.weights();
         let needs = objective.needs_reference_kls()
             || contrast_objective.is_some_and(ContrastObjective::needs_reference) && !contrasts.is_empty();
         let reference = if needs { Some(self.reference()?) } else { None };
-        let pass = PassOver { parameters: &parameters, batch, contrasts, scored: true };
+        let network = Network { dropout: self.dropout(), ..Network::from(&weights) };
+        self.passes += 1;
+        let pass = PassOver { network, batch, contrasts, scored: true };
         let mut found = self.run(&pass, |mut micro, found| {
-            let reference = reference.as_deref();
+            let reference = reference.as_ref().map(Network::from);
             micro.backward(objective, contrast_objective, reference, found)
         })?;
         for (sequence, tokens) in batch.iter().enumerate() {
@@ -323,7 +365,15 @@ impl NativeLearner {
         Ok(found)
     }
 
-    fn reference(&self) -> Result<Arc<Parameters<f32>>, LearnError> {
+    /// The dropout of the next pass: by seed, step and the passes since.
+    fn dropout(&self) -> Option<Dropout> {
+        let probability = self.adapter.as_ref()?.config.dropout;
+        let coordinates = [self.optimizer.step, self.passes];
+        let key = Seed::derive(self.config.seed, Purpose::Dropout, &coordinates).rng().bits();
+        Dropout::new(key, probability)
+    }
+
+    fn reference(&self) -> Result<Weights, LearnError> {
         self.reference.clone().ok_or_else(|| {
             LearnError::Backend(
                 "the objective compares with a reference policy and none was given; call set_reference"
@@ -353,11 +403,11 @@ impl NativeLearner {
 
     fn score(
         &mut self,
-        parameters: &Parameters<f32>,
+        network: Network<'_, f32>,
         batch: &[TokenSequence],
     ) -> Result<Vec<Vec<f32>>, LearnError> {
         self.check(batch)?;
-        let pass = PassOver { parameters, batch, contrasts: &[], scored: true };
+        let pass = PassOver { network, batch, contrasts: &[], scored: true };
         let found = self.run(&pass, |micro, found| {
             micro.logprobs(found);
             Ok(())
@@ -378,7 +428,7 @@ impl NativeLearner {
     ) -> Result<Vec<Found<T>>, LearnError> {
         let companions = pass.companions();
         let lengths = pass.lengths(&companions);
-        let config = &pass.parameters.config;
+        let config = &pass.network.parameters.config;
         let dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
         let temperature = self.config.temperature;
         let (run, work) = (
@@ -432,25 +482,34 @@ impl Learner for NativeLearner {
     }
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        let parameters = Arc::clone(&self.parameters);
-        self.score(&parameters, batch)
+        let weights = self.weights();
+        self.score(Network::from(&weights), batch)
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         if !learning_rate.is_finite() {
             return Err(LearnError::Backend(format!("the learning rate is {learning_rate}")));
         }
-        let len = self.parameters.layout.len;
+        let len = self.trained_len();
         self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));
         let norm = reduce(&mut self.gradients);
+        self.passes = 0;
         if !norm.is_finite() {
             self.clear_gradient();
             return Err(LearnError::Gradient(norm));
         }
-        let parameters = Arc::make_mut(&mut self.parameters);
+        let (tensors, weights) = match &mut self.adapter {
+            Some(adapter) => {
+                let adapter = Arc::make_mut(adapter);
+                (&adapter.layout.tensors, &mut adapter.data)
+            }
+            None => {
+                let parameters = Arc::make_mut(&mut self.parameters);
+                (&parameters.layout.tensors, &mut parameters.data)
+            }
+        };
         let optimizer = &self.config.optimizer;
-        let (layout, weights) = (&parameters.layout, &mut parameters.data);
-        self.optimizer.update(optimizer, layout, learning_rate, norm, &self.gradients[0], weights);
+        self.optimizer.update(optimizer, tensors, learning_rate, norm, &self.gradients[0], weights);
         self.clear_gradient();
         Ok(StepReport { gradient_norm: norm, step: self.optimizer.step })
     }

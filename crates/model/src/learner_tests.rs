@@ -212,8 +212,8 @@ fn steps_move_weights_and_a_kept_copy_stays() {
         assert!(report.gradient_norm > 0.0);
         assert!(learner.gradient().iter().all(|&g| g == 0.0));
     }
-    assert_ne!(kept.data, learner.weights().data);
-    assert_eq!(kept.data, parameters(&config(4, 2, true), 11).cast::<f32>().data);
+    assert_ne!(kept.base.data, learner.weights().base.data);
+    assert_eq!(kept.base.data, parameters(&config(4, 2, true), 11).cast::<f32>().data);
 }
 
 #[test]
@@ -228,9 +228,10 @@ fn a_restored_optimizer_continues_to_the_bit() {
     };
     advance(&mut learner);
     advance(&mut learner);
-    let weights = learner.weights();
-    learner.optimizer_state().save(&path, &weights.layout).unwrap();
-    let state = OptimizerState::load(&path, &weights.layout).unwrap();
+    let weights = learner.weights().base;
+    let tensors = &weights.layout.tensors;
+    learner.optimizer_state().save(&path, tensors).unwrap();
+    let state = OptimizerState::load(&path, tensors).unwrap();
     assert_eq!(&state, learner.optimizer_state());
     let mut resumed = NativeLearner::new((*weights).clone(), settings).unwrap();
     let mut fresh = NativeLearner::new((*weights).clone(), settings).unwrap();
@@ -239,10 +240,10 @@ fn a_restored_optimizer_continues_to_the_bit() {
     for other in [&mut learner, &mut resumed, &mut fresh] {
         advance(other);
     }
-    assert_eq!(learner.weights().data, resumed.weights().data);
-    assert_ne!(learner.weights().data, fresh.weights().data, "the moments matter");
+    assert_eq!(learner.weights().base.data, resumed.weights().base.data);
+    assert_ne!(learner.weights().base.data, fresh.weights().base.data, "the moments matter");
     let other = crate::Layout::new(&config(2, 1, true));
-    let error = OptimizerState::load(&path, &other).unwrap_err().to_string();
+    let error = OptimizerState::load(&path, &other.tensors).unwrap_err().to_string();
     assert!(error.contains("exp_avg.model.embed_tokens.weight") && error.contains("shape"), "{error}");
     assert!(resumed.restore_optimizer(OptimizerState::new(3)).is_err());
 }
@@ -263,7 +264,7 @@ fn a_gradient_that_is_not_finite_leaves_the_weights() {
     learner.forward_backward(&sequences(), &Broken).unwrap();
     assert!(matches!(learner.step(1e-3), Err(LearnError::Gradient(_))));
     assert_eq!(learner.weights_version(), 0);
-    assert_eq!(before.data, learner.weights().data);
+    assert_eq!(before.base.data, learner.weights().base.data);
     // The next batch starts from nothing.
     learner.forward_backward(&sequences(), &PROBE).unwrap();
     learner.step(1e-3).unwrap();
@@ -507,7 +508,7 @@ fn mean_hidden_states_are_those_the_output_layer_reads() {
     let states = one.mean_hidden(&batch).unwrap();
     assert_eq!(states.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 0]);
     // The output layer on the state of a token gives the log-probability of the next one.
-    let weights = one.weights();
+    let weights = one.weights().base;
     let output = &weights.data[weights.layout.output.clone()];
     let logits: Vec<f64> = output
         .chunks_exact(16)

@@ -13,6 +13,7 @@ mod head;
 mod hf;
 mod init;
 mod learner;
+mod lora;
 mod micro;
 mod ops;
 mod optimizer;
@@ -23,6 +24,7 @@ mod rotary;
 mod schedule;
 mod tokenizer;
 pub mod turnrd;
+mod weights;
 
 pub use compute::{Compute, ComputePath};
 pub use config::{Family, ModelConfig};
@@ -30,9 +32,14 @@ pub use critic::Critic;
 pub use error::ModelError;
 pub use hf::{load_config, load_critic, load_model, read_config, save_model};
 pub use learner::{LearnerConfig, NativeLearner, TakenGradient};
+pub use lora::{
+    Adapter, AdapterBase, AdapterFile, AdapterLayout, AdapterPlace, Branch, Joint, LoraConfig, Module,
+    is_adapter, load_adapter, save_adapter,
+};
 pub use ops::Real;
 pub use optimizer::{AdamWConfig, OptimizerState};
 pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};
 pub use rotary::{RopeScaling, Rotary};
 pub use schedule::{Schedule, ScheduleKind};
 pub use tokenizer::{Tokenizer, TokenizerConfig};
+pub use weights::Weights;

@@ -7,11 +7,11 @@ use turnwise_core::{
     TokenSequence, TokenStatistics,
 };
 
-use crate::Parameters;
 use crate::decoder::Workspace;
 use crate::head::{Divergence, ReferenceRows, Second};
 use crate::ops::bf16::Kernel;
 use crate::packing::{Packing, input_length};
+use crate::weights::Network;
 use crate::{ModelConfig, ops::Real as _};
 
 /// One thread's buffers.
@@ -45,7 +45,7 @@ impl Lane {
 
 /// What a pass runs over.
 pub(crate) struct PassOver<'a> {
-    pub(crate) parameters: &'a Parameters<f32>,
+    pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) contrasts: &'a [Contrast],
     /// Whether log-probabilities are wanted, or the hidden states alone.
@@ -109,14 +109,19 @@ impl<'a> Micro<'a> {
             .collect();
         let own = members.iter().map(|&index| &pass.batch[index]);
         lane.packing.fill(own.chain(contrasts.iter().map(|&(contrast, _)| &pass.contrasts[contrast].tokens)));
+        // By its place in the batch, not in the micro-batch: the cut is not to matter.
+        let sequences = pass.batch.len();
+        lane.packing.identities.clear();
+        lane.packing.identities.extend(members.iter().map(|&member| member as u64));
+        lane.packing.identities.extend(contrasts.iter().map(|&(contrast, _)| (sequences + contrast) as u64));
         lane.logprobs.clear();
         lane.entropies.clear();
         if pass.scored {
-            let rows = lane.workspace.forward(pass.parameters, &lane.packing, temperature);
+            let rows = lane.workspace.forward(pass.network, &lane.packing, temperature);
             lane.logprobs.extend(rows.iter().map(|row| row.logprob));
             lane.entropies.extend(rows.iter().map(|row| row.entropy));
         } else {
-            lane.workspace.forward_layers(pass.parameters, &lane.packing);
+            lane.workspace.forward_layers(pass.network, &lane.packing);
         }
         Self { pass, members, contrasts, lane, gradient, temperature }
     }
@@ -131,7 +136,7 @@ impl<'a> Micro<'a> {
 
     /// The mean hidden state of every span of every member.
     pub(crate) fn mean_hidden(&self, found: &mut Vec<Found<Vec<Vec<f32>>>>) {
-        let hidden = self.pass.parameters.config.hidden_size;
+        let hidden = self.pass.network.parameters.config.hidden_size;
         for (index, &sequence) in self.members.iter().enumerate() {
             let mut start = self.lane.packing.target_offsets[index];
             let value = self.pass.batch[sequence]
@@ -152,7 +157,7 @@ impl<'a> Micro<'a> {
         &mut self,
         objective: &dyn Objective,
         contrast_objective: Option<&dyn ContrastObjective>,
-        reference: Option<&Parameters<f32>>,
+        reference: Option<Network<'_, f32>>,
         found: &mut Vec<Found<TokenGradients>>,
     ) -> Result<(), LearnError> {
         let targets = self.lane.packing.targets.len();
@@ -195,10 +200,10 @@ impl<'a> Micro<'a> {
     }
 
     /// Runs the reference policy over everything or over the contrasts.
-    fn run_reference(&mut self, reference: &Parameters<f32>, everything: bool) {
+    fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) {
         let (recompute, bf16) = (self.lane.recompute, self.lane.bf16);
         let (workspace, packing) = self.lane.reference.get_or_insert_with(|| {
-            (Workspace::new(&reference.config, recompute).with_bf16(bf16), Packing::default())
+            (Workspace::new(&reference.parameters.config, recompute).with_bf16(bf16), Packing::default())
         });
         let own = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
         let others = self.contrasts.iter().map(|&(contrast, _)| &self.pass.contrasts[contrast].tokens);
@@ -254,13 +259,13 @@ impl<'a> Micro<'a> {
         (start..start + spans[span].len(), self.lane.packing.targets_of(&(blind..blind + 1)))
     }
 
-    fn divergences(&mut self, reference: Option<&Parameters<f32>>, terms: &[Divergence]) -> Vec<f64> {
+    fn divergences(&mut self, reference: Option<Network<'_, f32>>, terms: &[Divergence]) -> Vec<f64> {
         if terms.is_empty() {
             return Vec::new();
         }
         let Lane { workspace, reference: kept, .. } = &mut *self.lane;
         let rows = reference_rows(reference, kept.as_ref());
-        let found = workspace.head.divergences(self.pass.parameters, terms, rows);
+        let found = workspace.head.divergences(self.pass.network.parameters, terms, rows);
         found.into_iter().map(f64::from).collect()
     }
 
@@ -340,28 +345,28 @@ impl<'a> Micro<'a> {
 
     fn run_backward(
         &mut self,
-        reference: Option<&Parameters<f32>>,
+        reference: Option<Network<'_, f32>>,
         terms: &[Divergence],
         values: &[f64],
         slopes: &[f64],
     ) {
         let Lane { workspace, packing, derivatives, reference: kept, .. } = &mut *self.lane;
-        let parameters = self.pass.parameters;
-        self.gradient.resize(parameters.layout.len, 0.0);
+        let network = self.pass.network;
+        self.gradient.resize(network.trained(), 0.0);
         let mut direct: Vec<bool> = (0..packing.sequences())
             .map(|index| derivatives[packing.targets_of(&(index..index + 1))].iter().any(|&d| d != [0.0; 2]))
             .collect();
-        workspace.begin_backward(parameters, packing);
+        workspace.begin_backward(network, packing);
         for run in runs(&direct) {
             let derivatives = &derivatives[packing.targets_of(&run)];
-            workspace.backward_outputs(parameters, packing, &run, derivatives, self.gradient);
+            workspace.backward_outputs(network, packing, &run, derivatives, self.gradient);
         }
         if slopes.iter().any(|&slope| slope != 0.0) {
             let values: Vec<f32> = values.iter().map(|&value| f32::from_f64(value)).collect();
             let narrow: Vec<f32> = slopes.iter().map(|&slope| f32::from_f64(slope)).collect();
             let rows = reference_rows(reference, kept.as_ref());
             let head = &mut workspace.head;
-            head.backward_divergences(parameters, terms, &values, &narrow, rows, self.gradient);
+            head.backward_divergences(network, terms, &values, &narrow, rows, self.gradient);
             let mut sequence_of = vec![0; packing.targets.len()];
             for index in 0..packing.sequences() {
                 sequence_of[packing.targets_of(&(index..index + 1))].fill(index);
@@ -374,7 +379,7 @@ impl<'a> Micro<'a> {
             }
         }
         for run in runs(&direct) {
-            workspace.backward_layers(parameters, packing, &run, self.gradient);
+            workspace.backward_layers(network, packing, &run, self.gradient);
         }
     }
 }
@@ -393,11 +398,11 @@ fn runs(needed: &[bool]) -> Vec<Range<usize>> {
 }
 
 fn reference_rows<'a>(
-    parameters: Option<&'a Parameters<f32>>,
+    reference: Option<Network<'a, f32>>,
     kept: Option<&'a (Workspace<f32>, Packing)>,
 ) -> Option<ReferenceRows<'a, f32>> {
-    let (parameters, (workspace, _)) = (parameters?, kept?);
-    Some(ReferenceRows { parameters, head: &workspace.head })
+    let (network, (workspace, _)) = (reference?, kept?);
+    Some(ReferenceRows { parameters: network.parameters, head: &workspace.head })
 }
 
 /// An empty answer stands for zeros.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{self, bytes_of, floats_of};
 use crate::ops::dispatch::{Loop, add_assign, vectorised};
-use crate::{Layout, ModelError};
+use crate::{ModelError, TensorInfo};
 
 /// Elements that are worked on at a time; also the unit in which the norm is summed.
 const CHUNK: usize = 1 << 14;
@@ -49,7 +49,7 @@ impl Default for AdamWConfig {
 pub struct OptimizerState {
     /// Updates done.
     pub step: u64,
-    /// First moments, in the layout of the parameters.
+    /// First moments, in the layout of what is trained.
     pub first: Vec<f32>,
     /// Second moments.
     pub second: Vec<f32>,
@@ -65,7 +65,7 @@ impl OptimizerState {
     pub(crate) fn update(
         &mut self,
         config: &AdamWConfig,
-        layout: &Layout,
+        tensors: &[TensorInfo],
         learning_rate: f64,
         norm: f64,
         gradient: &[f32],
@@ -88,7 +88,7 @@ impl OptimizerState {
         let mut work = Vec::new();
         let (mut weights, mut first, mut second) = (weights, &mut *self.first, &mut *self.second);
         let mut gradient = gradient;
-        for tensor in &layout.tensors {
+        for tensor in tensors {
             let keep = if tensor.decays { keep } else { 1.0 };
             let mut left = tensor.range.len();
             while left > 0 {
@@ -110,9 +110,9 @@ impl OptimizerState {
 
     /// Writes the moments under the tensors' names, `exp_avg.<name>` and `exp_avg_sq.<name>` as PyTorch
     /// calls them, and the step count in the header; the file appears whole or not at all.
-    pub fn save(&self, path: &Path, layout: &Layout) -> Result<(), ModelError> {
+    pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
-        for tensor in &layout.tensors {
+        for tensor in trained {
             for (kind, moments) in [("exp_avg", &self.first), ("exp_avg_sq", &self.second)] {
                 let Some(values) = moments.get(tensor.range.clone()) else {
                     return Err(files::wrong(path, "the optimizer state belongs to another model"));
@@ -129,7 +129,7 @@ impl OptimizerState {
     }
 
     /// Reads what [`OptimizerState::save`] wrote, to the bit.
-    pub fn load(path: &Path, layout: &Layout) -> Result<Self, ModelError> {
+    pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let bytes = files::read(path)?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| files::wrong(path, error))?;
         let step = header
@@ -139,9 +139,9 @@ impl OptimizerState {
             .ok_or_else(|| files::wrong(path, "the header has no `step`: not an optimizer state"))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|error| files::wrong(path, error))?;
         let views: BTreeMap<String, TensorView<'_>> = tensors.tensors().into_iter().collect();
-        let mut state = Self::new(layout.len);
+        let mut state = Self::new(trained.last().map_or(0, |tensor| tensor.range.end));
         state.step = step;
-        for tensor in &layout.tensors {
+        for tensor in trained {
             for (kind, moments) in [("exp_avg", &mut state.first), ("exp_avg_sq", &mut state.second)] {
                 let name = format!("{kind}.{}", tensor.name);
                 let to = &mut moments[tensor.range.clone()];

@@ -25,6 +25,8 @@ pub(crate) struct Packing {
     pub(crate) targets: Vec<Target>,
     /// Where each sequence starts among the targets, and the end.
     pub(crate) target_offsets: Vec<usize>,
+    /// What each sequence is known by in random draws: its place, until somebody says otherwise.
+    pub(crate) identities: Vec<u64>,
 }
 
 impl Packing {
@@ -50,6 +52,8 @@ impl Packing {
             self.offsets.push(self.tokens.len());
             self.target_offsets.push(self.targets.len());
         }
+        self.identities.clear();
+        self.identities.extend(0..self.sequences() as u64);
     }
 
     /// Number of sequences.

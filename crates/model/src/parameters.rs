@@ -250,3 +250,10 @@ impl<T: Real> Parameters<T> {
         self.data.get_mut(info.range.clone())
     }
 }
+
+impl Parameters<f32> {
+    /// CRC-32C of the weights' bytes: whether a file is still the one that something was made for.
+    pub fn checksum(&self) -> u32 {
+        crc32c::crc32c(crate::files::bytes_of(&self.data))
+    }
+}

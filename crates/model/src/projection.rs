@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::lora::Joint;
 use crate::ops::bf16::Kernel;
 use crate::ops::linear::{Into, linear, linear_backward_bias, linear_backward_input, linear_backward_weight};
 use crate::{LayerLayout, ModelConfig, Real};
@@ -11,6 +12,7 @@ use crate::{LayerLayout, ModelConfig, Real};
 /// One linear layer of a decoder layer, or several of the same input joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Projection {
+    pub(crate) joint: Joint,
     /// `[outputs, inputs]` in the flat buffer.
     weight: Range<usize>,
     /// `[outputs]` in the flat buffer.
@@ -23,28 +25,28 @@ impl Projection {
     /// Query, key and value.
     pub(crate) fn qkv(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = config.query_width() + 2 * config.key_value_width();
-        Self { weight: layer.qkv_weight(), bias: layer.qkv_bias(), inputs: config.hidden_size, outputs }
+        Self { joint: Joint::Qkv, weight: layer.qkv_weight(), bias: layer.qkv_bias(), inputs: config.hidden_size, outputs }
     }
 
     /// Output of attention.
     pub(crate) fn o(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.query_width();
         let bias = layer.o_bias.clone();
-        Self { weight: layer.o_weight.clone(), bias, inputs, outputs: config.hidden_size }
+        Self { joint: Joint::Output, weight: layer.o_weight.clone(), bias, inputs, outputs: config.hidden_size }
     }
 
     /// Gate and up.
     pub(crate) fn gate_up(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = 2 * config.intermediate_size;
         let bias = layer.gate_up_bias();
-        Self { weight: layer.gate_up_weight(), bias, inputs: config.hidden_size, outputs }
+        Self { joint: Joint::GateUp, weight: layer.gate_up_weight(), bias, inputs: config.hidden_size, outputs }
     }
 
     /// Output of the MLP.
     pub(crate) fn down(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.intermediate_size;
         let bias = layer.down_bias.clone();
-        Self { weight: layer.down_weight.clone(), bias, inputs, outputs: config.hidden_size }
+        Self { joint: Joint::Down, weight: layer.down_weight.clone(), bias, inputs, outputs: config.hidden_size }
     }
 
     /// `y = x W^T + b`, or `y += x W^T + b`: `data` are all weights, `x` is
@@ -63,7 +65,8 @@ impl Projection {
         linear(bf16, x, &data[self.weight.clone()], bias, y, into, shape);
     }
 
-    /// Sets `d_x` to `d_y W` and adds the derivatives of the weights to `gradient`.
+    /// Sets `d_x` to `d_y W` and adds the derivatives of the weights to `gradient`; without one the weights
+    /// are frozen.
     pub(crate) fn backward<T: Real>(
         &self,
         bf16: Option<Kernel>,
@@ -71,10 +74,11 @@ impl Projection {
         x: &[T],
         d_y: &[T],
         d_x: &mut [T],
-        gradient: &mut [T],
+        gradient: Option<&mut [T]>,
     ) {
         let shape = [x.len() / self.inputs, self.inputs, self.outputs];
         linear_backward_input(bf16, d_y, &data[self.weight.clone()], d_x, Into::Set, shape);
+        let Some(gradient) = gradient else { return };
         linear_backward_weight(bf16, d_y, x, &mut gradient[self.weight.clone()], shape);
         if let Some(bias) = &self.bias {
             linear_backward_bias(d_y, &mut gradient[bias.clone()]);

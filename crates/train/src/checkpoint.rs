@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
+use crate::base::BaseModel;
 use crate::rundir::{Phase, Position, RunDirectory, write_atomically};
 
 /// Marks a checkpoint as whole; written last.
@@ -25,6 +26,9 @@ pub struct CheckpointState {
     /// The KL coefficient, where it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
+    /// The model that the policy's adapter stands on, where only an adapter is trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<BaseModel>,
 }
 
 /// A whole checkpoint on disk.
@@ -37,7 +41,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The policy as a Hugging Face folder.
+    /// The policy as a Hugging Face folder, or its adapter as PEFT's.
     pub fn policy(&self) -> PathBuf {
         self.path.join("policy")
     }
@@ -47,7 +51,7 @@ impl Checkpoint {
         self.path.join("optimizer.safetensors")
     }
 
-    /// The critic as a Hugging Face folder, in runs that have one.
+    /// The critic, or its adapter, likewise, in runs that have one.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }
@@ -147,7 +151,7 @@ mod tests {
 
     fn at_start() -> CheckpointState {
         let position = Position { phase: Phase::Rl, step: 0 };
-        CheckpointState { position, weights_version: 0, tasks_drawn: None, kl_coef: None }
+        CheckpointState { position, weights_version: 0, tasks_drawn: None, kl_coef: None, base: None }
     }
 
     fn put(run: &RunDirectory, phase: Phase, step: u64) -> Checkpoint {

@@ -1,8 +1,11 @@
 //! The critic inside the loop: values for the advantages, and its own updates.
 
-use turnwise_core::{Batch, TokenSequence};
+use turnwise_core::{Batch, Purpose, Seed, TokenSequence};
 use turnwise_credit::gae::TokenTable;
-use turnwise_model::{Critic, LearnerConfig, OptimizerState, Parameters, load_critic, save_model};
+use turnwise_model::{
+    Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Weights, is_adapter,
+    load_adapter, load_critic, save_adapter, save_model,
+};
 use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 
 use crate::TrainError;
@@ -37,25 +40,48 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// A critic that starts from the policy's layers.
+    /// A critic that starts from the policy's layers. With `lora` it is an adapter of its own on the
+    /// policy's base, which starts as the policy's where the two have the same settings.
     pub(crate) fn new(
-        policy: &Parameters<f32>,
+        policy: &Weights,
+        lora: Option<&LoraConfig>,
         learner: LearnerConfig,
         settings: CriticConfig,
     ) -> Result<Self, TrainError> {
-        Ok(Self { critic: Critic::new(policy.to_critic(), learner)?, settings })
+        let weights = match lora {
+            None => policy.merged()?.to_critic().into(),
+            Some(lora) => {
+                let adapter = match &policy.adapter {
+                    Some(adapter) if adapter.config == *lora => adapter.to_critic()?,
+                    _ => {
+                        let seed = Seed::derive(learner.seed, Purpose::Init, &[1]);
+                        Adapter::init(policy.config(), lora, seed)?.to_critic()?
+                    }
+                };
+                Weights::adapted(policy.base.clone(), adapter)?
+            }
+        };
+        Ok(Self { critic: Critic::new(weights, learner)?, settings })
     }
 
-    /// The critic of a checkpoint.
+    /// The critic of a checkpoint. `base` gives the weights that a critic's adapter stands on.
     pub(crate) fn load(
         checkpoint: &Checkpoint,
+        base: impl FnOnce() -> Result<Weights, TrainError>,
         learner: LearnerConfig,
         settings: CriticConfig,
     ) -> Result<Self, TrainError> {
-        let parameters = load_critic(&checkpoint.critic())?;
-        let layout = parameters.layout.clone();
-        let mut critic = Critic::new(parameters, learner)?;
-        critic.restore_optimizer(OptimizerState::load(&checkpoint.critic_optimizer(), &layout)?)?;
+        let folder = checkpoint.critic();
+        let weights = if is_adapter(&folder) {
+            let base = base()?;
+            let adapter = load_adapter(&folder, base.config())?;
+            Weights::adapted(base.base, adapter)?
+        } else {
+            load_critic(&folder)?.into()
+        };
+        let mut critic = Critic::new(weights, learner)?;
+        let state = OptimizerState::load(&checkpoint.critic_optimizer(), critic.trained_tensors())?;
+        critic.restore_optimizer(state)?;
         Ok(Self { critic, settings })
     }
 
@@ -64,10 +90,14 @@ impl RunCritic {
         &self,
         critic: &std::path::Path,
         optimizer: &std::path::Path,
+        base: &AdapterBase,
     ) -> Result<(), TrainError> {
         let weights = self.critic.weights();
-        save_model(&weights, critic)?;
-        Ok(self.critic.optimizer_state().save(optimizer, &weights.layout)?)
+        match &weights.adapter {
+            Some(adapter) => save_adapter(adapter, critic, base)?,
+            None => save_model(&weights.base, critic)?,
+        }
+        Ok(self.critic.optimizer_state().save(optimizer, self.critic.trained_tensors())?)
     }
 
     /// The value of every response token, `[group][trajectory][token]`.

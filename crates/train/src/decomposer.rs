@@ -84,7 +84,7 @@ pub fn turnrd_credits(
     policy: &mut NativeLearner,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
-    let width = policy.weights().config.hidden_size;
+    let width = policy.model().hidden_size;
     if network.input_dim() != width {
         return Err(TrainError::Config {
             origin: "turnrd".into(),
@@ -245,8 +245,8 @@ fn vectors(
     learner: &mut NativeLearner,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vectors>, TrainError> {
-    let width = learner.weights().config.hidden_size;
-    let longest = learner.weights().config.max_position_embeddings;
+    let width = learner.model().hidden_size;
+    let longest = learner.model().max_position_embeddings;
     let mut requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = Vec::new();
     let mut goals: Vec<&str> = Vec::new();
     for trajectory in batch.trajectories() {

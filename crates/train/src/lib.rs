@@ -3,12 +3,14 @@
 //! [`Run`] is the whole loop; everything it does is written to its [`RunDirectory`], from which it can
 //! be resumed bit for bit. What it has to say goes to an [`Observer`].
 
+mod base;
 pub mod checkpoint;
 pub mod config;
 pub mod contrasts;
 mod critic;
 mod decomposer;
 mod error;
+pub mod export;
 mod log;
 pub mod metrics;
 pub mod observer;
@@ -26,6 +28,7 @@ mod trainer;
 pub mod update;
 mod warm_start;
 
+pub use base::BaseModel;
 pub use config::Config;
 pub use decomposer::{round_folder, turnrd_credits};
 pub use error::TrainError;

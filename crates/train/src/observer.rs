@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use turnwise_model::{Parameters, Tokenizer};
+use turnwise_model::{Tokenizer, Weights};
 
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -52,7 +52,7 @@ pub struct EvaluationPoint<'a> {
     /// The world.
     pub world: &'a World,
     /// The weights to evaluate.
-    pub weights: Arc<Parameters<f32>>,
+    pub weights: Weights,
     /// Their tokenizer.
     pub tokenizer: Arc<Tokenizer>,
 }

@@ -10,9 +10,12 @@ use turnwise_env::alfworld::{AlfworldSet, PHRASES};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::webshop::{self, WebshopSet};
-use turnwise_model::{Parameters, Tokenizer, TokenizerConfig, load_model};
+use turnwise_model::{
+    AdapterFile, Parameters, Tokenizer, TokenizerConfig, Weights, is_adapter, load_adapter, load_model,
+};
 
 use crate::TrainError;
+use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Validity};
 use crate::observer::{Event, Observer};
 use crate::rollout::Layout;
@@ -125,16 +128,20 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 
 /// A policy: weights and tokenizer.
 pub struct Policy {
-    /// The weights.
-    pub weights: Parameters<f32>,
+    /// The weights, with their adapter where they are in two parts.
+    pub weights: Weights,
     /// Text to ids and back.
     pub tokenizer: Arc<Tokenizer>,
 }
 
 impl Policy {
-    /// Reads a policy from a Hugging Face folder, or from a run directory or checkpoint that holds one.
+    /// Reads a policy from a Hugging Face folder or the folder of an adapter, or from a run directory or
+    /// checkpoint that holds one.
     pub fn load(path: &Path) -> Result<Self, TrainError> {
         let folder = policy_folder(path)?;
+        if is_adapter(&folder) {
+            return Self::load_adapted(&folder);
+        }
         let weights = load_model(&folder)?;
         let tokenizer = Arc::new(Tokenizer::load(&folder.join("tokenizer.json"))?);
         if tokenizer.vocab_size() > weights.config.vocab_size {
@@ -147,7 +154,22 @@ impl Policy {
                 ),
             ));
         }
-        Ok(Self { weights, tokenizer })
+        Ok(Self { weights: weights.into(), tokenizer })
+    }
+
+    /// An adapter with the model that it stands on.
+    fn load_adapted(folder: &Path) -> Result<Self, TrainError> {
+        let named = AdapterFile::read(folder)?.base;
+        let base = base::find(folder, named.as_ref())?;
+        if is_adapter(&base) {
+            return Err(TrainError::file(folder, "stands on another adapter; merge that one first"));
+        }
+        let Self { weights, tokenizer } = Self::load(&base)?;
+        base::verify(folder, &base, &weights.base)?;
+        let adapter = load_adapter(folder, weights.config())?;
+        let own = folder.join("tokenizer.json");
+        let tokenizer = if own.is_file() { Arc::new(Tokenizer::load(&own)?) } else { tokenizer };
+        Ok(Self { weights: Weights::adapted(weights.base, adapter)?, tokenizer })
     }
 
     /// Makes a small policy from scratch: a tokenizer for the world's own text and random weights.
@@ -171,17 +193,17 @@ impl Policy {
         let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
         model.check()?;
         let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
-        Ok(Self { weights, tokenizer: Arc::new(tokenizer) })
+        Ok(Self { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
     }
 }
 
 /// Finds the model folder behind a path a user may name: the folder itself, a checkpoint, or a run.
-fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainError> {
-    if path.join("model.safetensors").is_file() || path.join("config.json").is_file() {
+pub(crate) fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainError> {
+    if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
     }
     let inside = path.join("policy");
-    if inside.join("config.json").is_file() {
+    if inside.join("config.json").is_file() || is_adapter(&inside) {
         return Ok(inside);
     }
     if path.join("config.toml").is_file() {

@@ -198,7 +198,7 @@ impl Run {
             history: self.config.prompt.history,
             mask: selective.mask,
         };
-        let longest = self.learner.weights().config.max_position_embeddings;
+        let longest = self.learner.model().max_position_embeddings;
         prompts.of_batch(batch, &outliers.mask, longest)
     }
 

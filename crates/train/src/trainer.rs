@@ -4,16 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_core::{Learner as _, SamplingParams};
+use turnwise_core::{Learner as _, Purpose, SamplingParams, Seed};
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
 use turnwise_model::{
-    Compute, LearnerConfig, NativeLearner, OptimizerState, Parameters, Schedule, Tokenizer, save_model,
+    Adapter, AdapterBase, Compute, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer, Weights,
+    load_adapter, save_adapter, save_model,
 };
 
 use crate::TrainError;
+use crate::base::{self, BaseModel};
 use crate::checkpoint::{self, CheckpointState};
 use crate::config::{self, Config};
 use crate::critic::RunCritic;
@@ -46,6 +48,8 @@ pub struct Run {
     pub(crate) position: Position,
     pub(crate) metrics: MetricsWriter,
     pub(crate) parser: ActionParser,
+    /// The model that the adapter stands on, where one is trained.
+    pub(crate) base: Option<BaseModel>,
     /// PPO's critic, from the start of reinforcement learning on.
     pub(crate) critic: Option<RunCritic>,
     /// The decomposer, where credit needs one.
@@ -71,21 +75,29 @@ impl Run {
         };
         observer.event(Event::Note(format!(
             "model: {} parameters, {} layers of width {}, vocabulary {}",
-            policy.weights.layout.len,
-            policy.weights.config.num_hidden_layers,
-            policy.weights.config.hidden_size,
-            policy.weights.config.vocab_size
+            policy.weights.base.layout.len,
+            policy.weights.config().num_hidden_layers,
+            policy.weights.config().hidden_size,
+            policy.weights.config().vocab_size
         )));
         note_compute(config.policy.compute, observer);
         let directory = RunDirectory::create(root)?;
         directory.write_json("panel.json", &panels)?;
-        let hidden = policy.weights.config.hidden_size;
+        let hidden = policy.weights.config().hidden_size;
+        let (weights, base) = begin_weights(&config, &policy, &directory)?;
+        if let Some(adapter) = &weights.adapter {
+            observer.event(Event::Note(format!(
+                "adapter: {} parameters of rank {} are trained, the model's own stay",
+                adapter.layout.len, adapter.config.rank
+            )));
+        }
         let decomposer = RunDecomposer::open(&config, directory.root(), hidden, 0)?;
         let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
         let position = Position { phase, step: 0 };
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
         let mut run = Self {
-            learner: new_learner(&config, phase, policy.weights)?,
+            learner: new_learner(&config, phase, weights)?,
+            base,
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
             template,
@@ -117,24 +129,29 @@ impl Run {
         let checkpoint = checkpoint::latest(&directory)?;
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;
-        let layout = policy.weights.layout.clone();
         let mut learner = new_learner(&config, state.position.phase, policy.weights)?;
-        learner.restore_optimizer(OptimizerState::load(&checkpoint.optimizer(), &layout)?)?;
+        let moments = OptimizerState::load(&checkpoint.optimizer(), learner.trained_tensors())?;
+        learner.restore_optimizer(moments)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
         observer.event(Event::Note(format!("resuming at {}", state.position.label())));
         note_compute(config.policy.compute, observer);
         let critic = if checkpoint.critic().is_dir() {
-            let settings = learner_config(&config, config.rollout.temperature);
-            Some(RunCritic::load(&checkpoint, settings, config.critic.clone())?)
+            let weights = || match learner.weights() {
+                weights @ Weights { adapter: Some(_), .. } => Ok(weights),
+                // The policy has moved on from what the critic's adapter stands on.
+                _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
+            };
+            Some(RunCritic::load(&checkpoint, weights, critic_learner(&config), config.critic.clone())?)
         } else {
             None
         };
         let steps = if state.position.phase == Phase::Rl { state.position.step } else { 0 };
-        let hidden = learner.weights().config.hidden_size;
+        let hidden = learner.model().hidden_size;
         let decomposer = RunDecomposer::open(&config, directory.root(), hidden, steps)?;
         Ok(Self {
             critic,
             decomposer,
+            base: state.base,
             tasks_drawn: state.tasks_drawn.unwrap_or(steps * config.rollout.groups as u64),
             kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
             parser: setup::parser(&config, &template),
@@ -160,7 +177,7 @@ impl Run {
     }
 
     /// The current weights.
-    pub fn weights(&self) -> Arc<Parameters<f32>> {
+    pub fn weights(&self) -> Weights {
         self.learner.weights()
     }
 
@@ -182,9 +199,8 @@ impl Run {
             }
             self.save(observer)?;
             // Reinforcement learning starts with fresh moments, at the sampling temperature.
-            let weights = Arc::unwrap_or_clone(self.learner.weights());
-            self.learner = new_learner(&self.config, Phase::Rl, weights)?;
-            self.position = Position { phase: Phase::Rl, step: 0 };
+            self.learner = new_learner(&self.config, Phase::Rl, self.learner.weights())?;
+            self.position = RL_START;
             self.begin_critic()?;
             self.save(observer)?;
         }
@@ -195,9 +211,9 @@ impl Run {
     fn begin_critic(&mut self) -> Result<(), TrainError> {
         let needed = matches!(self.config.credit.estimator, EstimatorConfig::Ppo(_));
         if needed && self.position.phase == Phase::Rl {
-            let settings = learner_config(&self.config, self.config.rollout.temperature);
-            let weights = self.learner.weights();
-            self.critic = Some(RunCritic::new(&weights, settings, self.config.critic.clone())?);
+            let (weights, settings) = (self.learner.weights(), self.config.critic.clone());
+            let learner = critic_learner(&self.config);
+            self.critic = Some(RunCritic::new(&weights, self.config.critic_lora(), learner, settings)?);
         }
         Ok(())
     }
@@ -244,16 +260,24 @@ impl Run {
     }
 
     /// Gives the learner the frozen policy that KL terms refer to: the weights that reinforcement learning
-    /// started from.
+    /// started from. Of an adapter that is the base, without a copy of it: with the adapter switched off, or,
+    /// after a warm start, with the adapter as that left it.
     fn set_reference(&mut self) -> Result<(), TrainError> {
         let objective = &self.config.objective;
         let selective = objective.selective.as_ref().is_some_and(|selective| {
             selective.penalty_coef() != 0.0 || selective.kl_coef(objective.kl.coef) != 0.0
         });
         if objective.needs_reference() || objective.kl_in_reward() || selective {
-            let start = Position { phase: Phase::Rl, step: 0 };
-            let path = self.directory.checkpoints().join(start.label());
-            self.learner.set_reference(Arc::new(Policy::load(&path)?.weights))?;
+            let path = self.directory.checkpoints().join(RL_START.label());
+            let weights = self.learner.weights();
+            let reference = if weights.adapter.is_some() {
+                let adapter = load_adapter(&path.join("policy"), weights.config())?;
+                let off = adapter.is_silent();
+                if off { weights.without_adapter() } else { Weights::adapted(weights.base, adapter)? }
+            } else {
+                Policy::load(&path)?.weights
+            };
+            self.learner.set_reference(reference)?;
         }
         Ok(())
     }
@@ -278,22 +302,25 @@ impl Run {
             weights_version: self.learner.weights_version(),
             tasks_drawn: Some(self.tasks_drawn),
             kl_coef: self.config.objective.kl.adaptive.is_some().then_some(self.kl_coef),
+            base: self.base.clone(),
         };
+        let base = self.base.as_ref().map_or_else(AdapterBase::default, BaseModel::named);
         let written = checkpoint::write(&self.directory, &state, |folder| {
             let policy = folder.join("policy");
-            save_model(&self.learner.weights(), &policy)?;
+            let weights = self.learner.weights();
+            match &weights.adapter {
+                Some(adapter) => save_adapter(adapter, &policy, &base)?,
+                None => save_model(&weights.base, &policy)?,
+            }
             write_atomically(&policy.join("tokenizer.json"), self.tokenizer.to_json()?.as_bytes())?;
-            let layout = &self.learner.weights().layout;
-            self.learner.optimizer_state().save(&folder.join("optimizer.safetensors"), layout)?;
+            let tensors = self.learner.trained_tensors();
+            self.learner.optimizer_state().save(&folder.join("optimizer.safetensors"), tensors)?;
             if let Some(critic) = &self.critic {
-                critic.save(&folder.join("critic"), &folder.join("critic-optimizer.safetensors"))?;
+                critic.save(&folder.join("critic"), &folder.join("critic-optimizer.safetensors"), &base)?;
             }
             Ok(())
         })?;
-        let phase_ends = [
-            Position { phase: Phase::Sft, step: self.config.sft.steps },
-            Position { phase: Phase::Rl, step: 0 },
-        ];
+        let phase_ends = [Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
         checkpoint::prune(&self.directory, self.config.train.keep_last, &phase_ends)?;
         self.directory.set_status("running", self.position)?;
         observer.event(Event::Checkpoint(&written.path));
@@ -301,9 +328,65 @@ impl Run {
     }
 }
 
-fn new_learner(config: &Config, phase: Phase, weights: Parameters<f32>) -> Result<NativeLearner, TrainError> {
-    let temperature = if phase == Phase::Rl { config.rollout.temperature } else { 1.0 };
-    Ok(NativeLearner::new(weights, learner_config(config, temperature))?)
+/// What a new run trains: all weights of the policy, or a fresh adapter on them with the place where the
+/// weights stay. An adapter that the policy came with becomes part of them.
+fn begin_weights(
+    config: &Config,
+    policy: &Policy,
+    directory: &RunDirectory,
+) -> Result<(Weights, Option<BaseModel>), TrainError> {
+    let base = policy.weights.merged()?;
+    let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
+    let outside = match &config.policy.model {
+        // A folder of its own outlives the run; the checkpoints of another run may not.
+        Some(path) if policy.weights.adapter.is_none() => {
+            Some(setup::policy_folder(path)?).filter(|folder| base::enclosing_run(folder).is_none())
+        }
+        _ => None,
+    };
+    let folder = match outside {
+        Some(folder) => folder,
+        None => {
+            let folder = directory.path(base::FOLDER);
+            save_model(&base, &folder)?;
+            write_atomically(&folder.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
+            folder
+        }
+    };
+    let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
+    let name = folder.to_string_lossy().into_owned();
+    let model = BaseModel { name, revision: None, crc32c: base.checksum() };
+    let seed = Seed::derive(config.seed, Purpose::Init, &[1]);
+    let adapter = Adapter::init(&base.config, lora, seed)?;
+    Ok((Weights::adapted(base, adapter)?, Some(model)))
+}
+
+/// Where reinforcement learning starts.
+const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
+
+/// Who draws dropout, so that no two learners share their draws.
+enum Dropout {
+    Sft,
+    Rl,
+    Critic,
+}
+
+fn dropout_seed(config: &Config, who: Dropout) -> u64 {
+    Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
+}
+
+fn new_learner(config: &Config, phase: Phase, weights: Weights) -> Result<NativeLearner, TrainError> {
+    let (temperature, who) = match phase {
+        Phase::Sft => (1.0, Dropout::Sft),
+        Phase::Rl => (config.rollout.temperature, Dropout::Rl),
+    };
+    let seed = dropout_seed(config, who);
+    Ok(NativeLearner::new(weights, LearnerConfig { seed, ..learner_config(config, temperature) })?)
+}
+
+fn critic_learner(config: &Config) -> LearnerConfig {
+    let seed = dropout_seed(config, Dropout::Critic);
+    LearnerConfig { seed, ..learner_config(config, config.rollout.temperature) }
 }
 
 /// Says what a choice of numbers comes to on this machine, where it is not the reference.
@@ -322,6 +405,7 @@ pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
         temperature: f64::from(temperature),
         recompute: config.train.recompute_layers,
         compute: config.policy.compute,
+        seed: config.seed,
         optimizer: config.optimizer,
     }
 }
@@ -362,7 +446,7 @@ pub fn sampling_params(
 
 /// One engine per lane over the same weights.
 pub fn engines(
-    weights: &Arc<Parameters<f32>>,
+    weights: &Weights,
     tokenizer: &Arc<Tokenizer>,
     version: u64,
     lanes: usize,
@@ -371,7 +455,7 @@ pub fn engines(
 ) -> Result<Vec<NativeEngine>, TrainError> {
     let config = EngineConfig { slots, max_context };
     // Packed once, shared by the lanes.
-    let packed = Arc::new(EngineWeights::pack(weights, version)?);
+    let packed = Arc::new(EngineWeights::of(weights, version)?);
     (0..lanes)
         .map(|_| Ok(NativeEngine::with_weights(Arc::clone(&packed), config, Some(Arc::clone(tokenizer)))?))
         .collect()

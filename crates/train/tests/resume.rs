@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use turnwise_model::LoraConfig;
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::{EvaluationPoint, Event, Observer, Outcome, Run};
 
@@ -42,7 +43,26 @@ fn tiny(layout: &str) -> Config {
 
 /// The same with all that a checkpoint must carry besides: a critic and an adaptive coefficient.
 fn tiny_ppo() -> Config {
-    let mut config = tiny("concatenated");
+    ppo(tiny("concatenated"))
+}
+
+/// The warm start and the rest by an adapter with dropout, under a KL to where the warm start ended.
+fn tiny_lora() -> Config {
+    let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.2, ..LoraConfig::default() };
+    let mut config = tiny("windowed");
+    config.policy.lora = Some(lora);
+    config.sft.learning_rate = 1e-2;
+    config
+}
+
+/// The policy and the critic as two adapters on one base.
+fn tiny_lora_ppo() -> Config {
+    let mut config = ppo(tiny_lora());
+    config.critic.lora = Some(LoraConfig { rank: 3, targets: vec!["v_proj".into()], ..LoraConfig::default() });
+    config
+}
+
+fn ppo(mut config: Config) -> Config {
     let more = ["credit.estimator={kind=\"ppo\"}", "critic.learning_rate=1e-2", "critic.warmup_steps=1"];
     let more = more.iter().chain(&["objective.kl.adaptive.target=1e-4", "prompt.valid=admissible"]);
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +110,7 @@ impl Observer for StopAfter<'_> {
 }
 
 fn bits(run: &Run) -> Vec<u32> {
-    run.weights().data.iter().map(|weight| weight.to_bits()).collect()
+    run.weights().trained().iter().map(|weight| weight.to_bits()).collect()
 }
 
 fn straight(config: &Config, root: &Path) -> Vec<u32> {
@@ -123,6 +143,8 @@ fn an_interrupted_run_ends_with_the_same_bits() {
         ("windowed", tiny("windowed")),
         ("critic", tiny_ppo()),
         ("turnrd", tiny_turnrd()),
+        ("lora", tiny_lora()),
+        ("lora critic", tiny_lora_ppo()),
     ];
     for (layout, config) in configs {
         let folder = tempfile::tempdir().unwrap();

@@ -62,7 +62,6 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     let policy = Policy::load(&args.policy)?;
     let world = World::new(&config.env, &config.splits(), &mut ui)?;
     let stop = ui::stop_on_interrupt()?;
-    let weights = std::sync::Arc::new(policy.weights);
     let mut results = Vec::new();
     let mut played = Vec::new();
     for split in &config.eval.splits {
@@ -70,7 +69,7 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
         let settings = EvaluationSettings {
             config: &config,
             world: &world,
-            weights: std::sync::Arc::clone(&weights),
+            weights: policy.weights.clone(),
             tokenizer: std::sync::Arc::clone(&policy.tokenizer),
             temperature: config.eval.temperature,
             stop,

@@ -80,10 +80,9 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         step: 0,
         stop,
     };
-    let weights = std::sync::Arc::new(policy.weights);
     let settings = &config.rollout;
     let mut samplers =
-        engines(&weights, &policy.tokenizer, 0, settings.lanes, settings.slots, settings.max_context)?;
+        engines(&policy.weights, &policy.tokenizer, 0, settings.lanes, settings.slots, settings.max_context)?;
     let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
         ui.tasks(
             "rollout",

@@ -52,12 +52,12 @@ pub(super) struct Packed {
 
 impl Packed {
     /// Packs row-major matrices of the same number of inputs one below the other.
-    pub(super) fn new(inputs: usize, weights: &[&[f32]], biases: &[&[f32]]) -> Self {
-        let outputs = weights.iter().map(|matrix| matrix.len()).sum::<usize>() / inputs;
+    pub(super) fn new(inputs: usize, weights: &[impl AsRef<[f32]>], biases: &[&[f32]]) -> Self {
+        let outputs = weights.iter().map(|matrix| matrix.as_ref().len()).sum::<usize>() / inputs;
         let width = outputs.next_multiple_of(PANEL);
         let mut panels = Aligned::zeros(width * inputs);
         let packed = panels.get_mut();
-        let rows = weights.iter().flat_map(|matrix| matrix.chunks_exact(inputs));
+        let rows = weights.iter().flat_map(|matrix| matrix.as_ref().chunks_exact(inputs));
         for (output, row) in rows.enumerate() {
             let panel = output / PANEL * PANEL * inputs + output % PANEL;
             for (input, &weight) in row.iter().enumerate() {

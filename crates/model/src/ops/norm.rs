@@ -30,36 +30,40 @@ pub(crate) fn rms_norm<T: Real>(x: &[T], weight: &[T], epsilon: f64, y: &mut [T]
 }
 
 /// Adds to `d_x` and `d_weight`:
-/// `d_x += r (g - x r^2 mean(g x))` with `g = d_y w`, and `d_weight += d_y x r` summed over rows.
+/// `d_x += r (g - x r^2 mean(g x))` with `g = d_y w`, and `d_weight += d_y x r` summed over rows, unless
+/// the weight is frozen.
 pub(crate) fn rms_norm_backward<T: Real>(
     d_y: &[T],
     x: &[T],
     weight: &[T],
     inverse: &[T],
     d_x: &mut [T],
-    d_weight: &mut [T],
+    d_weight: Option<&mut [T]>,
 ) {
     struct Rows;
 
-    impl<T: Real> Loop<([&[T]; 4], [&mut [T]; 2])> for Rows {
+    impl<T: Real> Loop<([&[T]; 4], &mut [T], Option<&mut [T]>)> for Rows {
         type Output = ();
         #[inline(always)]
-        fn run(([d_y, x, weight, inverse], [d_x, d_weight]): ([&[T]; 4], [&mut [T]; 2])) {
+        fn run(([d_y, x, weight, inverse], d_x, mut d_weight): ([&[T]; 4], &mut [T], Option<&mut [T]>)) {
             let width = weight.len();
             let share = T::from_f64(1.0 / width as f64);
             let rows = d_y.chunks_exact(width).zip(x.chunks_exact(width)).zip(d_x.chunks_exact_mut(width));
             for (((d_y, x), d_x), &r) in rows.zip(inverse) {
                 let pull = triple(d_y, weight, x) * share * r * r * r;
-                let columns = d_y.iter().zip(x).zip(weight).zip(d_x).zip(&mut *d_weight);
-                for ((((&d_y, &x), &w), d_x), d_w) in columns {
+                for (((&d_y, &x), &w), d_x) in d_y.iter().zip(x).zip(weight).zip(d_x) {
                     *d_x += d_y * w * r - x * pull;
-                    *d_w += d_y * x * r;
+                }
+                if let Some(d_weight) = &mut d_weight {
+                    for ((&d_y, &x), d_w) in d_y.iter().zip(x).zip(&mut **d_weight) {
+                        *d_w += d_y * x * r;
+                    }
                 }
             }
         }
     }
 
-    vectorised(Rows, ([d_y, x, weight, inverse], [d_x, d_weight]));
+    vectorised(Rows, ([d_y, x, weight, inverse], d_x, d_weight));
 }
 
 /// `sum a_i b_i c_i`.
@@ -121,21 +125,29 @@ pub(crate) fn norm_heads<T: Real>(
 }
 
 /// Turns the derivative of [`norm_heads`]' output, in the query and key heads of `d_qkv`, into that of its
-/// input, and adds that of the weights to `d_weight`; the formulas are those of [`rms_norm_backward`].
+/// input, and adds that of the weights to `d_weight`, unless they are frozen; the formulas are those of
+/// [`rms_norm_backward`].
 pub(crate) fn norm_heads_backward<T: Real>(
     heads: Heads,
     d_qkv: &mut [T],
     raw: &[T],
     weight: &[T],
     inverse: &[T],
-    d_weight: &mut [T],
+    d_weight: Option<&mut [T]>,
 ) {
     struct Rows;
 
-    impl<T: Real> Loop<(Heads, [&[T]; 3], [&mut [T]; 2])> for Rows {
+    impl<T: Real> Loop<(Heads, [&[T]; 3], &mut [T], Option<&mut [T]>)> for Rows {
         type Output = ();
         #[inline(always)]
-        fn run((heads, [raw, weight, inverse], [d_qkv, d_weight]): (Heads, [&[T]; 3], [&mut [T]; 2])) {
+        fn run(
+            (heads, [raw, weight, inverse], d_qkv, mut d_weight): (
+                Heads,
+                [&[T]; 3],
+                &mut [T],
+                Option<&mut [T]>,
+            ),
+        ) {
             let (width, count) = (heads.width, heads.queries + heads.keys);
             let share = T::from_f64(1.0 / width as f64);
             let rows = d_qkv.chunks_exact_mut(heads.row()).zip(raw.chunks_exact(count * width));
@@ -143,20 +155,23 @@ pub(crate) fn norm_heads_backward<T: Real>(
                 let each = row.chunks_exact_mut(width).zip(raw.chunks_exact(width)).zip(inverse);
                 for (head, ((d, x), &r)) in each.enumerate() {
                     let start = if head < heads.queries { 0 } else { width };
-                    let (weight, d_weight) =
-                        (&weight[start..start + width], &mut d_weight[start..start + width]);
+                    let weight = &weight[start..start + width];
                     let pull = triple(d, weight, x) * share * r * r * r;
-                    for (((d, &x), &w), d_w) in d.iter_mut().zip(x).zip(weight).zip(d_weight) {
-                        let d_y = *d;
-                        *d = d_y * w * r - x * pull;
-                        *d_w += d_y * x * r;
+                    if let Some(d_weight) = &mut d_weight {
+                        let d_weight = &mut d_weight[start..start + width];
+                        for ((&d_y, &x), d_w) in d.iter().zip(x).zip(d_weight) {
+                            *d_w += d_y * x * r;
+                        }
+                    }
+                    for ((d, &x), &w) in d.iter_mut().zip(x).zip(weight) {
+                        *d = *d * w * r - x * pull;
                     }
                 }
             }
         }
     }
 
-    vectorised(Rows, (heads, [raw, weight, inverse], [d_qkv, d_weight]));
+    vectorised(Rows, (heads, [raw, weight, inverse], d_qkv, d_weight));
 }
 
 #[cfg(test)]
@@ -178,7 +193,10 @@ mod tests {
         let mean: f64 = x[..width].iter().map(|x| x * x).sum::<f64>() / width as f64;
         assert!((y[5] - x[5] / (mean + 1e-5).sqrt() * weight[5]).abs() < 1e-14);
         let (mut d_x, mut d_weight) = (vec![0.0; x.len()], vec![0.0; width]);
-        rms_norm_backward(&d_y, &x, &weight, &inverse, &mut d_x, &mut d_weight);
+        rms_norm_backward(&d_y, &x, &weight, &inverse, &mut d_x, Some(&mut d_weight));
+        let mut frozen = vec![0.0; x.len()];
+        rms_norm_backward(&d_y, &x, &weight, &inverse, &mut frozen, None);
+        assert_eq!(d_x, frozen);
         check_gradient("x", &x, &d_x, |x| loss(&output(x, &weight).0));
         check_gradient("weight", &weight, &d_weight, |weight| loss(&output(&x, weight).0));
     }
@@ -211,7 +229,7 @@ mod tests {
             assert_eq!(y[values.clone()], qkv[values], "values stay as they are");
         }
         let (mut d_qkv, mut d_weight) = (d_y.clone(), vec![0.0; weight.len()]);
-        norm_heads_backward(heads, &mut d_qkv, &raw, &weight, &inverse, &mut d_weight);
+        norm_heads_backward(heads, &mut d_qkv, &raw, &weight, &inverse, Some(&mut d_weight));
         check_gradient("qkv", &qkv, &d_qkv, |qkv| loss(&run(qkv, &weight).0));
         check_gradient("weight", &weight, &d_weight, |weight| loss(&run(&qkv, weight).0));
     }

@@ -267,7 +267,7 @@ impl TurnRd {
         }
         let Self { config, places, weights, optimizer, .. } = self;
         let rate = config.learning_rate;
-        optimizer.update(&config.optimizer(), &places.layout, rate, norm, &gradients[0], weights);
+        optimizer.update(&config.optimizer(), &places.layout.tensors, rate, norm, &gradients[0], weights);
         Ok((losses, norm))
     }
 

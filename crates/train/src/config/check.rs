@@ -3,6 +3,7 @@
 use turnwise_credit::has::DecomposerKind;
 use turnwise_credit::selection::{Selection, SelectionConfig};
 use turnwise_credit::{EstimatorConfig, RefinementConfig};
+use turnwise_model::{LoraConfig, ModelError};
 use turnwise_objective::RatioKind;
 
 use super::{Config, DecomposerConfig};
@@ -53,6 +54,15 @@ impl Config {
         }
         if !(self.rollout.top_p > 0.0 && self.rollout.top_p <= 1.0) {
             return fail("rollout.top_p", "must be in (0, 1]");
+        }
+        for (table, lora) in [("policy.lora", &self.policy.lora), ("critic.lora", &self.critic.lora)] {
+            match lora.as_ref().map(LoraConfig::check) {
+                Some(Err(ModelError::Setting { key, reason })) => {
+                    return fail(&format!("{table}.{key}"), reason);
+                }
+                Some(other) => other?,
+                None => {}
+            }
         }
         self.check_methods()?;
         let scratch = &self.policy.scratch;
@@ -124,6 +134,12 @@ impl Config {
                 );
             }
             _ => {}
+        }
+        if self.critic.lora.is_some() && !matches!(self.credit.estimator, EstimatorConfig::Ppo(_)) {
+            return fail(
+                "critic.lora",
+                "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
+            );
         }
         let token_level = matches!(self.credit.estimator, EstimatorConfig::Ppo(_));
         if token_level && self.objective.ratio == RatioKind::Sequence {

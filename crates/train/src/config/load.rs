@@ -265,6 +265,24 @@ mod tests {
     }
 
     #[test]
+    fn an_adapter_has_its_defaults_spelled_out() {
+        assert_eq!(with(&[]).unwrap().policy.lora, None);
+        let config = with(&["policy.lora.rank=8"]).unwrap();
+        let lora = config.policy.lora.clone().unwrap();
+        assert_eq!((lora.rank, lora.alpha, lora.dropout, lora.rslora), (8, 64.0, 0.0, false));
+        assert_eq!(lora.targets, ["all-linear"]);
+        assert_eq!(config.critic_lora(), Some(&lora));
+        let text = config.to_toml().unwrap();
+        assert!(
+            text.contains("[policy.lora]\nrank = 8\nalpha = 64.0\ndropout = 0.0\nrslora = false"),
+            "{text}"
+        );
+        let both =
+            with(&["policy.lora={}", "critic.lora={rank=4}", "credit.estimator={kind=\"ppo\"}"]).unwrap();
+        assert_eq!(both.critic_lora().unwrap().rank, 4);
+    }
+
+    #[test]
     fn a_misspelt_key_names_the_nearest() {
         let error = with(&["train.stepz=7"]).unwrap_err().to_string();
         assert!(error.contains("train.stepz=7") && error.contains("Did you mean `steps`"), "{error}");
@@ -319,6 +337,10 @@ mod tests {
             ("credit.refinements=[{kind=\"has\", decomposer=\"external\"}]", "needs one"),
             ("rollout.overlong.buffer=9999", "rollout.overlong.buffer"),
             ("rollout.selection={kind=\"dynamic\", max_rounds=0}", "max_rounds"),
+            ("policy.lora.rank=0", "policy.lora.rank"),
+            ("policy.lora.targets=[\"q_prj\"]", "policy.lora.targets"),
+            ("policy.lora.droput=0.1", "Did you mean `dropout`"),
+            ("critic.lora.rank=4", "critic.lora"),
         ] {
             let error = with(&[text]).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");

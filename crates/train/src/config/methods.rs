@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_credit::overlong::OverlongConfig;
 use turnwise_judge::JudgeConfig;
+use turnwise_model::LoraConfig;
 use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_objective::ValueConfig;
 
@@ -47,7 +48,8 @@ impl Default for TurnRdSettings {
     }
 }
 
-/// PPO's critic: a copy of the policy's layers with a value head, trained in the same loop.
+/// PPO's critic: a copy of the policy's layers with a value head, trained in the same loop; or an adapter
+/// with a value head on the policy's own base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
@@ -57,11 +59,15 @@ pub struct CriticConfig {
     pub clip: f64,
     /// Steps in which the critic alone is trained, so that the first advantages mean something.
     pub warmup_steps: u64,
+    /// Train an adapter and the value head in the place of all weights. Absent: as `policy.lora`, so that
+    /// there is one base in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
 }
 
 impl Default for CriticConfig {
     fn default() -> Self {
-        Self { learning_rate: 1e-5, clip: ValueConfig::default().clip, warmup_steps: 0 }
+        Self { learning_rate: 1e-5, clip: ValueConfig::default().clip, warmup_steps: 0, lora: None }
     }
 }
 

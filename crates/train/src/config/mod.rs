@@ -16,7 +16,7 @@ use turnwise_env::alfworld::expert::SearchOrder;
 use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_env::webshop::WebshopOptions;
 use turnwise_env::webshop::generator::DEFAULT_PRODUCTS;
-use turnwise_model::{AdamWConfig, Compute, ModelConfig, ScheduleKind};
+use turnwise_model::{AdamWConfig, Compute, LoraConfig, ModelConfig, ScheduleKind};
 use turnwise_objective::ObjectiveConfig;
 
 use crate::TrainError;
@@ -177,12 +177,15 @@ impl Default for PromptConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors`) or of a run's
+    /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors`), of an adapter or of a run's
     /// checkpoint. Without it a small model is made from scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
     /// In which numbers training multiplies matrices: `f32`, or `bf16` with sums and weights in `f32`.
     pub compute: Compute,
+    /// Train a low-rank adapter and leave the model's own weights as they are. Absent: all weights are trained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
     /// The model from scratch.
     pub scratch: ScratchConfig,
 }
@@ -432,6 +435,11 @@ impl Config {
             }
         }
         splits
+    }
+
+    /// The critic's adapter: its own settings or the policy's; none where all of its weights are trained.
+    pub fn critic_lora(&self) -> Option<&LoraConfig> {
+        self.critic.lora.as_ref().or(self.policy.lora.as_ref())
     }
 
     /// The config as TOML, every default spelled out.

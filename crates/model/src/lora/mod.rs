@@ -1,0 +1,225 @@
+//! Low-rank adapters (LoRA) on a decoder's linear layers.
+//!
+//! Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models": a frozen matrix `W`,
+//! `[outputs, inputs]`, gets a trained addition of rank `r`,
+//!
+//! ```text
+//! y = x W^T + s dropout(x) A^T B^T        A: [r, inputs]   B: [outputs, r]
+//! s = alpha / r, or alpha / sqrt(r) with `rslora` (Kalajdzievski 2023)
+//! ```
+//!
+//! `A` starts uniform and `B` at zero, so that an adapter changes nothing until it is trained. Names,
+//! shapes and the meaning of every setting are those of the PEFT library, whose files
+//! [`save_adapter`] and [`load_adapter`] write and read.
+//!
+//! What is frozen costs no gradient: [`crate::NativeLearner`] keeps gradients, moments and the clipped
+//! norm in the layout of the adapter alone.
+
+mod adapter;
+mod dropout;
+#[cfg(test)]
+mod golden_tests;
+mod pass;
+mod peft;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+pub use adapter::{Adapter, AdapterLayout, AdapterPlace, Branch};
+pub(crate) use dropout::Dropout;
+pub(crate) use pass::{BranchPass, Scratch};
+pub use peft::{AdapterBase, AdapterFile, is_adapter, load_adapter, save_adapter};
+
+use crate::{LayerLayout, ModelConfig, ModelError};
+
+/// Settings of an adapter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LoraConfig {
+    /// Rank of the addition to every matrix.
+    pub rank: usize,
+    /// Numerator of the scale.
+    pub alpha: f64,
+    /// Probability with which an entry of an adapter's input is dropped in training. The policy that
+    /// samples has no dropout, so that above 0 the first importance ratios are not 1.
+    pub dropout: f64,
+    /// Scale by `alpha / sqrt(rank)` in the place of `alpha / rank`.
+    pub rslora: bool,
+    /// Linear layers that get an adapter: `all-linear`, or some of `q_proj`, `k_proj`, `v_proj`, `o_proj`,
+    /// `gate_proj`, `up_proj` and `down_proj`, in every layer of the decoder.
+    pub targets: Vec<String>,
+}
+
+impl Default for LoraConfig {
+    fn default() -> Self {
+        Self { rank: 32, alpha: 64.0, dropout: 0.0, rslora: false, targets: vec![ALL_LINEAR.into()] }
+    }
+}
+
+/// Every linear layer but the output layer, as in PEFT.
+pub(crate) const ALL_LINEAR: &str = "all-linear";
+
+impl LoraConfig {
+    /// The factor `s` on the addition.
+    pub fn scale(&self) -> f64 {
+        let rank = self.rank as f64;
+        self.alpha / if self.rslora { rank.sqrt() } else { rank }
+    }
+
+    /// The linear layers that get an adapter, in the order of [`Module::ALL`].
+    ///
+    /// # Errors
+    /// A name that is none, with the nearest that is one, and an empty list.
+    pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
+        let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
+        let known = || Module::ALL.map(Module::name).join(", ");
+        if self.targets.is_empty() {
+            return fail(format!("must name at least one; there are: {ALL_LINEAR}, {}", known()));
+        }
+        let all = self.targets.iter().any(|target| target == ALL_LINEAR);
+        let mut chosen = [all; Module::ALL.len()];
+        for target in self.targets.iter().filter(|target| *target != ALL_LINEAR) {
+            match Module::named(target) {
+                Some(module) => chosen[module as usize] = true,
+                None if target == "lm_head" || target == "embed_tokens" => {
+                    return fail(format!(
+                        "`{target}` cannot have an adapter here; there are: {ALL_LINEAR}, {}",
+                        known()
+                    ));
+                }
+                None => return fail(format!("`{target}` is none; there are: {ALL_LINEAR}, {}", known())),
+            }
+        }
+        Ok(Module::ALL.into_iter().filter(|&module| chosen[module as usize]).collect())
+    }
+
+    /// Refuses settings that cannot work, naming the key.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let fail =
+            |key: &str, reason: &str| Err(ModelError::Setting { key: key.into(), reason: reason.into() });
+        if self.rank == 0 {
+            return fail("rank", "must be at least 1");
+        }
+        if !(self.alpha > 0.0 && self.alpha.is_finite()) {
+            return fail("alpha", "must be a positive number; twice the rank is a good start");
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return fail("dropout", "must be at least 0 and below 1");
+        }
+        self.modules().map(|_| ())
+    }
+}
+
+/// A linear layer of every decoder layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Module {
+    /// Query projection.
+    Query,
+    /// Key projection.
+    Key,
+    /// Value projection.
+    Value,
+    /// Output projection of attention.
+    Output,
+    /// Gate projection of the MLP.
+    Gate,
+    /// Up projection of the MLP.
+    Up,
+    /// Down projection of the MLP.
+    Down,
+}
+
+impl Module {
+    /// All of them, in the order of a layer's tensors.
+    pub const ALL: [Self; 7] =
+        [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
+
+    /// The name as adapters' targets spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Query => "q_proj",
+            Self::Key => "k_proj",
+            Self::Value => "v_proj",
+            Self::Output => "o_proj",
+            Self::Gate => "gate_proj",
+            Self::Up => "up_proj",
+            Self::Down => "down_proj",
+        }
+    }
+
+    /// The module of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|module| module.name() == name)
+    }
+
+    /// The name with the part of the layer that it is in.
+    pub fn path(self) -> String {
+        let part = match self {
+            Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
+            Self::Gate | Self::Up | Self::Down => "mlp",
+        };
+        format!("{part}.{}", self.name())
+    }
+
+    /// Columns of the weight.
+    pub fn inputs(self, config: &ModelConfig) -> usize {
+        match self {
+            Self::Query | Self::Key | Self::Value | Self::Gate | Self::Up => config.hidden_size,
+            Self::Output => config.query_width(),
+            Self::Down => config.intermediate_size,
+        }
+    }
+
+    /// Rows of the weight.
+    pub fn outputs(self, config: &ModelConfig) -> usize {
+        match self {
+            Self::Query => config.query_width(),
+            Self::Key | Self::Value => config.key_value_width(),
+            Self::Output | Self::Down => config.hidden_size,
+            Self::Gate | Self::Up => config.intermediate_size,
+        }
+    }
+
+    /// Where the weight is among all weights.
+    pub fn weight(self, layer: &LayerLayout) -> std::ops::Range<usize> {
+        match self {
+            Self::Query => &layer.q_weight,
+            Self::Key => &layer.k_weight,
+            Self::Value => &layer.v_weight,
+            Self::Output => &layer.o_weight,
+            Self::Gate => &layer.gate_weight,
+            Self::Up => &layer.up_weight,
+            Self::Down => &layer.down_weight,
+        }
+        .clone()
+    }
+}
+
+/// Modules that read the same input and stand in one product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joint {
+    /// Query, key and value.
+    Qkv,
+    /// Output of attention.
+    Output,
+    /// Gate and up.
+    GateUp,
+    /// Output of the MLP.
+    Down,
+}
+
+impl Joint {
+    /// All of them, in the order in which a layer runs them.
+    pub const ALL: [Self; 4] = [Self::Qkv, Self::Output, Self::GateUp, Self::Down];
+
+    /// Its modules, in the order of the product's columns.
+    pub fn modules(self) -> &'static [Module] {
+        match self {
+            Self::Qkv => &[Module::Query, Module::Key, Module::Value],
+            Self::Output => &[Module::Output],
+            Self::GateUp => &[Module::Gate, Module::Up],
+            Self::Down => &[Module::Down],
+        }
+    }
+}

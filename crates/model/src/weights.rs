@@ -1,0 +1,140 @@
+//! What a decoder runs with: all of its weights, and an adapter where only that is trained.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::lora::{Adapter, Dropout};
+use crate::{ModelConfig, ModelError, Parameters, Real, TensorInfo};
+
+/// A policy's (or critic's) weights as samplers, evaluations and references take them.
+///
+/// Copies are cheap, and several adapters may stand on one base.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    /// All weights of the decoder; frozen where there is an adapter.
+    pub base: Arc<Parameters<f32>>,
+    /// What is added to them.
+    pub adapter: Option<Arc<Adapter<f32>>>,
+}
+
+impl Weights {
+    /// An adapter on a base.
+    ///
+    /// # Errors
+    /// Where the adapter was made for another architecture.
+    pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
+        adapter.check_base(&base.config)?;
+        Ok(Self { base, adapter: Some(Arc::new(adapter)) })
+    }
+
+    /// The architecture.
+    pub fn config(&self) -> &ModelConfig {
+        &self.base.config
+    }
+
+    /// The same without its adapter.
+    pub fn without_adapter(&self) -> Self {
+        Self { base: Arc::clone(&self.base), adapter: None }
+    }
+
+    /// The same function in weights of an ordinary model: `W + s B A` in the place of each adapted `W`.
+    /// Without an adapter nothing is copied.
+    pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
+        let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
+        let mut merged = (*self.base).clone();
+        adapter.merge_into(&mut merged)?;
+        Ok(Arc::new(merged))
+    }
+
+    /// What is trained of them.
+    pub fn trained(&self) -> &[f32] {
+        self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
+    }
+
+    /// The tensors of what is trained: the layout of gradients, moments and optimiser states.
+    pub fn trained_tensors(&self) -> &[TensorInfo] {
+        self.adapter.as_ref().map_or(&self.base.layout.tensors, |adapter| &adapter.layout.tensors)
+    }
+
+    /// Whether they are a critic's.
+    pub fn has_value_head(&self) -> bool {
+        Network::from(self).value().is_some()
+    }
+}
+
+impl From<Parameters<f32>> for Weights {
+    fn from(parameters: Parameters<f32>) -> Self {
+        Arc::new(parameters).into()
+    }
+}
+
+impl From<Arc<Parameters<f32>>> for Weights {
+    fn from(base: Arc<Parameters<f32>>) -> Self {
+        Self { base, adapter: None }
+    }
+}
+
+/// The weights of one pass.
+///
+/// Where there is an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and
+/// nothing is computed for the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network<'a, T> {
+    pub(crate) parameters: &'a Parameters<T>,
+    pub(crate) adapter: Option<&'a Adapter<T>>,
+    /// In training passes of an adapter that has it.
+    pub(crate) dropout: Option<Dropout>,
+}
+
+/// A value head and where its gradient is.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueHead<'a, T> {
+    /// `[hidden]` weights and the bias.
+    pub(crate) weights: &'a [T],
+    /// In the gradient buffer.
+    pub(crate) place: Range<usize>,
+}
+
+impl<'a, T: Real> Network<'a, T> {
+    /// Length of the gradient buffer.
+    pub(crate) fn trained(&self) -> usize {
+        self.adapter.map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
+    }
+
+    /// The gradient of a tensor of the base; `None` where it is frozen.
+    pub(crate) fn gradient_of<'g>(&self, place: &Range<usize>, gradient: &'g mut [T]) -> Option<&'g mut [T]> {
+        if self.adapter.is_some() { None } else { gradient.get_mut(place.clone()) }
+    }
+
+    /// The value head of a critic.
+    pub(crate) fn value(&self) -> Option<ValueHead<'a, T>> {
+        match self.adapter {
+            Some(adapter) => {
+                let place = adapter.layout.value.clone()?;
+                Some(ValueHead { weights: &adapter.data[place.clone()], place })
+            }
+            None => {
+                let place = self.parameters.layout.value.clone()?;
+                Some(ValueHead { weights: &self.parameters.data[place.clone()], place })
+            }
+        }
+    }
+}
+
+impl<'a, T> From<&'a Parameters<T>> for Network<'a, T> {
+    fn from(parameters: &'a Parameters<T>) -> Self {
+        Self { parameters, adapter: None, dropout: None }
+    }
+}
+
+impl<'a> From<&'a Weights> for Network<'a, f32> {
+    fn from(weights: &'a Weights) -> Self {
+        Self { parameters: &weights.base, adapter: weights.adapter.as_deref(), dropout: None }
+    }
+}
+
+impl<'a> From<&'a Arc<Parameters<f32>>> for Network<'a, f32> {
+    fn from(parameters: &'a Arc<Parameters<f32>>) -> Self {
+        Self::from(&**parameters)
+    }
+}

@@ -1,0 +1,87 @@
+//! The model that an adapter stands on: where it is, and whether it is still the one.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use turnwise_model::{AdapterBase, Parameters};
+
+use crate::TrainError;
+use crate::checkpoint::CheckpointState;
+
+/// Folder of a run directory that holds the base where no other folder keeps it.
+pub(crate) const FOLDER: &str = "base";
+
+/// What a checkpoint says about the model that its adapter stands on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseModel {
+    /// Its folder, or its id on the hub.
+    pub name: String,
+    /// The revision of a model on the hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// CRC-32C of its weights in `f32`, in the order of their layout.
+    pub crc32c: u32,
+}
+
+impl BaseModel {
+    /// As adapter files name it.
+    pub fn named(&self) -> AdapterBase {
+        AdapterBase { name: self.name.clone(), revision: self.revision.clone() }
+    }
+}
+
+/// Where the base of the adapter in `folder` is: the run's own copy, where the adapter lies in a run
+/// directory that has one, else what the adapter's config names, seen from there or from here.
+pub(crate) fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, TrainError> {
+    if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
+        return Ok(own);
+    }
+    let config = folder.join("adapter_config.json");
+    let Some(AdapterBase { name, .. }) = named.filter(|base| !base.name.is_empty()) else {
+        return Err(TrainError::file(
+            &config,
+            "base_model_name_or_path: is missing, and nothing else says which model the adapter stands on; set \
+             it to the model's folder",
+        ));
+    };
+    [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)).ok_or_else(|| {
+        TrainError::file(
+            &config,
+            format!(
+                "base_model_name_or_path: there is no model at `{name}`; put it there, or set the key to its folder"
+            ),
+        )
+    })
+}
+
+fn is_model(folder: &Path) -> bool {
+    folder.join("config.json").is_file()
+}
+
+/// The run directory that a folder lies in.
+pub(crate) fn enclosing_run(folder: &Path) -> Option<PathBuf> {
+    let folder = folder.canonicalize().ok()?;
+    folder.ancestors().take(4).find(|ancestor| ancestor.join("config.toml").is_file()).map(Path::to_path_buf)
+}
+
+/// Refuses a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
+/// a checkpoint does not say.
+pub(crate) fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), TrainError> {
+    let Some(path) = adapter.parent().map(|checkpoint| checkpoint.join("state.json")) else { return Ok(()) };
+    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
+    let state: CheckpointState =
+        serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))?;
+    match state.base {
+        Some(expected) if expected.crc32c != parameters.checksum() => Err(TrainError::file(
+            base,
+            format!(
+                "has changed since the adapter in {} was trained on it (CRC-32C {:08x}, then {:08x}); restore the \
+                 model that it was trained on",
+                adapter.display(),
+                parameters.checksum(),
+                expected.crc32c
+            ),
+        )),
+        _ => Ok(()),
+    }
+}

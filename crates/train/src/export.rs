@@ -1,0 +1,147 @@
+//! A policy as a folder for other programs: `transformers`, PEFT, vLLM.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use turnwise_model::{AdapterBase, AdapterFile, is_adapter, save_adapter, save_model};
+
+use crate::TrainError;
+use crate::base;
+use crate::rundir::write_atomically;
+use crate::setup::{Policy, policy_folder};
+
+/// What goes with weights into a folder, where the policy or the model that it started from has it.
+const COMPANIONS: [&str; 8] = [
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+];
+
+/// How a policy is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// Write an adapter and its base as one model.
+    pub merge: bool,
+    /// Replace a folder that holds a model or an adapter already.
+    pub force: bool,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exported {
+    /// A whole model.
+    Model,
+    /// A model that an adapter was merged into.
+    Merged,
+    /// An adapter in PEFT's format, on this base.
+    Adapter(String),
+}
+
+/// Writes the policy of a run, checkpoint or folder to `out`, which appears whole or not at all.
+///
+/// # Errors
+/// Where something is there already, unless it is a model's folder and `force` is set; where the policy
+/// cannot be read.
+pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
+    check_target(out, options.force)?;
+    let folder = policy_folder(source)?;
+    let policy = Policy::load(&folder)?;
+    let mut sources = vec![folder.clone()];
+    let named = if is_adapter(&folder) {
+        let named = AdapterFile::read(&folder)?.base;
+        sources.push(base::find(&folder, named.as_ref())?);
+        named
+    } else {
+        None
+    };
+    sources.extend(start_of(&folder));
+    let aside = beside(out, "part")?;
+    clear(&aside)?;
+    fs::create_dir_all(&aside).map_err(|error| TrainError::io(&aside, error))?;
+    let exported = match (&policy.weights.adapter, options.merge) {
+        (Some(adapter), false) => {
+            let named = base_name(&folder, named)?;
+            save_adapter(adapter, &aside, &named)?;
+            Exported::Adapter(named.name)
+        }
+        (adapter, _) => {
+            save_model(&*policy.weights.merged()?, &aside)?;
+            if adapter.is_some() { Exported::Merged } else { Exported::Model }
+        }
+    };
+    write_atomically(&aside.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
+    let adapter = matches!(exported, Exported::Adapter(_));
+    for name in COMPANIONS.iter().filter(|&&name| !(adapter && name == "generation_config.json")) {
+        let found = sources.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+        if let Some(path) = found {
+            let content = fs::read(&path).map_err(|error| TrainError::io(&path, error))?;
+            write_atomically(&aside.join(name), &content)?;
+        }
+    }
+    put(&aside, out)?;
+    Ok(exported)
+}
+
+/// Refuses to write over anything but, with `force`, a model's folder.
+fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
+    if !out.exists() {
+        return Ok(());
+    }
+    if !force {
+        return Err(TrainError::file(out, "is there already; choose another folder, or replace it with --force"));
+    }
+    let empty = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
+    let model = ["config.json", "adapter_config.json"].iter().any(|name| out.join(name).is_file());
+    if empty || model {
+        return Ok(());
+    }
+    Err(TrainError::file(out, "is not the folder of a model or an adapter, and --force replaces nothing else"))
+}
+
+/// The base by a name that holds from anywhere: the run's own copy by its whole path.
+fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
+    let found = base::find(folder, named.as_ref())?;
+    let named = named.unwrap_or_default();
+    let own = base::enclosing_run(folder).is_some_and(|run| run.join(base::FOLDER) == found);
+    if !own && !Path::new(&named.name).exists() && !folder.join(&named.name).exists() {
+        return Ok(named);
+    }
+    let found = found.canonicalize().map_err(|error| TrainError::io(&found, error))?;
+    Ok(AdapterBase { name: found.to_string_lossy().into_owned(), revision: None })
+}
+
+/// The model that the run of a checkpoint started from, where its config names one that is there.
+fn start_of(folder: &Path) -> Option<PathBuf> {
+    let run = base::enclosing_run(folder)?;
+    let config = crate::config::load_resolved(&run.join("config.toml")).ok()?;
+    policy_folder(&config.policy.model?).ok()
+}
+
+/// A name next to `out` that no one else uses.
+fn beside(out: &Path, kind: &str) -> Result<PathBuf, TrainError> {
+    let name = out.file_name().ok_or_else(|| TrainError::file(out, "is not the name of a folder"))?;
+    Ok(out.with_file_name(format!(".{kind}-{}", name.to_string_lossy())))
+}
+
+fn clear(path: &Path) -> Result<(), TrainError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TrainError::io(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Renames a whole folder into place; one that is there goes when the new one is.
+fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
+    let old = beside(out, "old")?;
+    clear(&old)?;
+    if out.exists() {
+        fs::rename(out, &old).map_err(|error| TrainError::io(out, error))?;
+    }
+    fs::rename(aside, out).map_err(|error| TrainError::io(out, error))?;
+    clear(&old)
+}

@@ -1,0 +1,154 @@
+//! Runs that train an adapter: what moves, what stays, what is written, and who can read it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
+use turnwise_model::{LearnerConfig, NativeLearner, Weights, load_model};
+use turnwise_train::config::Config;
+use turnwise_train::export::{ExportOptions, Exported, export};
+use turnwise_train::metrics::read_metrics;
+use turnwise_train::setup::Policy;
+use turnwise_train::{Outcome, Run, Silent};
+
+const LORA: &[&str] =
+    &["policy.lora={rank=4, alpha=8.0}", "sft.steps=8", "sft.batch_tokens=600", "sft.learning_rate=1e-2"];
+
+fn config(more: &[&str]) -> Config {
+    common::config(None, &[LORA, more].concat()).unwrap()
+}
+
+fn finish(config: Config, root: &Path) -> Run {
+    let mut run = Run::start(config, root, &mut Silent).unwrap();
+    assert_eq!(run.train(&mut Silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
+    run
+}
+
+fn logprobs(weights: Weights) -> Vec<f32> {
+    let mut learner = NativeLearner::new(weights, LearnerConfig::default()).unwrap();
+    let tokens: Vec<u32> = (0..40).map(|index| (index * 37 + 5) % 200).collect();
+    let sequence = TokenSequence { tokens, spans: vec![TurnSpan { turn: 0, start: 1, end: 40 }] };
+    learner.logprobs(&[sequence]).unwrap().remove(0)
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
+}
+
+#[test]
+fn a_run_trains_its_adapter_and_leaves_its_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let run = finish(config(&["objective.kl.coef=0.01", "train.keep_last=0"]), &root);
+    let weights = run.weights();
+    let adapter = weights.adapter.clone().unwrap();
+    assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
+    assert!(!adapter.is_silent(), "the adapter moved");
+    // The base is in the run, as it was at the start.
+    assert_eq!(*weights.base, load_model(&root.join("base")).unwrap());
+    let losses: Vec<f64> = read_metrics(&root.join("metrics.jsonl"))
+        .unwrap()
+        .iter()
+        .filter_map(|line| line.metrics.get("loss/sft"))
+        .collect();
+    assert!(losses.len() == 8 && losses[7] < 0.95 * losses[0], "the warm start learns: {losses:?}");
+    // A checkpoint holds the adapter alone, with moments of its size.
+    let checkpoint = root.join("checkpoints/step-000002");
+    assert!(checkpoint.join("policy/adapter_model.safetensors").is_file());
+    assert!(!checkpoint.join("policy/model.safetensors").exists());
+    let moments = fs::metadata(checkpoint.join("optimizer.safetensors")).unwrap().len() as usize;
+    let (trained, frozen) = (adapter.layout.len, weights.base.layout.len);
+    assert!(moments < 8 * trained + 8000 && trained < frozen / 2, "{moments} bytes for {trained} numbers");
+    // Run, checkpoint and policy folder are the same policy, wherever the run is moved to.
+    let expected = logprobs(weights.clone());
+    let moved = folder.path().join("moved");
+    fs::rename(&root, &moved).unwrap();
+    for path in [&moved, &moved.join("checkpoints/step-000002"), &moved.join("checkpoints/step-000002/policy")] {
+        let policy = Policy::load(path).unwrap();
+        assert_eq!(policy.weights, weights, "{}", path.display());
+        assert_eq!(logprobs(policy.weights), expected);
+    }
+    // Another base is noticed.
+    let path = moved.join("base/model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let error = Policy::load(&moved).err().unwrap().to_string();
+    assert!(error.contains("base") && error.contains("has changed since the adapter"), "{error}");
+}
+
+#[test]
+fn an_export_is_the_same_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let run = finish(config(&[]), &root);
+    let expected = logprobs(run.weights());
+    let base = logprobs(run.weights().without_adapter());
+    assert!(distance(&expected, &base) > 1e-3);
+    let out = |name: &str| folder.path().join(name);
+    let (merge, plain) = (ExportOptions { merge: true, force: false }, ExportOptions::default());
+    assert_eq!(export(&root, &out("merged"), merge).unwrap(), Exported::Merged);
+    let merged = Policy::load(&out("merged")).unwrap();
+    assert!(merged.weights.adapter.is_none());
+    assert!(distance(&logprobs(merged.weights), &expected) < 1e-4);
+    let Exported::Adapter(name) = export(&root, &out("adapter"), plain).unwrap() else { panic!() };
+    assert!(Path::new(&name).join("config.json").is_file(), "{name}");
+    let adapter = Policy::load(&out("adapter")).unwrap();
+    assert_eq!(adapter.weights, run.weights());
+    for name in ["merged", "adapter"] {
+        assert!(out(name).join("tokenizer.json").is_file());
+    }
+    let hidden = fs::read_dir(folder.path()).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert!(!hidden.into_iter().any(|name| name.starts_with('.')), "nothing is left beside them");
+
+    // What is there stays, unless it is a model and that is asked for.
+    let error = export(&root, &out("merged"), plain).unwrap_err().to_string();
+    assert!(error.contains("--force"), "{error}");
+    let force = ExportOptions { merge: false, force: true };
+    assert!(matches!(export(&root, &out("merged"), force).unwrap(), Exported::Adapter(_)));
+    assert!(!out("merged").join("config.json").exists());
+    let error = export(&root, &root, force).unwrap_err().to_string();
+    assert!(error.contains("replaces nothing else"), "{error}");
+
+    // The next run starts from this one: its base is the merged policy, and its own adapter starts at nought.
+    let start = format!("policy.model=\"{}\"", root.display());
+    let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut Silent).unwrap();
+    assert!(next.weights().adapter.unwrap().is_silent());
+    assert!(distance(&logprobs(next.weights().without_adapter()), &expected) < 1e-4);
+    assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
+    // From a model's folder nothing is copied.
+    export(&root, &out("merged"), ExportOptions { merge: true, force: true }).unwrap();
+    let start = format!("policy.model=\"{}\"", out("merged").display());
+    let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut Silent).unwrap();
+    assert!(!out("third/base").exists());
+    assert_eq!(Policy::load(&out("third")).unwrap().weights, third.weights());
+    // A run of all weights exports a model too.
+    let full = config(&[&start, "sft.steps=0", "train.steps=0", "name=full"]);
+    let full = Config { policy: turnwise_train::config::PolicyConfig { lora: None, ..full.policy.clone() }, ..full };
+    finish(full, &out("full"));
+    assert_eq!(export(&out("full"), &out("whole"), merge).unwrap(), Exported::Model);
+    assert!(distance(&logprobs(Policy::load(&out("whole")).unwrap().weights), &expected) < 1e-4);
+}
+
+/// TurnRD's hidden states, STAPO's contrasts with full divergences, and PPO with a critic on the policy's base.
+#[test]
+fn methods_train_with_an_adapter() {
+    for (preset, more) in [
+        ("ppo", &["critic.learning_rate=1e-2", "critic.lora={rank=2}"][..]),
+        ("ppo", &["policy.lora.dropout=0.1"]),
+        ("stapo", &["credit.outliers.locate=all"]),
+        ("has-turnrd", &[]),
+        ("so-grpo", &[]),
+    ] {
+        let lora = ["policy.lora={rank=4, alpha=8.0}"];
+        let config = common::config(Some(preset), &[&lora[..], more].concat()).unwrap();
+        let lines = common::train(config, preset);
+        assert_eq!(lines.len(), 2, "{preset}");
+    }
+}
