@@ -92,5 +92,5 @@ mod tests {
         let bits: String = found.iter().map(|&value| if value == 0.0 { '0' } else { '1' }).collect();
         assert_eq!(bits, PINNED);
     }
-    const PINNED: &str = "";
+    const PINNED: &str = "0000000110001111";
 }

@@ -16,7 +16,7 @@ use crate::{Critic, LearnerConfig, NativeLearner, OptimizerState, Parameters, We
 
 fn lora(targets: &[&str]) -> LoraConfig {
     let targets = targets.iter().map(|&target| target.to_owned()).collect();
-    LoraConfig { rank: 3, alpha: 5.0, dropout: 0.0, rslora: false, targets }
+    LoraConfig { rank: 3, alpha: 2.0, dropout: 0.0, rslora: false, targets }
 }
 
 /// An adapter whose every number matters.
