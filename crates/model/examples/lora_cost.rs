@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use turnwise_core::{
-    Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+    Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
+    TurnSpan,
 };
 use turnwise_model::engine::EngineWeights;
 use turnwise_model::{Adapter, LearnerConfig, LoraConfig, ModelConfig, NativeLearner, Parameters, Weights};
@@ -75,7 +76,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let whole = Weights::from(Arc::new((*base).clone()));
     let objective = Likelihood(1.0 / (count * (length - 1)) as f32);
     for (name, weights) in [("all weights", whole), ("adapter", adapted)] {
-        let packing = shortest(steps, || EngineWeights::of(&weights, 0).map(|packed| drop(black_box(packed))))?;
+        let packing =
+            shortest(steps, || EngineWeights::of(&weights, 0).map(|packed| drop(black_box(packed))))?;
         let mut learner = NativeLearner::new(weights, settings)?;
         // The first step also allocates.
         let mut step = || {

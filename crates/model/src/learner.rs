@@ -498,15 +498,12 @@ impl Learner for NativeLearner {
             self.clear_gradient();
             return Err(LearnError::Gradient(norm));
         }
-        let (tensors, weights) = match &mut self.adapter {
-            Some(adapter) => {
-                let adapter = Arc::make_mut(adapter);
-                (&adapter.layout.tensors, &mut adapter.data)
-            }
-            None => {
-                let parameters = Arc::make_mut(&mut self.parameters);
-                (&parameters.layout.tensors, &mut parameters.data)
-            }
+        let (tensors, weights) = if let Some(adapter) = &mut self.adapter {
+            let adapter = Arc::make_mut(adapter);
+            (&adapter.layout.tensors, &mut adapter.data)
+        } else {
+            let parameters = Arc::make_mut(&mut self.parameters);
+            (&parameters.layout.tensors, &mut parameters.data)
         };
         let optimizer = &self.config.optimizer;
         self.optimizer.update(optimizer, tensors, learning_rate, norm, &self.gradients[0], weights);

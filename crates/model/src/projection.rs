@@ -25,28 +25,52 @@ impl Projection {
     /// Query, key and value.
     pub(crate) fn qkv(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = config.query_width() + 2 * config.key_value_width();
-        Self { joint: Joint::Qkv, weight: layer.qkv_weight(), bias: layer.qkv_bias(), inputs: config.hidden_size, outputs }
+        Self {
+            joint: Joint::Qkv,
+            weight: layer.qkv_weight(),
+            bias: layer.qkv_bias(),
+            inputs: config.hidden_size,
+            outputs,
+        }
     }
 
     /// Output of attention.
     pub(crate) fn o(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.query_width();
         let bias = layer.o_bias.clone();
-        Self { joint: Joint::Output, weight: layer.o_weight.clone(), bias, inputs, outputs: config.hidden_size }
+        Self {
+            joint: Joint::Output,
+            weight: layer.o_weight.clone(),
+            bias,
+            inputs,
+            outputs: config.hidden_size,
+        }
     }
 
     /// Gate and up.
     pub(crate) fn gate_up(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let outputs = 2 * config.intermediate_size;
         let bias = layer.gate_up_bias();
-        Self { joint: Joint::GateUp, weight: layer.gate_up_weight(), bias, inputs: config.hidden_size, outputs }
+        Self {
+            joint: Joint::GateUp,
+            weight: layer.gate_up_weight(),
+            bias,
+            inputs: config.hidden_size,
+            outputs,
+        }
     }
 
     /// Output of the MLP.
     pub(crate) fn down(config: &ModelConfig, layer: &LayerLayout) -> Self {
         let inputs = config.intermediate_size;
         let bias = layer.down_bias.clone();
-        Self { joint: Joint::Down, weight: layer.down_weight.clone(), bias, inputs, outputs: config.hidden_size }
+        Self {
+            joint: Joint::Down,
+            weight: layer.down_weight.clone(),
+            bias,
+            inputs,
+            outputs: config.hidden_size,
+        }
     }
 
     /// `y = x W^T + b`, or `y += x W^T + b`: `data` are all weights, `x` is

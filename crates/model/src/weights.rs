@@ -108,16 +108,11 @@ impl<'a, T: Real> Network<'a, T> {
 
     /// The value head of a critic.
     pub(crate) fn value(&self) -> Option<ValueHead<'a, T>> {
-        match self.adapter {
-            Some(adapter) => {
-                let place = adapter.layout.value.clone()?;
-                Some(ValueHead { weights: &adapter.data[place.clone()], place })
-            }
-            None => {
-                let place = self.parameters.layout.value.clone()?;
-                Some(ValueHead { weights: &self.parameters.data[place.clone()], place })
-            }
-        }
+        let (place, data) = match self.adapter {
+            Some(adapter) => (adapter.layout.value.clone()?, &adapter.data),
+            None => (self.parameters.layout.value.clone()?, &self.parameters.data),
+        };
+        Some(ValueHead { weights: &data[place.clone()], place })
     }
 }
 

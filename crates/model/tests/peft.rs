@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use turnwise_core::{Learner as _, Purpose, Seed, TokenSequence, TurnSpan};
 use turnwise_model::{
-    Adapter, AdapterBase, AdapterFile, LearnerConfig, LoraConfig, NativeLearner, Parameters, Weights, load_adapter,
-    load_config, load_model, save_adapter, save_model,
+    Adapter, AdapterBase, AdapterFile, LearnerConfig, LoraConfig, NativeLearner, Parameters, Weights,
+    load_adapter, load_config, load_model, save_adapter, save_model,
 };
 
 const CONFIG: &str = r#"{

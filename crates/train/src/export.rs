@@ -93,14 +93,20 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
         return Ok(());
     }
     if !force {
-        return Err(TrainError::file(out, "is there already; choose another folder, or replace it with --force"));
+        return Err(TrainError::file(
+            out,
+            "is there already; choose another folder, or replace it with --force",
+        ));
     }
     let empty = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
     let model = ["config.json", "adapter_config.json"].iter().any(|name| out.join(name).is_file());
     if empty || model {
         return Ok(());
     }
-    Err(TrainError::file(out, "is not the folder of a model or an adapter, and --force replaces nothing else"))
+    Err(TrainError::file(
+        out,
+        "is not the folder of a model or an adapter, and --force replaces nothing else",
+    ))
 }
 
 /// The base by a name that holds from anywhere: the run's own copy by its whole path.

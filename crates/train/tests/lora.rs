@@ -68,7 +68,9 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let expected = logprobs(weights.clone());
     let moved = folder.path().join("moved");
     fs::rename(&root, &moved).unwrap();
-    for path in [&moved, &moved.join("checkpoints/step-000002"), &moved.join("checkpoints/step-000002/policy")] {
+    for path in
+        [&moved, &moved.join("checkpoints/step-000002"), &moved.join("checkpoints/step-000002/policy")]
+    {
         let policy = Policy::load(path).unwrap();
         assert_eq!(policy.weights, weights, "{}", path.display());
         assert_eq!(logprobs(policy.weights), expected);
@@ -104,7 +106,8 @@ fn an_export_is_the_same_policy() {
     for name in ["merged", "adapter"] {
         assert!(out(name).join("tokenizer.json").is_file());
     }
-    let hidden = fs::read_dir(folder.path()).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let hidden =
+        fs::read_dir(folder.path()).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     assert!(!hidden.into_iter().any(|name| name.starts_with('.')), "nothing is left beside them");
 
     // What is there stays, unless it is a model and that is asked for.
@@ -130,7 +133,8 @@ fn an_export_is_the_same_policy() {
     assert_eq!(Policy::load(&out("third")).unwrap().weights, third.weights());
     // A run of all weights exports a model too.
     let full = config(&[&start, "sft.steps=0", "train.steps=0", "name=full"]);
-    let full = Config { policy: turnwise_train::config::PolicyConfig { lora: None, ..full.policy.clone() }, ..full };
+    let full =
+        Config { policy: turnwise_train::config::PolicyConfig { lora: None, ..full.policy.clone() }, ..full };
     finish(full, &out("full"));
     assert_eq!(export(&out("full"), &out("whole"), merge).unwrap(), Exported::Model);
     assert!(distance(&logprobs(Policy::load(&out("whole")).unwrap().weights), &expected) < 1e-4);

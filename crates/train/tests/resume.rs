@@ -58,7 +58,8 @@ fn tiny_lora() -> Config {
 /// The policy and the critic as two adapters on one base.
 fn tiny_lora_ppo() -> Config {
     let mut config = ppo(tiny_lora());
-    config.critic.lora = Some(LoraConfig { rank: 3, targets: vec!["v_proj".into()], ..LoraConfig::default() });
+    config.critic.lora =
+        Some(LoraConfig { rank: 3, targets: vec!["v_proj".into()], ..LoraConfig::default() });
     config
 }
 

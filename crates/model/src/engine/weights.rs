@@ -80,7 +80,11 @@ impl EngineWeights {
                 &[optional(&layer.qkv_bias())],
             ),
             qk_norm: optional(&layer.qk_norm()).to_vec(),
-            o: Packed::new(config.query_width(), &[matrix(index, layer, Module::Output)], &[optional(&layer.o_bias)]),
+            o: Packed::new(
+                config.query_width(),
+                &[matrix(index, layer, Module::Output)],
+                &[optional(&layer.o_bias)],
+            ),
             post_norm: at(&layer.post_norm).to_vec(),
             gate_up: Packed::new(
                 hidden,

@@ -134,21 +134,17 @@ impl Adapter<f32> {
 impl<T: Real> Adapter<T> {
     /// All zeros.
     pub fn zeros(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
-        Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
+        Ok(Self::with_layout(model, config, AdapterLayout::new(model, config, false)?))
     }
 
     /// A critic's adapter of all zeros: with a value head, which is trained whole.
     pub fn critic(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
-        Self::with_layout(model, config, AdapterLayout::new(model, config, true)?)
+        Ok(Self::with_layout(model, config, AdapterLayout::new(model, config, true)?))
     }
 
-    fn with_layout(
-        model: &ModelConfig,
-        config: &LoraConfig,
-        layout: AdapterLayout,
-    ) -> Result<Self, ModelError> {
+    fn with_layout(model: &ModelConfig, config: &LoraConfig, layout: AdapterLayout) -> Self {
         let data = vec![T::ZERO; layout.len];
-        Ok(Self { config: config.clone(), model: model.clone(), layout, data })
+        Self { config: config.clone(), model: model.clone(), layout, data }
     }
 
     /// A critic's adapter that starts from this one; its value is 0 everywhere.

@@ -7,7 +7,7 @@ use turnwise_core::{
 
 use super::*;
 use crate::decoder::Workspace;
-use crate::decoder::tests::{batch, config, parameters, whole_backward};
+use crate::decoder::tests::{batch, config, llama, parameters, qwen3, whole_backward};
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::ops::testing::{check_gradient, random};
 use crate::packing::Packing;
@@ -58,13 +58,13 @@ fn gradient_of(
 
 #[test]
 fn the_gradient_of_every_tensor_is_its_derivative() {
-    for (targets, rslora, dropout, recompute) in [
-        (&["all-linear"][..], false, 0.0, false),
-        (&["all-linear"], true, 0.3, true),
-        (&["v_proj", "q_proj", "up_proj"], true, 0.0, true),
-        (&["k_proj", "o_proj", "down_proj", "gate_proj"], false, 0.5, false),
+    for (model, targets, rslora, dropout, recompute) in [
+        (config(4, 2, true), &["all-linear"][..], false, 0.0, false),
+        (config(4, 2, true), &["all-linear"], true, 0.3, true),
+        (qwen3(6, true), &["v_proj", "q_proj", "up_proj"], true, 0.0, true),
+        (llama(), &["k_proj", "o_proj", "down_proj", "gate_proj"], false, 0.5, false),
     ] {
-        let base = parameters(&config(4, 2, true), 5);
+        let base = parameters(&model, 5);
         let adapter = random_adapter(&base.config, &LoraConfig { rslora, ..lora(targets) }, 6);
         let dropout = Dropout::new(9, dropout);
         let (gradient, mut loss) = gradient_of(&base, &adapter, dropout, recompute);
