@@ -59,7 +59,7 @@ fn adapters_go_to_peft_and_come_from_it() {
     let name = AdapterBase { name: at("base").display().to_string(), revision: None };
     save_adapter(&adapter, &at("adapter"), &name).unwrap();
     let weights = Weights::adapted(Arc::clone(&base), adapter).unwrap();
-    save_model(&*weights.merged().unwrap(), &at("merged")).unwrap();
+    save_model(&weights.merged().unwrap(), &at("merged")).unwrap();
     std::fs::write(at("tokens.json"), serde_json::to_string(&tokens()).unwrap()).unwrap();
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/lora/check.py");

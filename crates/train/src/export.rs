@@ -70,7 +70,8 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
             Exported::Adapter(named.name)
         }
         (adapter, _) => {
-            save_model(&*policy.weights.merged()?, &aside)?;
+            let whole = policy.weights.merged()?;
+            save_model(&whole, &aside)?;
             if adapter.is_some() { Exported::Merged } else { Exported::Model }
         }
     };

@@ -344,14 +344,13 @@ fn begin_weights(
         }
         _ => None,
     };
-    let folder = match outside {
-        Some(folder) => folder,
-        None => {
-            let folder = directory.path(base::FOLDER);
-            save_model(&base, &folder)?;
-            write_atomically(&folder.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
-            folder
-        }
+    let folder = if let Some(folder) = outside {
+        folder
+    } else {
+        let folder = directory.path(base::FOLDER);
+        save_model(&base, &folder)?;
+        write_atomically(&folder.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
+        folder
     };
     let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
     let name = folder.to_string_lossy().into_owned();
