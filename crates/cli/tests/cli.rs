@@ -23,7 +23,7 @@ fn refused(arguments: &[&str]) -> String {
 fn every_command_explains_itself() {
     let overview = stdout(&turnwise(&["--help"]));
     for command in
-        ["quickstart", "train", "sft", "eval", "rollout", "credit", "turnrd", "play", "env", "config"]
+        ["quickstart", "train", "sft", "eval", "rollout", "export", "credit", "turnrd", "play", "env", "config"]
     {
         assert!(overview.contains(command), "{command} is missing:\n{overview}");
         let help = turnwise(&[command, "--help"]);

@@ -1,0 +1,84 @@
+//! A run with an adapter, from training to a folder for other programs.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TRAIN: &[&str] = &[
+    "train",
+    "--preset",
+    "quickstart",
+    "name=run",
+    "policy.lora.rank=4",
+    "policy.lora.alpha=8",
+    "env.world.train=24",
+    "env.world.valid_seen=0",
+    "env.world.valid_unseen=4",
+    "env.max_turns=4",
+    "policy.scratch.hidden_size=16",
+    "policy.scratch.layers=1",
+    "policy.scratch.heads=2",
+    "policy.scratch.key_value_heads=1",
+    "policy.scratch.intermediate_size=32",
+    "sft.demonstrations=24",
+    "sft.steps=6",
+    "sft.batch_tokens=600",
+    "rollout.groups=2",
+    "rollout.group_size=3",
+    "rollout.max_response_tokens=6",
+    "train.steps=2",
+    "eval.tasks=4",
+];
+
+fn turnwise(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_turnwise")).current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let ok = |arguments: &[&str]| {
+        let output = turnwise(folder.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+        text(&output)
+    };
+    let said = ok(TRAIN);
+    assert!(said.contains("of rank 4 are trained"), "{said}");
+    let said = ok(&["export", "runs/run", "adapter"]);
+    assert!(said.contains("adapter written to adapter; it stands on"), "{said}");
+    let said = ok(&["export", "runs/run/checkpoints/step-000002", "model", "--merge"]);
+    assert!(said.contains("with its adapter merged in"), "{said}");
+    assert!(folder.path().join("adapter/adapter_config.json").is_file());
+    assert!(folder.path().join("model/model.safetensors").is_file());
+    // Greedily the run, its adapter and the merged model play alike.
+    let mut played = Vec::new();
+    for policy in ["runs/run", "adapter", "model"] {
+        let out = format!("{policy}/played.jsonl");
+        let mut arguments = vec!["rollout", policy, "--out", &out, "--tasks", "2", "--temperature", "0"];
+        if policy != "runs/run" {
+            arguments.push("runs/run/config.toml");
+        }
+        ok(&arguments);
+        let lines = std::fs::read_to_string(folder.path().join(&out)).unwrap();
+        let responses: Vec<serde_json::Value> = lines
+            .lines()
+            .flat_map(|line| {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                line["turns"].as_array().unwrap().iter().map(|turn| turn["response_ids"].clone()).collect::<Vec<_>>()
+            })
+            .collect();
+        assert!(!responses.is_empty());
+        played.push(responses);
+    }
+    assert_eq!(played[0], played[1]);
+    assert_eq!(played[0], played[2]);
+    let output = turnwise(folder.path(), &["export", "runs/run", "model"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("--force"), "{}", text(&output));
+    ok(&["export", "runs/run", "model", "--force"]);
+    assert!(!folder.path().join("model/model.safetensors").exists());
+}
