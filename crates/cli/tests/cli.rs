@@ -22,9 +22,19 @@ fn refused(arguments: &[&str]) -> String {
 #[test]
 fn every_command_explains_itself() {
     let overview = stdout(&turnwise(&["--help"]));
-    for command in
-        ["quickstart", "train", "sft", "eval", "rollout", "export", "credit", "turnrd", "play", "env", "config"]
-    {
+    for command in [
+        "quickstart",
+        "train",
+        "sft",
+        "eval",
+        "rollout",
+        "export",
+        "credit",
+        "turnrd",
+        "play",
+        "env",
+        "config",
+    ] {
         assert!(overview.contains(command), "{command} is missing:\n{overview}");
         let help = turnwise(&[command, "--help"]);
         assert!(help.status.success());

@@ -68,7 +68,12 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
             .lines()
             .flat_map(|line| {
                 let line: serde_json::Value = serde_json::from_str(line).unwrap();
-                line["turns"].as_array().unwrap().iter().map(|turn| turn["response_ids"].clone()).collect::<Vec<_>>()
+                line["turns"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|turn| turn["response_ids"].clone())
+                    .collect::<Vec<_>>()
             })
             .collect();
         assert!(!responses.is_empty());

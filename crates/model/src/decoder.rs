@@ -147,7 +147,8 @@ impl<T: Real> Workspace<T> {
         for (index, layer) in layout.layers.iter().enumerate() {
             let (before, after) = self.residual.split_at_mut(index + 1);
             let kept = if self.recompute { 0 } else { index };
-            let pass = Pass { network, config, data, index, layer, packing, sequences: &all, bf16: self.bf16 };
+            let pass =
+                Pass { network, config, data, index, layer, packing, sequences: &all, bf16: self.bf16 };
             let scratch = &mut self.scratch;
             pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, scratch);
         }

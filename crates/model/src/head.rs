@@ -211,7 +211,14 @@ impl<T: Real> HeadState<T> {
             matmul_in(self.bf16, to, d_logits, weight, Into::Set, inverse_temperature);
             if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
                 let to = ViewMut::new(d_output, vocabulary, hidden);
-                matmul_in(self.bf16, to, d_logits.t(), View::new(normed, count, hidden), Into::Add, inverse_temperature);
+                matmul_in(
+                    self.bf16,
+                    to,
+                    d_logits.t(),
+                    View::new(normed, count, hidden),
+                    Into::Add,
+                    inverse_temperature,
+                );
             }
         }
     }

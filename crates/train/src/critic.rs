@@ -52,7 +52,7 @@ impl RunCritic {
             None => policy.merged()?.to_critic().into(),
             Some(lora) => {
                 let adapter = match &policy.adapter {
-                    Some(adapter) if adapter.config == *lora => adapter.to_critic()?,
+                    Some(adapter) if adapter.config == lora.spelled_out()? => adapter.to_critic()?,
                     _ => {
                         let seed = Seed::derive(learner.seed, Purpose::Init, &[1]);
                         Adapter::init(policy.config(), lora, seed)?.to_critic()?

@@ -10,8 +10,8 @@ use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
 use turnwise_model::{
-    Adapter, AdapterBase, Compute, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer, Weights,
-    load_adapter, save_adapter, save_model,
+    Adapter, AdapterBase, Compute, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer,
+    Weights, load_adapter, save_adapter, save_model,
 };
 
 use crate::TrainError;

@@ -15,8 +15,13 @@ use turnwise_train::metrics::read_metrics;
 use turnwise_train::setup::Policy;
 use turnwise_train::{Outcome, Run, Silent};
 
-const LORA: &[&str] =
-    &["policy.lora={rank=4, alpha=8.0}", "sft.steps=8", "sft.batch_tokens=600", "sft.learning_rate=1e-2"];
+const LORA: &[&str] = &[
+    "policy.lora={rank=4, alpha=8.0}",
+    "sft.steps=20",
+    "sft.batch_tokens=600",
+    "sft.learning_rate=2e-2",
+    "sft.warmup=0",
+];
 
 fn config(more: &[&str]) -> Config {
     common::config(None, &[LORA, more].concat()).unwrap()
@@ -50,13 +55,13 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
     assert!(!adapter.is_silent(), "the adapter moved");
     // The base is in the run, as it was at the start.
-    assert_eq!(*weights.base, load_model(&root.join("base")).unwrap());
+    assert!(*weights.base == load_model(&root.join("base")).unwrap());
     let losses: Vec<f64> = read_metrics(&root.join("metrics.jsonl"))
         .unwrap()
         .iter()
         .filter_map(|line| line.metrics.get("loss/sft"))
         .collect();
-    assert!(losses.len() == 8 && losses[7] < 0.95 * losses[0], "the warm start learns: {losses:?}");
+    assert!(losses.len() == 20 && losses[19] < 0.9 * losses[0], "the warm start learns: {losses:?}");
     // A checkpoint holds the adapter alone, with moments of its size.
     let checkpoint = root.join("checkpoints/step-000002");
     assert!(checkpoint.join("policy/adapter_model.safetensors").is_file());
@@ -72,7 +77,7 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
         [&moved, &moved.join("checkpoints/step-000002"), &moved.join("checkpoints/step-000002/policy")]
     {
         let policy = Policy::load(path).unwrap();
-        assert_eq!(policy.weights, weights, "{}", path.display());
+        assert!(policy.weights == weights, "{}", path.display());
         assert_eq!(logprobs(policy.weights), expected);
     }
     // Another base is noticed.
@@ -102,7 +107,7 @@ fn an_export_is_the_same_policy() {
     let Exported::Adapter(name) = export(&root, &out("adapter"), plain).unwrap() else { panic!() };
     assert!(Path::new(&name).join("config.json").is_file(), "{name}");
     let adapter = Policy::load(&out("adapter")).unwrap();
-    assert_eq!(adapter.weights, run.weights());
+    assert!(adapter.weights == run.weights());
     for name in ["merged", "adapter"] {
         assert!(out(name).join("tokenizer.json").is_file());
     }
@@ -130,7 +135,7 @@ fn an_export_is_the_same_policy() {
     let start = format!("policy.model=\"{}\"", out("merged").display());
     let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut Silent).unwrap();
     assert!(!out("third/base").exists());
-    assert_eq!(Policy::load(&out("third")).unwrap().weights, third.weights());
+    assert!(Policy::load(&out("third")).unwrap().weights == third.weights());
     // A run of all weights exports a model too.
     let full = config(&[&start, "sft.steps=0", "train.steps=0", "name=full"]);
     let full =

@@ -104,7 +104,7 @@ fn branch(
 /// Settings, layout and a flat buffer of an adapter's weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter<T> {
-    /// The settings.
+    /// The settings, every target by its own name.
     pub config: LoraConfig,
     /// The architecture that it stands on.
     pub model: ModelConfig,
@@ -134,17 +134,21 @@ impl Adapter<f32> {
 impl<T: Real> Adapter<T> {
     /// All zeros.
     pub fn zeros(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
-        Ok(Self::with_layout(model, config, AdapterLayout::new(model, config, false)?))
+        Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
     /// A critic's adapter of all zeros: with a value head, which is trained whole.
     pub fn critic(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
-        Ok(Self::with_layout(model, config, AdapterLayout::new(model, config, true)?))
+        Self::with_layout(model, config, AdapterLayout::new(model, config, true)?)
     }
 
-    fn with_layout(model: &ModelConfig, config: &LoraConfig, layout: AdapterLayout) -> Self {
+    fn with_layout(
+        model: &ModelConfig,
+        config: &LoraConfig,
+        layout: AdapterLayout,
+    ) -> Result<Self, ModelError> {
         let data = vec![T::ZERO; layout.len];
-        Self { config: config.clone(), model: model.clone(), layout, data }
+        Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
     /// A critic's adapter that starts from this one; its value is 0 everywhere.

@@ -94,6 +94,12 @@ impl LoraConfig {
         Ok(Module::ALL.into_iter().filter(|&module| chosen[module as usize]).collect())
     }
 
+    /// The same settings with every target by its own name, in the order of [`Module::ALL`].
+    pub fn spelled_out(&self) -> Result<Self, ModelError> {
+        let targets = self.modules()?.into_iter().map(|module| module.name().to_owned()).collect();
+        Ok(Self { targets, ..self.clone() })
+    }
+
     /// Refuses settings that cannot work, naming the key.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail =
