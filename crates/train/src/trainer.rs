@@ -90,6 +90,11 @@ impl Run {
                 "adapter: {} parameters of rank {} are trained, the model's own stay",
                 adapter.layout.len, adapter.config.rank
             )));
+            if config.policy.model.is_none() {
+                let note = "the adapter stands on a model from scratch, whose weights are random and stay so; it \
+                            learns little there. Set policy.model to a model or a run";
+                observer.event(Event::Note(note.into()));
+            }
         }
         let decomposer = RunDecomposer::open(&config, directory.root(), hidden, 0)?;
         let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };

@@ -27,6 +27,12 @@ fn config(more: &[&str]) -> Config {
     common::config(None, &[LORA, more].concat()).unwrap()
 }
 
+/// The same with all weights trained.
+fn full(mut config: Config) -> Config {
+    config.policy.lora = None;
+    config
+}
+
 fn finish(config: Config, root: &Path) -> Run {
     let mut run = Run::start(config, root, &mut Silent).unwrap();
     assert_eq!(run.train(&mut Silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
@@ -48,8 +54,12 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn a_run_trains_its_adapter_and_leaves_its_base() {
     let folder = tempfile::tempdir().unwrap();
+    // A model that has learnt something: on random weights there is little for an adapter to bend.
+    let start = folder.path().join("start");
+    finish(full(config(&["train.steps=0", "name=start"])), &start);
     let root = folder.path().join("run");
-    let run = finish(config(&["objective.kl.coef=0.01", "train.keep_last=0"]), &root);
+    let start = format!("policy.model=\"{}\"", start.display());
+    let run = finish(config(&[&start, "objective.kl.coef=0.01", "train.keep_last=0"]), &root);
     let weights = run.weights();
     let adapter = weights.adapter.clone().unwrap();
     assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
@@ -61,7 +71,9 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
         .iter()
         .filter_map(|line| line.metrics.get("loss/sft"))
         .collect();
-    assert!(losses.len() == 20 && losses[19] < 0.9 * losses[0], "the warm start learns: {losses:?}");
+    let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+    assert_eq!(losses.len(), 20);
+    assert!(mean(&losses[15..]) < 0.95 * mean(&losses[..5]), "the warm start learns: {losses:?}");
     // A checkpoint holds the adapter alone, with moments of its size.
     let checkpoint = root.join("checkpoints/step-000002");
     assert!(checkpoint.join("policy/adapter_model.safetensors").is_file());
@@ -137,10 +149,7 @@ fn an_export_is_the_same_policy() {
     assert!(!out("third/base").exists());
     assert!(Policy::load(&out("third")).unwrap().weights == third.weights());
     // A run of all weights exports a model too.
-    let full = config(&[&start, "sft.steps=0", "train.steps=0", "name=full"]);
-    let full =
-        Config { policy: turnwise_train::config::PolicyConfig { lora: None, ..full.policy.clone() }, ..full };
-    finish(full, &out("full"));
+    finish(full(config(&[&start, "sft.steps=0", "train.steps=0", "name=full"])), &out("full"));
     assert_eq!(export(&out("full"), &out("whole"), merge).unwrap(), Exported::Model);
     assert!(distance(&logprobs(Policy::load(&out("whole")).unwrap().weights), &expected) < 1e-4);
 }

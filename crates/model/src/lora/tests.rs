@@ -12,7 +12,9 @@ use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::ops::testing::{check_gradient, random};
 use crate::packing::Packing;
 use crate::weights::Network;
-use crate::{Critic, LearnerConfig, NativeLearner, OptimizerState, Parameters, Weights};
+use crate::{
+    Compute, ComputePath, Critic, LearnerConfig, NativeLearner, OptimizerState, Parameters, Weights,
+};
 
 fn lora(targets: &[&str]) -> LoraConfig {
     let targets = targets.iter().map(|&target| target.to_owned()).collect();
@@ -216,6 +218,26 @@ fn micro_batches_lanes_and_recomputation_drop_the_same_entries() {
         }
         let (_, seeded) = run(LearnerConfig { seed: 1, ..base });
         assert_eq!(distance(&gradient, &seeded) > 1e-2, dropout > 0.0);
+    }
+}
+
+#[test]
+fn bf16_stays_near_f32() {
+    let batch = sequences();
+    let run = |compute: Compute| {
+        let settings = LearnerConfig { compute, ..LearnerConfig::default() };
+        let mut learner = NativeLearner::new(adapted(0.2), settings).unwrap();
+        learner.forward_backward(&batch, &Probe).unwrap();
+        learner.gradient()
+    };
+    let (reference, first, second) = (run(Compute::F32), run(Compute::Bf16), run(Compute::Bf16));
+    assert_eq!(first, second);
+    let off = distance(&reference, &first);
+    if Compute::Bf16.path() == ComputePath::F32 {
+        eprintln!("skipped in part: this processor multiplies no bf16 (AMX or AVX512-BF16)");
+        assert_eq!(reference, first);
+    } else {
+        assert!(off > 1e-5 && off < 0.05, "{off}");
     }
 }
 
