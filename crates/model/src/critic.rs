@@ -1,6 +1,8 @@
 //! A critic: a decoder of its own with a value head, trained by the learner's own passes.
 
-use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
+use std::sync::Arc;
+
+use turnwise_core::{Collective, LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
@@ -25,6 +27,11 @@ impl Critic {
         Ok(Self(NativeLearner::new(weights, config)?))
     }
 
+    /// Shares the lanes with the critics of other processes; see [`NativeLearner::join`].
+    pub fn join(&mut self, ranks: Arc<dyn Collective>) -> Result<(), ModelError> {
+        self.0.join(ranks)
+    }
+
     /// The value before every response token, one vector a sequence.
     pub fn values(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.0.logprobs(batch)
@@ -42,6 +49,11 @@ impl Critic {
     /// Updates the weights; see [`turnwise_core::Learner::step`].
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.0.step(learning_rate)
+    }
+
+    /// Gives the memory of passes and gradients back; see [`NativeLearner::release`].
+    pub fn release(&mut self) {
+        self.0.release();
     }
 
     /// The weights as they are now.

@@ -39,13 +39,14 @@ struct Activations<T> {
 }
 
 impl<T: Real> Activations<T> {
-    fn resize(&mut self, config: &ModelConfig, tokens: usize) {
+    /// The buffers with their numbers a token.
+    fn buffers<'a>(&'a mut self, config: &ModelConfig) -> [(&'a mut Vec<T>, usize); 12] {
         let hidden = config.hidden_size;
         let qkv = config.query_width() + 2 * config.key_value_width();
         // Nothing where heads are not normed.
         let normed = usize::from(config.qk_norm());
         let heads = config.num_attention_heads + config.num_key_value_heads;
-        for (buffer, width) in [
+        [
             (&mut self.normed, hidden),
             (&mut self.inverse, 1),
             (&mut self.qkv, qkv),
@@ -58,7 +59,11 @@ impl<T: Real> Activations<T> {
             (&mut self.middle_inverse, 1),
             (&mut self.gate_up, 2 * config.intermediate_size),
             (&mut self.activated, config.intermediate_size),
-        ] {
+        ]
+    }
+
+    fn resize(&mut self, config: &ModelConfig, tokens: usize) {
+        for (buffer, width) in self.buffers(config) {
             grow(buffer, tokens * width);
         }
     }
@@ -79,9 +84,10 @@ pub(crate) struct Workspace<T> {
     /// What multiplies matrices of bf16; without one they stay as they are.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last.
+    /// Residual stream before each layer and after the last, or two in turns where nothing is run
+    /// backward.
     residual: Vec<Vec<T>>,
-    /// One for each layer, or one for all with `recompute`.
+    /// One for each layer, or one for all with `recompute` and where nothing is run backward.
     activations: Vec<Activations<T>>,
     pub(crate) head: HeadState<T>,
     scratch: Scratch<T>,
@@ -117,6 +123,28 @@ impl<T: Real> Workspace<T> {
         self
     }
 
+    /// Empty buffers for forward passes alone, of a reference policy say.
+    pub(crate) fn forward_only(config: &ModelConfig) -> Self {
+        Self { residual: vec![Vec::new(); 2], ..Self::new(config, true) }
+    }
+
+    /// Bytes of the buffers in a pass over `tokens` tokens with `targets` targets, the longest sequence
+    /// `longest` tokens: first those of the layers, then those of the head. Backward buffers are left
+    /// out of a workspace that is [`forward_only`](Self::forward_only).
+    pub(crate) fn bytes(&self, config: &ModelConfig, [tokens, targets, longest]: [usize; 3]) -> [usize; 2] {
+        let forward_only = self.residual.len() < config.num_hidden_layers + 1;
+        let hidden = config.hidden_size;
+        let kept: usize = Activations::<T>::default().buffers(config).iter().map(|(_, width)| width).sum();
+        let mut numbers = self.residual.len() * hidden + self.activations.len() * kept;
+        if !forward_only {
+            numbers += hidden + hidden.max(config.query_width());
+            numbers += config.query_width() + 2 * config.key_value_width() + config.intermediate_size;
+        }
+        let layers =
+            tokens * numbers + longest * config.head_dim + attention::Scratch::<T>::numbers(config, longest);
+        [layers * size_of::<T>(), HeadState::<T>::bytes(config, targets, forward_only)]
+    }
+
     /// Runs a micro-batch forward; log-probabilities are those of the logits divided by `temperature`.
     ///
     /// Returns one [`RowStatistics`] a target.
@@ -145,14 +173,15 @@ impl<T: Real> Workspace<T> {
         }
         let all = 0..packing.sequences();
         for (index, layer) in layout.layers.iter().enumerate() {
-            let (before, after) = self.residual.split_at_mut(index + 1);
+            let (before, after) = around(&mut self.residual, index);
             let kept = if self.recompute { 0 } else { index };
             let pass =
                 Pass { network, config, data, index, layer, packing, sequences: &all, bf16: self.bf16 };
             let scratch = &mut self.scratch;
-            pass.forward(&before[index], &mut after[0], &mut self.activations[kept], &self.rope, scratch);
+            pass.forward(before, after, &mut self.activations[kept], &self.rope, scratch);
         }
-        self.head.gather(network.parameters, packing, &self.residual[config.num_hidden_layers]);
+        let last = config.num_hidden_layers % self.residual.len();
+        self.head.gather(network.parameters, packing, &self.residual[last]);
     }
 
     /// Starts a backward pass over the micro-batch of the last forward pass.
@@ -230,6 +259,18 @@ impl<T: Real> Workspace<T> {
         for (row, &token) in self.d_residual.chunks_exact(hidden).zip(&packing.tokens[tokens]) {
             add_assign(&mut d_embedding[token as usize * hidden..][..hidden], row);
         }
+    }
+}
+
+/// The residual stream before a layer and after it.
+fn around<T>(residual: &mut [Vec<T>], layer: usize) -> (&[T], &mut [T]) {
+    let (before, after) = (layer % residual.len(), (layer + 1) % residual.len());
+    if before < after {
+        let (left, right) = residual.split_at_mut(after);
+        (&left[before], &mut right[0])
+    } else {
+        let (left, right) = residual.split_at_mut(before);
+        (&right[0], &mut left[after])
     }
 }
 

@@ -36,6 +36,21 @@ pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     fs::rename(&aside, path).map_err(failed(path))
 }
 
+/// Writes tensors next to `path` and renames, as [`write_aside`] does, without a copy of them in memory.
+pub(crate) fn write_tensors(
+    path: &Path,
+    tensors: Vec<(String, TensorView<'_>)>,
+    header: std::collections::HashMap<String, String>,
+) -> Result<(), ModelError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".tmp");
+    let aside = PathBuf::from(aside);
+    safetensors::serialize_to_file(tensors, Some(header), &aside).map_err(|error| wrong(&aside, error))?;
+    let file = File::options().write(true).open(&aside).map_err(failed(&aside))?;
+    file.sync_all().map_err(failed(&aside))?;
+    fs::rename(&aside, path).map_err(failed(path))
+}
+
 /// The little-endian bytes of some numbers.
 #[cfg(target_endian = "little")]
 pub(crate) fn bytes_of(values: &[f32]) -> &[u8] {

@@ -11,7 +11,7 @@ use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
 use crate::weights::Network;
-use crate::{Parameters, Real};
+use crate::{ModelConfig, Parameters, Real};
 
 /// Logits alive at a time, in numbers; the rows of a chunk of the output head follow from it.
 pub(crate) const LOGITS: usize = 1 << 23;
@@ -77,8 +77,20 @@ struct PairSide<T> {
     logits: Vec<T>,
 }
 
+/// Makes a buffer at least this long. What was in it is lost where it grows: a longer one is not held
+/// beside a shorter one, and none is longer than what was asked for.
 pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
+        *buffer = Vec::new();
+        *buffer = vec![T::ZERO; len];
+    }
+}
+
+/// Makes a buffer just this long; as with [`grow`] nothing is kept.
+fn fit<T: Real>(buffer: &mut Vec<T>, len: usize) {
+    if buffer.capacity() < len {
+        grow(buffer, len);
+    } else {
         buffer.resize(len, T::ZERO);
     }
 }
@@ -94,6 +106,25 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
+    /// Bytes of the buffers in a pass with so many targets, those of divergences left out.
+    pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
+        let rows = if forward_only { 2 } else { 3 };
+        let numbers = targets * (rows * config.hidden_size + 1);
+        let statistics = targets * size_of::<RowStatistics<T>>();
+        numbers * size_of::<T>() + statistics + Self::logit_bytes(config, targets)
+    }
+
+    /// Bytes of the chunk of logits in it.
+    pub(crate) fn logit_bytes(config: &ModelConfig, targets: usize) -> usize {
+        targets.min(chunk_rows(config.vocab_size)) * config.vocab_size * size_of::<T>()
+    }
+
+    /// Bytes of the buffers of divergences: both sides of a chunk.
+    pub(crate) fn divergence_bytes(config: &ModelConfig, targets: usize) -> usize {
+        let rows = targets.min((chunk_rows(config.vocab_size) / 2).max(1));
+        2 * rows * (config.vocab_size + config.hidden_size) * size_of::<T>()
+    }
+
     /// Gathers the rows that predict something from the last residual stream and norms them.
     pub(crate) fn gather(&mut self, parameters: &Parameters<T>, packing: &Packing, last: &[T]) {
         let Parameters { config, layout, data } = parameters;
@@ -132,6 +163,7 @@ impl<T: Real> HeadState<T> {
         let count = packing.targets.len();
         self.temperature = temperature;
         self.statistics.clear();
+        self.statistics.reserve_exact(count);
         if let Some(value) = network.value() {
             let (weight, bias) = value.weights.split_at(hidden);
             for row in self.normed[..count * hidden].chunks_exact(hidden) {
@@ -349,7 +381,7 @@ impl<T: Real> HeadState<T> {
                 let target = if side == 0 { term.first } else { term.second.target() };
                 pair.normed.extend_from_slice(&normed[target * hidden..][..hidden]);
             }
-            pair.logits.resize(chunk.len() * vocabulary, T::ZERO);
+            fit(&mut pair.logits, chunk.len() * vocabulary);
             let weight = View::new(&parameters.data[parameters.layout.output.clone()], vocabulary, hidden);
             let to = ViewMut::new(&mut pair.logits, chunk.len(), vocabulary);
             matmul_in(
@@ -365,7 +397,7 @@ impl<T: Real> HeadState<T> {
 
     /// Logits of some rows, divided by the temperature.
     fn fill_logits(&mut self, output: &[T], chunk: &Range<usize>, hidden: usize, vocabulary: usize) {
-        self.logits.resize(chunk.len() * vocabulary, T::ZERO);
+        fit(&mut self.logits, chunk.len() * vocabulary);
         let normed = View::new(&self.normed[rows(chunk, hidden)], chunk.len(), hidden);
         let to = ViewMut::new(&mut self.logits, chunk.len(), vocabulary);
         let scale = T::from_f64(1.0 / self.temperature);

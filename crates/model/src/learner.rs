@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective, Purpose, Seed,
-    StepReport, TokenGradients, TokenSequence, TurnSpan,
+    Collective, Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective,
+    Purpose, Seed, StepReport, TokenGradients, TokenSequence, TurnSpan,
 };
 
 use crate::lora::{Adapter, Dropout};
@@ -16,6 +17,9 @@ use crate::packing::{deal, input_length};
 use crate::weights::{Network, Weights};
 use crate::{AdamWConfig, Compute, ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 
+/// Numbers of a gradient whose squares are summed at a time.
+const NORM_PIECE: usize = 1 << 20;
+
 /// Settings of the native learner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -23,7 +27,8 @@ pub struct LearnerConfig {
     /// Most tokens of a micro-batch; a longer sequence is one of its own. Costs memory, not results.
     pub micro_batch_tokens: usize,
     /// Micro-batches worked on at a time, each on its own thread with its own gradient. The same
-    /// number gives the same bits on every machine, however many processors it has.
+    /// number gives the same bits on every machine, however many processors it has, and over however
+    /// many processes the lanes are spread ([`NativeLearner::join`]).
     pub lanes: usize,
     /// Divides the logits, so that log-probabilities are those at the sampling temperature.
     pub temperature: f64,
@@ -92,18 +97,24 @@ impl LearnerConfig {
 /// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
 /// gradient, and the lanes' gradients are summed in lane order by [`Learner::step`]. Nothing depends
 /// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
+///
+/// Several processes may train one policy: each has a learner of its own with the same weights and is
+/// handed the whole batch, works on the lanes that are its share, and is told what the others found.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
     /// What is trained in the place of the parameters.
     adapter: Option<Arc<Adapter<f32>>>,
     reference: Option<Weights>,
     config: LearnerConfig,
+    /// The lanes of this process.
     lanes: Vec<Lane>,
     /// One a lane; empty until it is first added to.
     gradients: Vec<Vec<f32>>,
     optimizer: OptimizerState,
     /// Passes with a gradient since the last step: a coordinate of dropout.
     passes: u64,
+    /// The other processes.
+    ranks: Option<Arc<dyn Collective>>,
 }
 
 /// A gradient that was taken out of its learner.
@@ -132,7 +143,55 @@ impl NativeLearner {
             gradients: vec![Vec::new(); config.lanes],
             optimizer: OptimizerState::new(len),
             passes: 0,
+            ranks: None,
         })
+    }
+
+    /// Shares the lanes with the learners of other processes, which have the same weights and settings.
+    /// From here on all of them are called with the same batches, in the same order.
+    pub fn join(&mut self, ranks: Arc<dyn Collective>) -> Result<(), ModelError> {
+        let count = ranks.world_size();
+        if !self.config.lanes.is_multiple_of(count) {
+            return Err(ModelError::Setting {
+                key: "lanes".into(),
+                reason: format!(
+                    "is {}, and the lanes are dealt to {count} processes; set it to a multiple of {count}",
+                    self.config.lanes
+                ),
+            });
+        }
+        let own = ranks.share(self.config.lanes).len();
+        self.lanes.truncate(own);
+        self.gradients.truncate(own);
+        self.ranks = Some(ranks);
+        Ok(())
+    }
+
+    /// Starts anew from the weights as they are: a fresh optimiser, and nothing accumulated. No weights
+    /// are copied.
+    pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
+        config.check()?;
+        self.config = config;
+        // The old moments go before the new ones come.
+        self.optimizer = OptimizerState::new(0);
+        self.optimizer = OptimizerState::new(self.trained_len());
+        self.passes = 0;
+        self.release();
+        match self.ranks.take() {
+            Some(ranks) => self.join(ranks),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the memory of passes and gradients back until it is needed again, for whatever else is to
+    /// be done in between. What was accumulated is forgotten.
+    pub fn release(&mut self) {
+        let lanes =
+            self.ranks.as_ref().map_or(self.config.lanes, |ranks| ranks.share(self.config.lanes).len());
+        let Parameters { config, .. } = &*self.parameters;
+        let kernel = self.config.compute.kernel();
+        self.lanes = (0..lanes).map(|_| Lane::new(config, self.config.recompute, kernel)).collect();
+        self.gradients = vec![Vec::new(); lanes];
     }
 
     /// The weights as they are now. A sampler may keep them while training goes on; the next update
@@ -253,7 +312,7 @@ impl NativeLearner {
 
     /// Takes the accumulated gradient away, so that another can be accumulated meanwhile.
     pub fn take_gradient(&mut self) -> TakenGradient {
-        TakenGradient(std::mem::replace(&mut self.gradients, vec![Vec::new(); self.config.lanes]))
+        TakenGradient(std::mem::replace(&mut self.gradients, vec![Vec::new(); self.lanes.len()]))
     }
 
     /// Puts a gradient back, multiplied by a factor. What was accumulated meanwhile is forgotten.
@@ -265,12 +324,28 @@ impl NativeLearner {
         }
     }
 
-    /// L2 norm of the accumulated gradient.
-    pub fn gradient_norm(&self) -> f64 {
-        self.gradient().iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt()
+    /// L2 norm of the accumulated gradient, that of all processes together.
+    pub fn gradient_norm(&self) -> Result<f64, LearnError> {
+        let len = self.trained_len();
+        // A piece at a time: a sum beside the lanes' gradients would be one more of their size.
+        let mut sum = vec![0.0; NORM_PIECE.min(len)];
+        let mut squares = 0.0;
+        for start in (0..len).step_by(NORM_PIECE) {
+            let piece = start..len.min(start + NORM_PIECE);
+            let sum = &mut sum[..piece.len()];
+            sum.fill(0.0);
+            for lane in self.gradients.iter().filter(|lane| !lane.is_empty()) {
+                sum.iter_mut().zip(&lane[piece.clone()]).for_each(|(sum, &value)| *sum += value);
+            }
+            if let Some(ranks) = &self.ranks {
+                ranks.all_reduce(&mut [sum])?;
+            }
+            squares += sum.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>();
+        }
+        Ok(squares.sqrt())
     }
 
-    /// The accumulated gradient summed over lanes, in the layout of what is trained.
+    /// The accumulated gradient summed over the lanes of this process, in the layout of what is trained.
     pub fn gradient(&self) -> Vec<f32> {
         let mut total = vec![0.0; self.trained_len()];
         for lane in &self.gradients {
@@ -419,9 +494,9 @@ impl NativeLearner {
         Ok(logprobs)
     }
 
-    /// Runs `work` for every micro-batch of a lane, lanes in parallel, and returns what it found in
-    /// batch order.
-    fn run<T: Send>(
+    /// Runs `work` for every micro-batch, lanes in parallel, and returns what was found in batch order,
+    /// by the other processes too.
+    fn run<T: Send + Serialize + DeserializeOwned>(
         &mut self,
         pass: &PassOver<'_>,
         work: impl Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync,
@@ -429,7 +504,11 @@ impl NativeLearner {
         let companions = pass.companions();
         let lengths = pass.lengths(&companions);
         let config = &pass.network.parameters.config;
-        let dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
+        let mut dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
+        if let Some(ranks) = &self.ranks {
+            // All processes deal alike, and each takes its own.
+            dealt = dealt.drain(ranks.share(self.config.lanes)).collect();
+        }
         let temperature = self.config.temperature;
         let (run, work) = (
             |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
@@ -460,11 +539,40 @@ impl NativeLearner {
                 }))
                 .collect()
         });
-        let mut found = Vec::with_capacity(pass.batch.len());
-        for result in results {
-            found.extend(result?);
-        }
+        let mut found = self.exchange(results)?;
         found.sort_by_key(|found| found.sequence);
+        Ok(found)
+    }
+
+    /// What the lanes of all processes found. An error of one is an error of all, so that none goes on
+    /// alone.
+    fn exchange<T: Serialize + DeserializeOwned>(
+        &self,
+        results: Vec<Result<Vec<Found<T>>, LearnError>>,
+    ) -> Result<Vec<Found<T>>, LearnError> {
+        let mut own = Ok(Vec::new());
+        for result in results {
+            own = own.and_then(|mut all: Vec<Found<T>>| {
+                all.extend(result?);
+                Ok(all)
+            });
+        }
+        let Some(ranks) = &self.ranks else { return own };
+        let garbled =
+            |error: &dyn std::fmt::Display| LearnError::Backend(format!("between processes: {error}"));
+        let told = own.as_ref().map_err(ToString::to_string);
+        let bytes = postcard::to_allocvec(&told).map_err(|error| garbled(&error))?;
+        let answers = ranks.all_gather(&bytes)?;
+        let mut found = Vec::new();
+        for (rank, bytes) in answers.iter().enumerate() {
+            let answer: Result<Vec<Found<T>>, String> =
+                postcard::from_bytes(bytes).map_err(|error| garbled(&error))?;
+            match answer {
+                Ok(more) => found.extend(more),
+                Err(_) if rank == ranks.rank() => return own,
+                Err(reason) => return Err(LearnError::Backend(format!("rank {rank}: {reason}"))),
+            }
+        }
         Ok(found)
     }
 }
@@ -492,7 +600,14 @@ impl Learner for NativeLearner {
         }
         let len = self.trained_len();
         self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));
-        let norm = reduce(&mut self.gradients);
+        let norm = match &self.ranks {
+            None => reduce(&mut self.gradients),
+            Some(ranks) => {
+                let mut parts: Vec<&mut [f32]> = self.gradients.iter_mut().map(Vec::as_mut_slice).collect();
+                ranks.all_reduce(&mut parts)?;
+                reduce(&mut self.gradients[..1])
+            }
+        };
         self.passes = 0;
         if !norm.is_finite() {
             self.clear_gradient();

@@ -19,6 +19,7 @@ mod ops;
 mod optimizer;
 mod packing;
 mod parameters;
+mod plan;
 mod projection;
 mod rotary;
 mod schedule;
@@ -39,6 +40,7 @@ pub use lora::{
 pub use ops::Real;
 pub use optimizer::{AdamWConfig, OptimizerState};
 pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};
+pub use plan::{MemoryPlan, PlanItem, PlanPhase, PlanSettings};
 pub use rotary::{RopeScaling, Rotary};
 pub use schedule::{Schedule, ScheduleKind};
 pub use tokenizer::{Tokenizer, TokenizerConfig};

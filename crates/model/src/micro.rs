@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use turnwise_core::{
     Contrast, ContrastObjective, ContrastStatistics, LearnError, Objective, ObjectiveError, TokenGradients,
     TokenSequence, TokenStatistics,
@@ -23,7 +24,6 @@ pub(crate) struct Lane {
     derivatives: Vec<[f32; 2]>,
     /// The reference policy's pass, once one is needed.
     reference: Option<(Workspace<f32>, Packing)>,
-    recompute: bool,
     bf16: Option<Kernel>,
 }
 
@@ -37,7 +37,6 @@ impl Lane {
             entropies: Vec::new(),
             derivatives: Vec::new(),
             reference: None,
-            recompute,
             bf16,
         }
     }
@@ -73,6 +72,7 @@ impl PassOver<'_> {
 }
 
 /// What a lane found for one sequence.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Found<T> {
     pub(crate) sequence: usize,
     pub(crate) value: T,
@@ -201,9 +201,9 @@ impl<'a> Micro<'a> {
 
     /// Runs the reference policy over everything or over the contrasts.
     fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) {
-        let (recompute, bf16) = (self.lane.recompute, self.lane.bf16);
+        let bf16 = self.lane.bf16;
         let (workspace, packing) = self.lane.reference.get_or_insert_with(|| {
-            (Workspace::new(&reference.parameters.config, recompute).with_bf16(bf16), Packing::default())
+            (Workspace::forward_only(&reference.parameters.config).with_bf16(bf16), Packing::default())
         });
         let own = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
         let others = self.contrasts.iter().map(|&(contrast, _)| &self.pass.contrasts[contrast].tokens);

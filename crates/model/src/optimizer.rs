@@ -123,9 +123,7 @@ impl OptimizerState {
             }
         }
         let header = [("step".to_string(), self.step.to_string())].into();
-        let bytes =
-            safetensors::serialize(tensors, Some(header)).map_err(|error| files::wrong(path, error))?;
-        files::write_aside(path, &bytes)
+        files::write_tensors(path, tensors, header)
     }
 
     /// Reads what [`OptimizerState::save`] wrote, to the bit.

@@ -79,7 +79,7 @@ pub struct ClippingBias {
 }
 
 /// Sums clipping biases up to the norms that need no pass through the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BiasSum {
     squares: f64,
     sum: f64,
@@ -88,11 +88,25 @@ pub struct BiasSum {
 }
 
 impl BiasSum {
+    /// That of one sequence.
+    pub fn of(bias: &ClippingBias) -> Self {
+        Self {
+            squares: bias.entries.iter().map(|entry| entry * entry).sum(),
+            sum: bias.entries.iter().sum(),
+            clipped: bias.clipped,
+        }
+    }
+
     /// Adds a sequence.
     pub fn add(&mut self, bias: &ClippingBias) {
-        self.squares += bias.entries.iter().map(|entry| entry * entry).sum::<f64>();
-        self.sum += bias.entries.iter().sum::<f64>();
-        self.clipped += bias.clipped;
+        self.join(&Self::of(bias));
+    }
+
+    /// Adds what another sum has.
+    pub fn join(&mut self, other: &Self) {
+        self.squares += other.squares;
+        self.sum += other.sum;
+        self.clipped += other.clipped;
     }
 
     /// L2 norm over the entries.
@@ -111,7 +125,7 @@ impl BiasSum {
 #[derive(Debug)]
 pub struct ClippingWatch<'a> {
     policy: &'a PolicyObjective,
-    found: Mutex<Vec<(usize, ClippingBias)>>,
+    found: Mutex<Vec<(usize, BiasSum)>>,
 }
 
 impl<'a> ClippingWatch<'a> {
@@ -122,13 +136,23 @@ impl<'a> ClippingWatch<'a> {
 
     /// The sum over sequences, in their order, and the sequences that have clipped tokens.
     pub fn finish(self) -> (BiasSum, Vec<usize>) {
-        let mut found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        found.sort_by_key(|(sequence, _)| *sequence);
+        Self::sum_up(self.into_parts())
+    }
+
+    /// What was noted, sequence by sequence in no order: where several processes share a batch, each
+    /// has some.
+    pub fn into_parts(self) -> Vec<(usize, BiasSum)> {
+        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// [`ClippingWatch::finish`] of what all processes noted.
+    pub fn sum_up(mut parts: Vec<(usize, BiasSum)>) -> (BiasSum, Vec<usize>) {
+        parts.sort_by_key(|(sequence, _)| *sequence);
         let mut sum = BiasSum::default();
-        for (_, bias) in &found {
-            sum.add(bias);
+        for (_, bias) in &parts {
+            sum.join(bias);
         }
-        let clipped = found.iter().filter(|(_, bias)| bias.clipped > 0).map(|(sequence, _)| *sequence);
+        let clipped = parts.iter().filter(|(_, bias)| bias.clipped > 0).map(|(sequence, _)| *sequence);
         (sum, clipped.collect())
     }
 }
@@ -149,7 +173,7 @@ impl Objective for ClippingWatch<'_> {
     ) -> Result<TokenGradients, ObjectiveError> {
         let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
         let bias = self.policy.clipping_bias(sequence, &logprobs)?;
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, bias));
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, BiasSum::of(&bias)));
         self.policy.evaluate(sequence, tokens)
     }
 }

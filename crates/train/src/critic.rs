@@ -1,5 +1,7 @@
 //! The critic inside the loop: values for the advantages, and its own updates.
 
+use std::sync::Arc;
+
 use turnwise_core::{Batch, Purpose, Seed, TokenSequence};
 use turnwise_credit::gae::TokenTable;
 use turnwise_model::{
@@ -11,6 +13,7 @@ use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 use crate::TrainError;
 use crate::checkpoint::Checkpoint;
 use crate::config::CriticConfig;
+use crate::parallel::Ranks;
 
 /// The critic of a run.
 pub(crate) struct RunCritic {
@@ -83,6 +86,16 @@ impl RunCritic {
         let state = OptimizerState::load(&checkpoint.critic_optimizer(), critic.trained_tensors())?;
         critic.restore_optimizer(state)?;
         Ok(Self { critic, settings })
+    }
+
+    /// Shares the work with the critics of other processes.
+    pub(crate) fn join(&mut self, ranks: &Ranks) -> Result<(), TrainError> {
+        Ok(ranks.collective().map_or(Ok(()), |ranks| self.critic.join(Arc::clone(ranks)))?)
+    }
+
+    /// Gives the memory of passes and gradients back until it is needed again.
+    pub(crate) fn release(&mut self) {
+        self.critic.release();
     }
 
     /// Writes the critic into a checkpoint's folder.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, Trajectory};
-use turnwise_credit::has::Known;
+use turnwise_credit::has::{Decomposer as _, Known};
 use turnwise_judge::{Judge, JudgeConfig};
 use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_model::{NativeLearner, Tokenizer};
@@ -18,6 +18,8 @@ use turnwise_model::{NativeLearner, Tokenizer};
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
 use crate::metrics::Metrics;
+use crate::rundir::RunDirectory;
+use crate::trainer::Run;
 
 /// The decomposer of a run.
 pub(crate) enum RunDecomposer {
@@ -25,6 +27,12 @@ pub(crate) enum RunDecomposer {
     Judge(Box<Judge>),
     /// The learned network.
     TurnRd(Box<RunTurnRd>),
+    /// Rank 0 has it; this process helps with the hidden states, where some are wanted, and is told the
+    /// credits.
+    Elsewhere {
+        /// Most tokens of a turn whose hidden states are averaged, where there is a network.
+        pool_tokens: Option<usize>,
+    },
 }
 
 /// TurnRD, its replay and where it is in its rounds.
@@ -43,13 +51,23 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// The decomposer a config asks for, as it is after `steps` steps of a run in `root`.
+    /// The decomposer a config asks for, as it is after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,
-        root: &Path,
+        directory: &RunDirectory,
         hidden: usize,
         steps: u64,
     ) -> Result<Option<Self>, TrainError> {
+        let root = directory.root();
+        if directory.is_watched() {
+            return Ok(match &config.decomposer {
+                DecomposerConfig::None => None,
+                DecomposerConfig::Judge(_) => Some(Self::Elsewhere { pool_tokens: None }),
+                DecomposerConfig::Turnrd(settings) => {
+                    Some(Self::Elsewhere { pool_tokens: Some(settings.pool_tokens) })
+                }
+            });
+        }
         Ok(match &config.decomposer {
             DecomposerConfig::None => None,
             DecomposerConfig::Judge(judge) => {
@@ -72,6 +90,36 @@ impl RunDecomposer {
                 Some(Self::TurnRd(Box::new(RunTurnRd { settings, network, replay, folder, seed })))
             }
         })
+    }
+}
+
+impl RunDecomposer {
+    /// Most tokens of a turn whose hidden states are averaged, where hidden states are wanted.
+    fn pool_tokens(&self) -> Option<usize> {
+        match self {
+            Self::Judge(_) => None,
+            Self::TurnRd(turnrd) => Some(turnrd.settings.pool_tokens),
+            Self::Elsewhere { pool_tokens } => *pool_tokens,
+        }
+    }
+}
+
+impl Run {
+    /// The credits of a batch, where they are known before the pipeline runs. A judge that is alone is
+    /// asked by the pipeline.
+    pub(crate) fn decompose(&mut self, batch: &Batch, step: u64) -> Result<Option<Known>, TrainError> {
+        let Some(decomposer) = &mut self.decomposer else { return Ok(None) };
+        let vectors = decomposer
+            .pool_tokens()
+            .map(|most| vectors(batch, most, &mut self.learner, &self.tokenizer))
+            .transpose()?;
+        let credits = match (decomposer, vectors) {
+            (RunDecomposer::TurnRd(turnrd), Some(vectors)) => Some(turnrd.credits(batch, step, vectors)?),
+            (RunDecomposer::Judge(_), _) if self.ranks.count() == 1 => return Ok(None),
+            (RunDecomposer::Judge(judge), _) => Some(judge.credits(batch)?),
+            _ => None,
+        };
+        Ok(Some(Known(self.ranks.broadcast(credits)?)))
     }
 }
 
@@ -140,14 +188,12 @@ pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
 
 impl RunTurnRd {
     /// Credits of a batch by the frozen network; the batch goes into the replay.
-    pub(crate) fn credits(
+    fn credits(
         &mut self,
         batch: &Batch,
         step: u64,
-        learner: &mut NativeLearner,
-        tokenizer: &Tokenizer,
-    ) -> Result<Known, TrainError> {
-        let vectors = vectors(batch, self.settings.pool_tokens, learner, tokenizer)?;
+        vectors: Vec<Vectors>,
+    ) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
         let credits = credits(batch, &self.network, &vectors)?;
         let first = (step % self.settings.round_steps) << 32;
         for (place, (trajectory, vectors)) in batch.trajectories().zip(vectors).enumerate() {
@@ -167,7 +213,7 @@ impl RunTurnRd {
             })?;
         }
         self.replay.sync()?;
-        Ok(Known(credits))
+        Ok(credits)
     }
 
     /// Trains the network where `step` was the last of its round.

@@ -45,9 +45,9 @@ pub struct MetricsLine {
 /// Appends to `metrics.jsonl` and to an event file.
 #[derive(Debug)]
 pub struct MetricsWriter {
-    lines: File,
+    /// Absent where another process writes them.
+    files: Option<(File, EventWriter)>,
     path: std::path::PathBuf,
-    events: EventWriter,
     sft_steps: u64,
 }
 
@@ -57,6 +57,9 @@ impl MetricsWriter {
     /// of reinforcement learning behind those of the warm start on TensorBoard's single axis.
     pub fn open(run: &RunDirectory, position: Position, sft_steps: u64) -> Result<Self, TrainError> {
         let path = run.path("metrics.jsonl");
+        if run.is_watched() {
+            return Ok(Self { files: None, path, sft_steps });
+        }
         let kept: String = read_metrics(&path)?
             .into_iter()
             .filter(|line| Position { phase: line.phase, step: line.step } <= position)
@@ -67,22 +70,23 @@ impl MetricsWriter {
             OpenOptions::new().append(true).open(&path).map_err(|error| TrainError::io(&path, error))?;
         let events =
             EventWriter::create(run.root(), seconds()).map_err(|error| TrainError::io(run.root(), error))?;
-        Ok(Self { lines, path, events, sft_steps })
+        Ok(Self { files: Some((lines, events)), path, sft_steps })
     }
 
     /// Writes the numbers of one finished step.
     pub fn write(&mut self, position: Position, metrics: &Metrics) -> Result<(), TrainError> {
+        let Some((lines, events)) = &mut self.files else { return Ok(()) };
         let time = seconds();
         let line = MetricsLine { phase: position.phase, step: position.step, time, metrics: metrics.clone() };
         let mut text =
             serde_json::to_string(&line).map_err(|error| TrainError::file(&self.path, error.to_string()))?;
         text.push('\n');
-        self.lines.write_all(text.as_bytes()).map_err(|error| TrainError::io(&self.path, error))?;
+        lines.write_all(text.as_bytes()).map_err(|error| TrainError::io(&self.path, error))?;
         let axis = match position.phase {
             Phase::Sft => position.step,
             Phase::Rl => self.sft_steps + position.step,
         };
-        self.events
+        events
             .scalars(time, axis, metrics.0.iter().map(|(tag, value)| (tag.as_str(), *value)))
             .map_err(|error| TrainError::io(&self.path, error))
     }

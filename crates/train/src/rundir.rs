@@ -63,22 +63,40 @@ pub struct Status {
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
     root: PathBuf,
+    /// Whether another process writes it.
+    watched: bool,
 }
 
 impl RunDirectory {
     /// Makes a new run directory; refuses one that already holds a run.
     pub fn create(root: &Path) -> Result<Self, TrainError> {
+        Self::check_free(root)?;
+        for folder in ["checkpoints", "trajectories", "eval"] {
+            let path = root.join(folder);
+            fs::create_dir_all(&path).map_err(|error| TrainError::io(&path, error))?;
+        }
+        Ok(Self { root: root.to_path_buf(), watched: false })
+    }
+
+    /// A run directory that another process writes: what is written through this goes nowhere.
+    pub fn watched(root: &Path) -> Self {
+        Self { root: root.to_path_buf(), watched: true }
+    }
+
+    /// Whether another process writes it.
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// Refuses a folder that already holds a run.
+    pub fn check_free(root: &Path) -> Result<(), TrainError> {
         if root.join("config.toml").exists() {
             return Err(TrainError::file(
                 root,
                 "already holds a run; continue it with `turnwise train --resume <run>`, or choose another `name`",
             ));
         }
-        for folder in ["checkpoints", "trajectories", "eval"] {
-            let path = root.join(folder);
-            fs::create_dir_all(&path).map_err(|error| TrainError::io(&path, error))?;
-        }
-        Ok(Self { root: root.to_path_buf() })
+        Ok(())
     }
 
     /// Opens an existing run directory.
@@ -86,7 +104,7 @@ impl RunDirectory {
         if !root.join("config.toml").is_file() {
             return Err(TrainError::file(root, "is not a run directory: it has no config.toml"));
         }
-        Ok(Self { root: root.to_path_buf() })
+        Ok(Self { root: root.to_path_buf(), watched: false })
     }
 
     /// The folder.
@@ -106,6 +124,9 @@ impl RunDirectory {
 
     /// Writes a file aside and renames it when whole.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
+        if self.watched {
+            return Ok(());
+        }
         write_atomically(&self.root.join(name), content)
     }
 
@@ -136,7 +157,9 @@ impl RunDirectory {
         trajectories: impl Iterator<Item = &'a Trajectory>,
     ) -> Result<PathBuf, TrainError> {
         let path = self.root.join("trajectories").join(format!("{}.jsonl.zst", position.label()));
-        write_trajectories(&path, trajectories)?;
+        if !self.watched {
+            write_trajectories(&path, trajectories)?;
+        }
         Ok(path)
     }
 }

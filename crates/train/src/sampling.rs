@@ -8,7 +8,7 @@ use turnwise_credit::selection::{Selection, SelectionConfig};
 use crate::TrainError;
 use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
-use crate::rollout::{self, Job, RolloutContext};
+use crate::rollout::{self, Job, Lanes, RolloutContext};
 use crate::tasks::TaskOrder;
 use crate::trainer::{Run, engines, sampling_params};
 
@@ -96,16 +96,18 @@ impl Run {
             step: self.position.step,
             stop,
         };
+        let share = self.ranks.share(settings.lanes);
         let mut samplers = engines(
             &self.learner.weights(),
             &self.tokenizer,
             turnwise_core::Learner::weights_version(&self.learner),
-            settings.lanes,
+            share.len(),
             settings.slots,
             settings.max_context,
         )?;
-        let total = jobs.len();
-        let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
+        let lanes = Lanes { first: share.start, all: settings.lanes };
+        let total = jobs.len() * share.len() / settings.lanes;
+        let own = rollout::run_lanes(&context, &jobs, lanes, &mut samplers, |progress| {
             observer.event(Event::Rollout {
                 finished: progress.finished.load(Ordering::Relaxed),
                 total,
@@ -113,7 +115,22 @@ impl Run {
                 tokens: progress.tokens.load(Ordering::Relaxed),
             });
         })?;
+        drop(samplers);
+        let trajectories = self.all_trajectories(own)?;
         Ok(trajectories.map(|trajectories| into_groups(trajectories, first, tasks.len())))
+    }
+
+    /// What all processes sampled, in job order; `None` where one of them was stopped.
+    fn all_trajectories(
+        &self,
+        own: Option<Vec<(usize, Trajectory)>>,
+    ) -> Result<Option<Vec<Trajectory>>, TrainError> {
+        let Some(mut all) = self.ranks.gather(own)?.into_iter().collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let mut found: Vec<(usize, Trajectory)> = all.drain(..).flatten().collect();
+        found.sort_by_key(|(job, _)| *job);
+        Ok(Some(found.into_iter().map(|(_, trajectory)| trajectory).collect()))
     }
 }
 

@@ -11,7 +11,8 @@ use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::webshop::{self, WebshopSet};
 use turnwise_model::{
-    AdapterFile, Parameters, Tokenizer, TokenizerConfig, Weights, is_adapter, load_adapter, load_model,
+    AdapterFile, ModelConfig, Parameters, Tokenizer, TokenizerConfig, Weights, is_adapter, load_adapter,
+    load_model,
 };
 
 use crate::TrainError;
@@ -178,6 +179,17 @@ impl Policy {
         world: &World,
         template: &PromptTemplate,
     ) -> Result<Self, TrainError> {
+        let (model, tokenizer) = Self::scratch_parts(config, world, template)?;
+        let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
+        Ok(Self { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
+    }
+
+    /// The shape of the small policy and its tokenizer.
+    pub(crate) fn scratch_parts(
+        config: &Config,
+        world: &World,
+        template: &PromptTemplate,
+    ) -> Result<(ModelConfig, Tokenizer), TrainError> {
         let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
         let demonstrations = world.demonstrations(config, count)?;
         let texts: Vec<String> =
@@ -192,8 +204,7 @@ impl Policy {
         )?;
         let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
         model.check()?;
-        let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
-        Ok(Self { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
+        Ok((model, tokenizer))
     }
 }
 

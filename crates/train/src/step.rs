@@ -33,6 +33,11 @@ impl Run {
     ) -> Result<Option<Metrics>, TrainError> {
         let step = self.position.step;
         let started = Instant::now();
+        // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
+        self.learner.release();
+        if let Some(critic) = &mut self.critic {
+            critic.release();
+        }
         let Some(sampled) = self.sample(order, observer, stop)? else { return Ok(None) };
         let (mut batch, mut sampled_metrics) = (sampled.batch, sampled.metrics);
         let rollout_seconds = started.elapsed().as_secs_f64();
@@ -57,15 +62,10 @@ impl Run {
         let values = self.critic.as_mut().map(|critic| critic.values(&batch)).transpose()?;
         let values_seconds = started.elapsed().as_secs_f64();
         let started = Instant::now();
-        let given = match &mut self.decomposer {
-            Some(RunDecomposer::TurnRd(turnrd)) => {
-                Some(turnrd.credits(&batch, step, &mut self.learner, &self.tokenizer)?)
-            }
-            _ => None,
-        };
+        let given = self.decompose(&batch, step)?;
         let decomposer: Option<&dyn Decomposer> = match (&self.decomposer, &given) {
-            (Some(RunDecomposer::Judge(judge)), _) => Some(judge.as_ref()),
             (_, Some(given)) => Some(given),
+            (Some(RunDecomposer::Judge(judge)), None) => Some(judge.as_ref()),
             _ => None,
         };
         let decomposer_seconds = started.elapsed().as_secs_f64();
@@ -118,6 +118,7 @@ impl Run {
             seed: self.config.seed,
             step,
             policy: self.critic.is_none() || step >= self.config.critic.warmup_steps,
+            ranks: &self.ranks,
         };
         let critic = self.critic.as_mut().map(|critic| (critic, &mut critic_report));
         let report = updates.run(&mut self.learner, critic, &set, |update| schedule.learning_rate(update))?;
@@ -137,7 +138,7 @@ impl Run {
                     metrics.set(name, value);
                 }
             }
-            None => {}
+            Some(RunDecomposer::Elsewhere { .. }) | None => {}
         }
         if self.decomposer.is_some() {
             metrics.set("perf/decomposer_s", decomposer_seconds + started.elapsed().as_secs_f64());

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use turnwise_core::{Learner as _, Purpose, SamplingParams, Seed};
+use turnwise_core::{Collective, Learner as _, Purpose, SamplingParams, Seed};
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
@@ -23,10 +23,11 @@ use crate::decomposer::RunDecomposer;
 use crate::log::Logged;
 use crate::metrics::MetricsWriter;
 use crate::observer::{EvaluationPoint, Event, Observer};
+use crate::parallel::Ranks;
 use crate::rundir::{Phase, Position, RunDirectory, write_atomically};
 use crate::setup::{self, Policy, World};
 use crate::tasks::TaskOrder;
-use crate::{panel, warm_start};
+use crate::{memory, panel, preflight, warm_start};
 
 /// How a call of [`Run::train`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,20 +59,42 @@ pub struct Run {
     pub(crate) tasks_drawn: u64,
     /// The KL coefficient now.
     pub(crate) kl_coef: f64,
+    /// The processes that share the work.
+    pub(crate) ranks: Ranks,
 }
 
 impl Run {
     /// Starts a new run in `root`. Everything that can be checked is checked before long work starts.
     pub fn start(config: Config, root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        Self::start_on(None, config, root, observer)
+    }
+
+    /// Starts a run on several processes: each calls this with the same config and root. Only rank 0
+    /// writes.
+    pub fn start_on(
+        ranks: Option<Arc<dyn Collective>>,
+        config: Config,
+        root: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
+        let ranks = Ranks::new(ranks);
         config.check()?;
+        ranks.check(&config)?;
         let template = setup::template(&config)?;
         let _ = Pipeline::from_config(&config.credit)?;
         observer.event(Event::Stage("building the world"));
         let world = World::new(&config.env, &config.splits(), observer)?;
         let panels = panel::pin(&config, world.task_set())?;
-        let policy = match &config.policy.model {
-            Some(path) => Policy::load(path)?,
-            None => Policy::from_scratch(&config, &world, &template)?,
+        let policy = if let Some(path) = &config.policy.model {
+            // Said before the weights are read, which may be what does not fit.
+            if let Ok(model) = preflight::shape_of(path, &mut Vec::new()) {
+                memory::warn(&config, &model, ranks.count(), observer);
+            }
+            Policy::load(path)?
+        } else {
+            let policy = Policy::from_scratch(&config, &world, &template)?;
+            memory::warn(&config, policy.weights.config(), ranks.count(), observer);
+            policy
         };
         observer.event(Event::Note(format!(
             "model: {} parameters, {} layers of width {}, vocabulary {}",
@@ -81,10 +104,11 @@ impl Run {
             policy.weights.config().vocab_size
         )));
         note_compute(config.policy.compute, observer);
-        let directory = RunDirectory::create(root)?;
+        ranks.agree(&config, &policy.weights)?;
+        let directory = if ranks.leads() { RunDirectory::create(root)? } else { RunDirectory::watched(root) };
         directory.write_json("panel.json", &panels)?;
         let hidden = policy.weights.config().hidden_size;
-        let (weights, base) = begin_weights(&config, &policy, &directory)?;
+        let (weights, base) = begin_weights(&config, &policy, &directory, &ranks)?;
         if let Some(adapter) = &weights.adapter {
             observer.event(Event::Note(format!(
                 "adapter: {} parameters of rank {} are trained, the model's own stay",
@@ -96,12 +120,12 @@ impl Run {
                 observer.event(Event::Note(note.into()));
             }
         }
-        let decomposer = RunDecomposer::open(&config, directory.root(), hidden, 0)?;
+        let decomposer = RunDecomposer::open(&config, &directory, hidden, 0)?;
         let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
         let position = Position { phase, step: 0 };
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
         let mut run = Self {
-            learner: new_learner(&config, phase, weights)?,
+            learner: new_learner(&config, phase, weights, &ranks)?,
             base,
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
@@ -115,6 +139,7 @@ impl Run {
             kl_coef: config.objective.kl.coef,
             config,
             directory,
+            ranks,
         };
         run.begin_critic()?;
         run.save(observer)?;
@@ -125,8 +150,22 @@ impl Run {
 
     /// Opens a run at its newest checkpoint.
     pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        let directory = RunDirectory::open(root)?;
+        Self::resume_on(None, root, observer)
+    }
+
+    /// Opens a run at its newest checkpoint on several processes; their number may be another than before.
+    pub fn resume_on(
+        ranks: Option<Arc<dyn Collective>>,
+        root: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
+        let ranks = Ranks::new(ranks);
+        let mut directory = RunDirectory::open(root)?;
+        if !ranks.leads() {
+            directory = RunDirectory::watched(root);
+        }
         let config = config::load_resolved(&directory.path("config.toml"))?;
+        ranks.check(&config)?;
         let template = setup::template(&config)?;
         observer.event(Event::Stage("building the world"));
         let world = World::new(&config.env, &config.splits(), observer)?;
@@ -134,7 +173,8 @@ impl Run {
         let checkpoint = checkpoint::latest(&directory)?;
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;
-        let mut learner = new_learner(&config, state.position.phase, policy.weights)?;
+        ranks.agree(&config, &policy.weights)?;
+        let mut learner = new_learner(&config, state.position.phase, policy.weights, &ranks)?;
         let moments = OptimizerState::load(&checkpoint.optimizer(), learner.trained_tensors())?;
         learner.restore_optimizer(moments)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
@@ -146,13 +186,16 @@ impl Run {
                 // The policy has moved on from what the critic's adapter stands on.
                 _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
             };
-            Some(RunCritic::load(&checkpoint, weights, critic_learner(&config), config.critic.clone())?)
+            let settings = config.critic.clone();
+            let mut critic = RunCritic::load(&checkpoint, weights, critic_learner(&config), settings)?;
+            critic.join(&ranks)?;
+            Some(critic)
         } else {
             None
         };
         let steps = if state.position.phase == Phase::Rl { state.position.step } else { 0 };
         let hidden = learner.model().hidden_size;
-        let decomposer = RunDecomposer::open(&config, directory.root(), hidden, steps)?;
+        let decomposer = RunDecomposer::open(&config, &directory, hidden, steps)?;
         Ok(Self {
             critic,
             decomposer,
@@ -168,6 +211,7 @@ impl Run {
             world,
             config,
             directory,
+            ranks,
         })
     }
 
@@ -204,7 +248,7 @@ impl Run {
             }
             self.save(observer)?;
             // Reinforcement learning starts with fresh moments, at the sampling temperature.
-            self.learner = new_learner(&self.config, Phase::Rl, self.learner.weights())?;
+            self.learner.restart(phase_learner(&self.config, Phase::Rl))?;
             self.position = RL_START;
             self.begin_critic()?;
             self.save(observer)?;
@@ -218,7 +262,9 @@ impl Run {
         if needed && self.position.phase == Phase::Rl {
             let (weights, settings) = (self.learner.weights(), self.config.critic.clone());
             let learner = critic_learner(&self.config);
-            self.critic = Some(RunCritic::new(&weights, self.config.critic_lora(), learner, settings)?);
+            let mut critic = RunCritic::new(&weights, self.config.critic_lora(), learner, settings)?;
+            critic.join(&self.ranks)?;
+            self.critic = Some(critic);
         }
         Ok(())
     }
@@ -249,7 +295,7 @@ impl Run {
             observer.event(Event::Step { position: self.position, total, metrics: &metrics });
             let every = self.config.train.checkpoint_every;
             let last = self.position.step == total;
-            let stopping = stop.load(Ordering::Relaxed);
+            let stopping = self.ranks.stopping(stop)?;
             if last || stopping || (every > 0 && self.position.step.is_multiple_of(every)) {
                 self.save(observer)?;
             }
@@ -268,11 +314,7 @@ impl Run {
     /// started from. Of an adapter that is the base, without a copy of it: with the adapter switched off, or,
     /// after a warm start, with the adapter as that left it.
     fn set_reference(&mut self) -> Result<(), TrainError> {
-        let objective = &self.config.objective;
-        let selective = objective.selective.as_ref().is_some_and(|selective| {
-            selective.penalty_coef() != 0.0 || selective.kl_coef(objective.kl.coef) != 0.0
-        });
-        if objective.needs_reference() || objective.kl_in_reward() || selective {
+        if memory::needs_reference(&self.config) {
             let path = self.directory.checkpoints().join(RL_START.label());
             let weights = self.learner.weights();
             let reference = if weights.adapter.is_some() {
@@ -288,6 +330,10 @@ impl Run {
     }
 
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        // The others wait for rank 0 at the next operation that needs all.
+        if !self.ranks.leads() {
+            return Ok(());
+        }
         observer
             .evaluate(&EvaluationPoint {
                 position: self.position,
@@ -302,6 +348,15 @@ impl Run {
 
     /// Writes a checkpoint of where the run is and drops old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        self.ranks.agree_on_weights(&self.learner.weights())?;
+        if self.ranks.leads() {
+            self.write_checkpoint(observer)?;
+        }
+        // What is read from a checkpoint must be there on all ranks.
+        self.ranks.barrier()
+    }
+
+    fn write_checkpoint(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let state = CheckpointState {
             position: self.position,
             weights_version: self.learner.weights_version(),
@@ -339,6 +394,7 @@ fn begin_weights(
     config: &Config,
     policy: &Policy,
     directory: &RunDirectory,
+    ranks: &Ranks,
 ) -> Result<(Weights, Option<BaseModel>), TrainError> {
     let base = policy.weights.merged()?;
     let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
@@ -353,8 +409,11 @@ fn begin_weights(
         folder
     } else {
         let folder = directory.path(base::FOLDER);
-        save_model(&base, &folder)?;
-        write_atomically(&folder.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
+        if ranks.leads() {
+            save_model(&base, &folder)?;
+            write_atomically(&folder.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
+        }
+        ranks.barrier()?;
         folder
     };
     let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
@@ -379,13 +438,26 @@ fn dropout_seed(config: &Config, who: Dropout) -> u64 {
     Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
 }
 
-fn new_learner(config: &Config, phase: Phase, weights: Weights) -> Result<NativeLearner, TrainError> {
+fn new_learner(
+    config: &Config,
+    phase: Phase,
+    weights: Weights,
+    ranks: &Ranks,
+) -> Result<NativeLearner, TrainError> {
+    let mut learner = NativeLearner::new(weights, phase_learner(config, phase))?;
+    if let Some(ranks) = ranks.collective() {
+        learner.join(Arc::clone(ranks))?;
+    }
+    Ok(learner)
+}
+
+/// The policy's learner in a phase.
+fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
     let (temperature, who) = match phase {
         Phase::Sft => (1.0, Dropout::Sft),
         Phase::Rl => (config.rollout.temperature, Dropout::Rl),
     };
-    let seed = dropout_seed(config, who);
-    Ok(NativeLearner::new(weights, LearnerConfig { seed, ..learner_config(config, temperature) })?)
+    LearnerConfig { seed: dropout_seed(config, who), ..learner_config(config, temperature) }
 }
 
 fn critic_learner(config: &Config) -> LearnerConfig {

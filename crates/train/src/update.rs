@@ -14,6 +14,7 @@ use turnwise_objective::{
 use crate::TrainError;
 use crate::config::TrainConfig;
 use crate::critic::{CriticReport, RunCritic};
+use crate::parallel::Ranks;
 
 /// A sequence with all that its loss needs.
 #[derive(Clone, Debug)]
@@ -131,6 +132,8 @@ pub struct Updates<'a> {
     pub step: u64,
     /// Whether the policy is updated too, or the critic alone.
     pub policy: bool,
+    /// The processes that share the work.
+    pub(crate) ranks: &'a Ranks,
 }
 
 impl Updates<'_> {
@@ -216,7 +219,7 @@ impl Updates<'_> {
             _ => learner.forward_backward(tokens, objective)?,
         };
         if let (Some(config), Some(watch)) = (&self.objective.normalization, watch) {
-            let (norm, factor) = normalise(learner, config, &policy, watch, tokens)?;
+            let (norm, factor) = normalise(learner, self.ranks, config, &policy, watch, tokens)?;
             report.bias_norm += norm;
             report.bias_factor += factor;
         }
@@ -234,12 +237,14 @@ impl Updates<'_> {
 /// the clipping bias is run backward over the sequences with clipped tokens, and over none without.
 fn normalise(
     learner: &mut NativeLearner,
+    ranks: &Ranks,
     config: &NormalizationConfig,
     policy: &PolicyObjective,
     watch: ClippingWatch<'_>,
     tokens: &[TokenSequence],
 ) -> Result<(f64, f64), TrainError> {
-    let (sum, clipped) = watch.finish();
+    let parts = ranks.gather(watch.into_parts())?.into_iter().flatten().collect();
+    let (sum, clipped) = ClippingWatch::sum_up(parts);
     let gradient = learner.take_gradient();
     let norm = match config.norm {
         BiasNorm::Token => sum.token_norm(),
@@ -249,7 +254,7 @@ fn normalise(
             let some: Vec<TokenSequence> = clipped.iter().map(|&index| tokens[index].clone()).collect();
             let bias = BiasObjective(policy);
             learner.forward_backward(&some, &Subset { inner: &bias, places: &clipped })?;
-            learner.gradient_norm()
+            learner.gradient_norm()?
         }
     };
     let factor = config.factor(norm)?;

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
+use turnwise_core::Collective;
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::{Outcome, Run};
+use turnwise_train::parallel::Launch;
+use turnwise_train::{Observer, Outcome, Run, Silent, TrainError, preflight};
 
 use crate::ui::{self, Ui};
 
@@ -27,7 +30,7 @@ pub(crate) struct TrainArgs {
     /// Folder that run directories are made in.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
-    /// Only resolve and check the config, and print it.
+    /// Only check everything and print what memory the run takes; nothing is written.
     #[arg(long)]
     dry_run: bool,
 }
@@ -55,9 +58,7 @@ pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<Stri
 
 pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     if let Some(root) = args.resume {
-        let mut ui = Ui::new();
-        let mut run = Run::resume(&root, &mut ui)?;
-        return drive(&mut run, &mut ui);
+        return on_ranks(|ranks, observer| Run::resume_on(ranks, &root, observer));
     }
     let (files, overrides) = split_arguments(args.sources);
     if files.is_empty() && overrides.is_empty() && args.preset.is_none() {
@@ -67,10 +68,24 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     }
     let config = load(&ConfigSource { preset: args.preset, files, overrides })?;
     if args.dry_run {
-        ui::print(config.to_toml()?.trim_end());
-        return Ok(ExitCode::SUCCESS);
+        return dry_run(&config, &args.runs);
     }
     start(config, &args.runs)
+}
+
+/// Checks all that a run checks at its start, and prints the plan of its memory.
+fn dry_run(config: &Config, runs: &Path) -> anyhow::Result<ExitCode> {
+    let launch = Launch::from_environment()?;
+    if launch.as_ref().is_some_and(|launch| launch.rank > 0) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let processes = launch.map_or(1, |launch| launch.world_size);
+    let mut ui = Ui::new();
+    let found = preflight(config, &runs.join(&config.name), processes, &mut ui)?;
+    ui.finish();
+    ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));
+    ui::print(&found.to_string());
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
@@ -85,17 +100,35 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
 
 fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
     let root = runs.join(&config.name);
-    let mut ui = Ui::new();
-    let mut run = Run::start(config, &root, &mut ui)?;
-    drive(&mut run, &mut ui)
+    on_ranks(|ranks, observer| Run::start_on(ranks, config, &root, observer))
 }
 
-/// Trains to the end or to Ctrl-C, and says where everything lies.
-fn drive(run: &mut Run, ui: &mut Ui) -> anyhow::Result<ExitCode> {
-    let stop = ui::stop_on_interrupt()?;
-    let outcome = run.train(ui, stop)?;
+type Ranks = Option<Arc<dyn Collective>>;
+
+/// Opens a run, alone or as one of the processes that the environment speaks of, and trains it to the
+/// end or to Ctrl-C. Only rank 0 shows what goes on.
+fn on_ranks(
+    open: impl FnOnce(Ranks, &mut dyn Observer) -> Result<Run, TrainError>,
+) -> anyhow::Result<ExitCode> {
+    let launch = Launch::from_environment()?;
+    let ranks = launch.as_ref().map(Launch::connect).transpose()?;
+    let mut ui = Ui::new();
+    let leads = launch.as_ref().is_none_or(|launch| launch.rank == 0);
+    let observer: &mut dyn Observer = if leads { &mut ui } else { &mut Silent };
+    let mut run = open(ranks, observer)?;
+    let outcome = run.train(observer, ui::stop_on_interrupt()?)?;
+    if !leads {
+        return Ok(exit_code(outcome));
+    }
     ui.finish();
-    Ok(report(run, outcome))
+    Ok(report(&run, outcome))
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Finished => ExitCode::SUCCESS,
+        Outcome::Interrupted => ExitCode::from(INTERRUPTED),
+    }
 }
 
 /// Says where everything lies, or how to go on.
@@ -105,13 +138,12 @@ pub(crate) fn report(run: &Run, outcome: Outcome) -> ExitCode {
         Outcome::Finished => {
             ui::print(&format!("\nDone. Everything about this run is in {root}"));
             ui::print(&format!("  evaluate again   turnwise eval {root}"));
-            ExitCode::SUCCESS
         }
         Outcome::Interrupted => {
             ui::print(&format!(
                 "\nInterrupted; nothing is lost. Go on with\n  turnwise train --resume {root}"
             ));
-            ExitCode::from(INTERRUPTED)
         }
     }
+    exit_code(outcome)
 }

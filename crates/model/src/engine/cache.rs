@@ -41,6 +41,12 @@ pub(super) struct LayerCache {
 }
 
 impl LayerCache {
+    /// Numbers of a full cache of this many positions.
+    pub(super) fn numbers(heads: Heads, positions: usize) -> usize {
+        let keys = positions.next_multiple_of(BLOCK) * heads.key_value_heads * heads.width;
+        keys + positions * heads.key_value_heads * heads.value_width()
+    }
+
     /// Writes key and value of one position, all heads.
     pub(super) fn write(&mut self, heads: Heads, position: usize, key: &[f32], value: &[f32]) {
         let block_len = heads.key_value_heads * heads.width * BLOCK;

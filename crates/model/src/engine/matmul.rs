@@ -51,6 +51,11 @@ pub(super) struct Packed {
 }
 
 impl Packed {
+    /// Numbers of a packed matrix of this shape.
+    pub(super) fn numbers(inputs: usize, outputs: usize) -> usize {
+        outputs.next_multiple_of(PANEL) * inputs
+    }
+
     /// Packs row-major matrices of the same number of inputs one below the other.
     pub(super) fn new(inputs: usize, weights: &[impl AsRef<[f32]>], biases: &[&[f32]]) -> Self {
         let outputs = weights.iter().map(|matrix| matrix.as_ref().len()).sum::<usize>() / inputs;

@@ -27,7 +27,7 @@ use turnwise_core::{
 
 pub use weights::EngineWeights;
 
-use crate::{ModelError, Parameters, Tokenizer};
+use crate::{ModelConfig, ModelError, Parameters, Tokenizer};
 
 /// Prompt rows that a step takes in besides the rows of sequences being decoded.
 const PROMPT_ROWS: usize = 128;
@@ -144,6 +144,23 @@ impl NativeEngine {
             clock: 0,
             rows: Vec::new(),
         })
+    }
+
+    /// Bytes of the caches of an engine whose sequences are all of full length, and of the rows of its
+    /// fullest step.
+    pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
+        let EngineConfig { slots, max_context } = engine;
+        let heads = cache::Heads {
+            query_heads: config.num_attention_heads,
+            key_value_heads: config.num_key_value_heads,
+            width: config.head_dim,
+        };
+        let cache = slots * config.num_hidden_layers * LayerCache::numbers(heads, max_context);
+        let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
+        let widest = hidden.max(query).max(inner);
+        let row = 2 * hidden + 2 * query + 2 * config.key_value_width() + 2 * inner + widest;
+        let rows = (slots + PROMPT_ROWS) * row + slots * config.vocab_size + max_context * config.head_dim;
+        [cache * size_of::<f32>(), rows * size_of::<f32>()]
     }
 
     fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {

@@ -6,7 +6,7 @@ use super::cache::Heads;
 use super::matmul::Packed;
 use crate::lora::Module;
 use crate::weights::Network;
-use crate::{LayerLayout, ModelError, Parameters, Rotary, Weights};
+use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
 /// A decoder's weights, packed once for sampling. Engines on several threads share one.
 #[derive(Debug)]
@@ -39,6 +39,18 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
+    /// Bytes of the packed weights of a model of this shape, but for norms and biases.
+    pub(crate) fn bytes(config: &ModelConfig) -> usize {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let (query, key_value) = (config.query_width(), config.key_value_width());
+        let layer = Packed::numbers(hidden, query + 2 * key_value)
+            + Packed::numbers(query, hidden)
+            + Packed::numbers(hidden, 2 * inner)
+            + Packed::numbers(inner, hidden);
+        let ends = config.vocab_size * hidden + Packed::numbers(hidden, config.vocab_size);
+        (config.num_hidden_layers * layer + ends) * size_of::<f32>()
+    }
+
     /// Packs a model's weights. `version` is what completions report.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
         Self::pack_network(parameters.into(), version)

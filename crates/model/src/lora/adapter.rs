@@ -50,7 +50,11 @@ pub struct AdapterLayout {
 }
 
 impl AdapterLayout {
-    fn new(model: &ModelConfig, config: &LoraConfig, critic: bool) -> Result<Self, ModelError> {
+    /// The layout for a model of this shape; a critic's has a value head.
+    ///
+    /// # Errors
+    /// Settings that cannot work.
+    pub fn new(model: &ModelConfig, config: &LoraConfig, critic: bool) -> Result<Self, ModelError> {
         config.check()?;
         let modules = config.modules()?;
         let mut builder = Builder::default();

@@ -8,6 +8,8 @@ use super::Real;
 use super::bf16::{self, Kernel};
 use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
 use super::linear::{Into, View, ViewMut, matmul};
+use crate::ModelConfig;
+use crate::head::grow;
 
 /// Queries that are worked on at a time.
 const QUERY_BLOCK: usize = 64;
@@ -56,6 +58,11 @@ pub(crate) struct Scratch<T> {
 }
 
 impl<T: Real> Scratch<T> {
+    /// Numbers of the buffers for sequences of up to `length` rows.
+    pub(crate) fn numbers(config: &ModelConfig, length: usize) -> usize {
+        2 * length * (QUERY_BLOCK + config.head_dim)
+    }
+
     fn resize(&mut self, heads: Heads, length: usize) {
         for (buffer, needed) in [
             (&mut self.scores, QUERY_BLOCK * length),
@@ -63,9 +70,7 @@ impl<T: Real> Scratch<T> {
             (&mut self.keys, heads.width * length),
             (&mut self.values, heads.width * length),
         ] {
-            if buffer.len() < needed {
-                buffer.resize(needed, T::ZERO);
-            }
+            grow(buffer, needed);
         }
     }
 }

@@ -1,0 +1,180 @@
+//! How much memory a run will need, item by item, before any of it is taken.
+//!
+//! Every number comes from the shapes that the buffers themselves are made by; `tests/memory.rs` holds
+//! it against what an allocator counts.
+
+use crate::decoder::Workspace;
+use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
+use crate::head::HeadState;
+use crate::{Layout, LearnerConfig, ModelConfig};
+
+/// Bytes of one number.
+const NUMBER: u64 = size_of::<f32>() as u64;
+
+/// When an item is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlanPhase {
+    /// From the start to the end.
+    Always,
+    /// While trajectories are sampled.
+    Sampling,
+    /// While the weights are updated.
+    Training,
+}
+
+/// One item of a [`MemoryPlan`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanItem {
+    /// When it is there.
+    pub phase: PlanPhase,
+    /// What it is.
+    pub name: &'static str,
+    /// How many bytes at most.
+    pub bytes: u64,
+    /// What the bytes come from.
+    pub detail: String,
+}
+
+/// What a run needs memory for.
+#[derive(Clone, Debug)]
+pub struct PlanSettings {
+    /// How the learner works; its lanes are those of one process.
+    pub learner: LearnerConfig,
+    /// Numbers that are trained: all weights, or those of an adapter.
+    pub trainable: usize,
+    /// Longest sequence in tokens.
+    pub longest: usize,
+    /// Numbers that an adapter's passes work in, a token; 0 without an adapter.
+    pub adapter_row: usize,
+    /// Numbers of a reference policy's own weights; 0 where it is the base itself, or none is needed.
+    pub reference: usize,
+    /// Whether divergences over the whole vocabulary are taken, to a reference policy or another prompt.
+    pub divergences: bool,
+    /// Whether a second gradient is accumulated while the first is kept.
+    pub second_gradient: bool,
+    /// Numbers of a critic's own weights, and how many of them are trained, where there is one.
+    pub critic: Option<[usize; 2]>,
+    /// The samplers of one process: how many, and their size.
+    pub sampling: Option<(usize, EngineConfig)>,
+}
+
+/// What a run will take at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// The items, those of one phase together.
+    pub items: Vec<PlanItem>,
+}
+
+impl MemoryPlan {
+    /// The plan for one process that trains a model of this shape.
+    ///
+    /// The bounds are those of the fullest micro-batch: every token of it is a target, and all lanes
+    /// work on one like it.
+    pub fn new(config: &ModelConfig, settings: &PlanSettings) -> Self {
+        let mut plan = Self::default();
+        let weights = Layout::new(config).len as u64;
+        let learner = &settings.learner;
+        let (lanes, trainable) = (learner.lanes as u64, settings.trainable as u64);
+        plan.add(PlanPhase::Always, "weights", weights * NUMBER, format!("{weights} numbers, f32"));
+        plan.add(
+            PlanPhase::Always,
+            "moments",
+            2 * trainable * NUMBER,
+            format!("2 x {trainable} numbers that are trained"),
+        );
+        if settings.reference > 0 {
+            let detail = format!("{} numbers, frozen", settings.reference);
+            plan.add(PlanPhase::Always, "reference weights", settings.reference as u64 * NUMBER, detail);
+        }
+        if let Some([own, trained]) = settings.critic {
+            let bytes = (own + 2 * trained) as u64 * NUMBER;
+            plan.add(PlanPhase::Always, "critic", bytes, format!("{own} weights, 2 x {trained} moments"));
+        }
+        if let Some((engines, engine)) = settings.sampling {
+            plan.sampling(config, engines as u64, engine);
+        }
+        plan.add(
+            PlanPhase::Training,
+            "gradients",
+            lanes * trainable * NUMBER,
+            format!("{trainable} numbers x {lanes} lanes"),
+        );
+        if settings.second_gradient {
+            let detail = "kept while that of the clipping bias is taken".into();
+            plan.add(PlanPhase::Training, "second gradients", lanes * trainable * NUMBER, detail);
+        }
+        plan.passes(config, settings);
+        if let Some([_, trained]) = settings.critic {
+            let detail = format!("{trained} numbers x {lanes} lanes");
+            plan.add(PlanPhase::Training, "critic's gradients", lanes * trained as u64 * NUMBER, detail);
+        }
+        plan
+    }
+
+    fn add(&mut self, phase: PlanPhase, name: &'static str, bytes: u64, detail: String) {
+        self.items.push(PlanItem { phase, name, bytes, detail });
+    }
+
+    /// The samplers' weights, caches and rows.
+    fn sampling(&mut self, config: &ModelConfig, engines: u64, engine: EngineConfig) {
+        let packed = EngineWeights::bytes(config) as u64;
+        self.add(
+            PlanPhase::Sampling,
+            "sampling weights",
+            packed,
+            "packed for sampling, shared by lanes".into(),
+        );
+        let EngineConfig { slots, max_context } = engine;
+        let [cache, rows] = NativeEngine::bytes(config, engine).map(|bytes| engines * bytes as u64);
+        let detail = format!("{engines} lanes x {slots} sequences x {max_context} tokens, all full");
+        self.add(PlanPhase::Sampling, "key/value cache", cache, detail);
+        self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
+    }
+
+    /// What forward and backward passes work in.
+    fn passes(&mut self, config: &ModelConfig, settings: &PlanSettings) {
+        let LearnerConfig { lanes, micro_batch_tokens, recompute, .. } = settings.learner;
+        let lanes = lanes as u64;
+        // A longer sequence than the budget is a micro-batch of its own.
+        let tokens = micro_batch_tokens.max(settings.longest);
+        let shape = [tokens, tokens, settings.longest];
+        let [layers, head] =
+            Workspace::<f32>::new(config, recompute).bytes(config, shape).map(|bytes| lanes * bytes as u64);
+        let kept = if recompute { "layers' inputs kept, the rest made anew" } else { "all kept" };
+        let detail = format!("{tokens} tokens x {lanes} lanes, {kept}");
+        let adapter = lanes * (tokens * settings.adapter_row) as u64 * NUMBER;
+        self.add(PlanPhase::Training, "activations", layers + adapter, detail);
+        let detail = format!("a chunk at a time, vocabulary {}", config.vocab_size);
+        self.add(PlanPhase::Training, "output layer", head, detail);
+        if settings.divergences {
+            let [layers, head] =
+                Workspace::<f32>::forward_only(config).bytes(config, shape).map(|bytes| lanes * bytes as u64);
+            let pairs = lanes * HeadState::<f32>::divergence_bytes(config, tokens) as u64;
+            let detail = "the reference's pass, and both sides of a chunk of divergences".into();
+            self.add(PlanPhase::Training, "divergences", layers + head + pairs, detail);
+        }
+        if settings.critic.is_some() {
+            let [layers, head] = Workspace::<f32>::new(config, recompute)
+                .bytes(config, shape)
+                .map(|bytes| lanes * bytes as u64);
+            let logits = lanes * HeadState::<f32>::logit_bytes(config, tokens) as u64;
+            let detail = format!("{tokens} tokens x {lanes} lanes, {kept}");
+            self.add(PlanPhase::Training, "critic's activations", layers + head - logits, detail);
+        }
+    }
+
+    /// Bytes of one phase.
+    pub fn of(&self, phase: PlanPhase) -> u64 {
+        self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
+    }
+
+    /// The most there is at a time: samplers and the buffers of training are never there together.
+    pub fn peak(&self) -> u64 {
+        self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
+    }
+
+    /// The bytes of an item, 0 where there is none.
+    pub fn item(&self, name: &str) -> u64 {
+        self.items.iter().filter(|item| item.name == name).map(|item| item.bytes).sum()
+    }
+}

@@ -1,0 +1,218 @@
+//! What training takes from the allocator, counted: never more than a chunk of logits, and what the
+//! memory plan says.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(unsafe_code, reason = "an allocator that counts can only be written so")]
+
+use std::alloc::{GlobalAlloc, Layout as Block, System};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use turnwise_core::{
+    Learner as _, Objective, ObjectiveError, Seed, TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+};
+use turnwise_model::{
+    LearnerConfig, MemoryPlan, ModelConfig, NativeLearner, Parameters, PlanPhase, PlanSettings,
+};
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is handed on to the system's allocator as it came; only sizes are noted.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, block: Block) -> *mut u8 {
+        count(block.size());
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(block) }
+    }
+
+    unsafe fn alloc_zeroed(&self, block: Block) -> *mut u8 {
+        count(block.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(block) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, block: Block) {
+        NOW.fetch_sub(block.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(place, block) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, block: Block, size: usize) -> *mut u8 {
+        // Counted as a copy would take it: the old block and the new one.
+        count(size);
+        NOW.fetch_sub(block.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(place, block, size) }
+    }
+}
+
+fn count(size: usize) {
+    let now = NOW.fetch_add(size, Ordering::Relaxed) + size;
+    PEAK.fetch_max(now, Ordering::Relaxed);
+}
+
+/// One measurement at a time: the counters are those of the whole program.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The most bytes that `work` had at a time, beyond those that were there before.
+fn peak(work: impl FnOnce()) -> usize {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    work();
+    PEAK.load(Ordering::Relaxed) - before
+}
+
+const MIB: usize = 1 << 20;
+
+fn model(vocab_size: usize, hidden_size: usize, layers: usize) -> ModelConfig {
+    ModelConfig {
+        vocab_size,
+        hidden_size,
+        intermediate_size: 3 * hidden_size,
+        num_hidden_layers: layers,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: hidden_size / 4,
+        max_position_embeddings: 16_384,
+        tie_word_embeddings: true,
+        ..ModelConfig::default()
+    }
+}
+
+fn parameters(config: &ModelConfig) -> Parameters<f32> {
+    Parameters::init(config.clone(), Seed::derive(1, turnwise_core::Purpose::Init, &[])).unwrap()
+}
+
+/// Sequences whose every token but the first is a response.
+fn sequences(count: usize, length: usize, vocabulary: usize) -> Vec<TokenSequence> {
+    (0..count)
+        .map(|index| TokenSequence {
+            tokens: (0..length).map(|t| ((t * 7919 + index * 31) % vocabulary) as u32).collect(),
+            spans: vec![TurnSpan { turn: 0, start: 1, end: length }],
+        })
+        .collect()
+}
+
+/// The sum of everything that can be asked for, with a derivative for all of it.
+struct Everything {
+    divergences: bool,
+}
+
+impl Objective for Everything {
+    fn needs_entropies(&self) -> bool {
+        true
+    }
+
+    fn needs_reference_kls(&self) -> bool {
+        self.divergences
+    }
+
+    fn evaluate(&self, _: usize, tokens: TokenStatistics<'_>) -> Result<TokenGradients, ObjectiveError> {
+        Ok(TokenGradients {
+            loss: tokens.logprobs.iter().map(|&value| f64::from(value)).sum(),
+            d_logprobs: vec![1e-3; tokens.logprobs.len()],
+            d_entropies: vec![1e-3; tokens.entropies.len()],
+            d_reference_kls: vec![1e-3; tokens.reference_kls.len()],
+            ..TokenGradients::default()
+        })
+    }
+}
+
+fn settings(config: &ModelConfig, learner: LearnerConfig, longest: usize, divergences: bool) -> PlanSettings {
+    PlanSettings {
+        learner,
+        trainable: turnwise_model::Layout::new(config).len,
+        longest,
+        adapter_row: 0,
+        reference: if divergences { turnwise_model::Layout::new(config).len } else { 0 },
+        divergences,
+        second_gradient: false,
+        critic: None,
+        sampling: None,
+    }
+}
+
+/// One whole training step; the most bytes it had at a time, weights and moments included.
+fn step(config: &ModelConfig, learner: LearnerConfig, batch: &[TokenSequence], divergences: bool) -> usize {
+    peak(|| {
+        let mut trained = NativeLearner::new(parameters(config), learner).unwrap();
+        if divergences {
+            trained.set_reference(Arc::new(parameters(config))).unwrap();
+        }
+        trained.forward_backward(batch, &Everything { divergences }).unwrap();
+        trained.step(1e-3).unwrap();
+    })
+}
+
+#[test]
+fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
+    let _alone = ALONE.lock().unwrap();
+    let config = model(151_936, 8, 1);
+    let learner = LearnerConfig { lanes: 1, micro_batch_tokens: 8192, ..LearnerConfig::default() };
+    // All logits at once would be 4.6 GiB for the log-probabilities, and twice that for divergences.
+    for (divergences, length) in [(false, 8193), (true, 513)] {
+        let batch = sequences(1, length, 50_000);
+        let logits = (length - 1) * config.vocab_size * size_of::<f32>();
+        let plan = MemoryPlan::new(&config, &settings(&config, learner, length - 1, divergences));
+        let found = step(&config, learner, &batch, divergences);
+        let limit = plan.peak() as usize + 8 * MIB;
+        assert!(found <= limit, "{found} bytes, the plan says {}", plan.peak());
+        assert!(limit < logits, "the limit would not notice all logits");
+        assert!(plan.item("output layer") < 64 * MIB as u64, "{plan:?}");
+        assert!(plan.item("divergences") < 96 * MIB as u64, "{plan:?}");
+    }
+    // The meter would see a buffer of all logits.
+    let all = peak(|| drop(std::hint::black_box(vec![0.0f32; 8192 * config.vocab_size])));
+    assert!(all >= 8192 * config.vocab_size * size_of::<f32>());
+}
+
+#[test]
+fn a_step_takes_what_the_plan_says() {
+    let _alone = ALONE.lock().unwrap();
+    let config = model(2048, 128, 6);
+    let base = LearnerConfig { lanes: 1, micro_batch_tokens: 1024, ..LearnerConfig::default() };
+    let mut found = Vec::new();
+    for (learner, divergences) in [
+        (base, false),
+        (LearnerConfig { recompute: true, ..base }, false),
+        (LearnerConfig { lanes: 2, ..base }, false),
+        (base, true),
+    ] {
+        // Every lane's micro-batches are full.
+        let batch = sequences(8, 513, config.vocab_size);
+        let plan = MemoryPlan::new(&config, &settings(&config, learner, 512, divergences));
+        let bytes = step(&config, learner, &batch, divergences);
+        let ratio = bytes as f64 / plan.peak() as f64;
+        assert!((0.9..1.1).contains(&ratio), "{ratio} of the plan: {bytes} bytes, {plan:#?}");
+        found.push(bytes);
+    }
+    // The comparison can fail: these differ by far more than the band.
+    assert!(found[1] < found[0] * 7 / 10 && found[2] > found[0] * 14 / 10 && found[3] > found[0] * 12 / 10);
+}
+
+#[test]
+fn what_training_works_in_is_given_back_while_others_work() {
+    let _alone = ALONE.lock().unwrap();
+    let config = model(2048, 128, 6);
+    let learner = LearnerConfig { lanes: 2, micro_batch_tokens: 1024, ..LearnerConfig::default() };
+    let plan = MemoryPlan::new(&config, &settings(&config, learner, 512, false));
+    let before = NOW.load(Ordering::Relaxed);
+    let mut trained = NativeLearner::new(parameters(&config), learner).unwrap();
+    let batch = sequences(8, 513, config.vocab_size);
+    trained.forward_backward(&batch, &Everything { divergences: false }).unwrap();
+    trained.step(1e-3).unwrap();
+    let held = NOW.load(Ordering::Relaxed) - before;
+    trained.release();
+    let left = NOW.load(Ordering::Relaxed) - before;
+    assert!(held as f64 > 0.9 * plan.peak() as f64);
+    assert!((left as f64) < 1.02 * plan.of(PlanPhase::Always) as f64, "{left} bytes are left: {plan:#?}");
+    // And it goes on as if nothing had been.
+    trained.forward_backward(&batch, &Everything { divergences: false }).unwrap();
+    assert_eq!(trained.step(1e-3).unwrap().step, 2);
+}

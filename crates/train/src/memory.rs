@@ -1,0 +1,301 @@
+//! What a run will need of the machine's memory, and what to change where that is too much.
+
+use std::fmt::{self, Display};
+
+use turnwise_credit::EstimatorConfig;
+use turnwise_model::engine::EngineConfig;
+use turnwise_model::{
+    AdapterLayout, Layout, LearnerConfig, LoraConfig, MemoryPlan, ModelConfig, PlanPhase, PlanSettings,
+};
+use turnwise_objective::{BiasNorm, SelectiveEstimator};
+
+use crate::config::Config;
+use crate::observer::{Event, Observer};
+use crate::trainer::learner_config;
+
+/// Bytes of a gibibyte.
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// The plan of a run beside the memory of the machine.
+#[derive(Clone, Debug)]
+pub struct MemoryReport {
+    /// The plan of one process.
+    pub plan: MemoryPlan,
+    /// How many processes there are, all on this machine.
+    pub processes: usize,
+    /// Memory of the machine, or what it allows this program, in bytes; where it is known.
+    pub machine: Option<u64>,
+    /// Settings that need less, with the total in bytes that they lead to.
+    pub advice: Vec<(String, u64)>,
+}
+
+/// What a config needs memory for in a model of this shape, in one of `processes` processes.
+pub fn settings(config: &Config, model: &ModelConfig, processes: usize) -> PlanSettings {
+    let weights = Layout::new(model).len;
+    let learner = learner_config(config, config.rollout.temperature);
+    let objective = &config.objective;
+    let selective = objective.selective.as_ref();
+    let adapter = |lora: &LoraConfig, critic: bool| {
+        AdapterLayout::new(model, lora, critic).map_or(0, |layout| layout.len)
+    };
+    let lora = config.policy.lora.as_ref();
+    let trainable = lora.map_or(weights, |lora| adapter(lora, false));
+    let critic =
+        matches!(config.credit.estimator, EstimatorConfig::Ppo(_)).then(|| match config.critic_lora() {
+            None => [Layout::critic(model).len; 2],
+            Some(critic) => {
+                let trained = adapter(critic, true);
+                // It stands on the policy's base, or, where that moves, on a base of its own.
+                [trained + if lora.is_some() { 0 } else { weights }, trained]
+            }
+        });
+    // The adapter switched off, or what a warm start made of it, or a copy of all weights.
+    let reference = match (needs_reference(config), lora) {
+        (false, _) => 0,
+        (true, Some(_)) if config.sft.steps == 0 => 0,
+        (true, _) => trainable,
+    };
+    let adapter_row = [lora, config.critic_lora().filter(|_| critic.is_some())]
+        .into_iter()
+        .flatten()
+        .map(|lora| {
+            let widest = model.hidden_size.max(model.query_width()).max(model.intermediate_size);
+            // Of three modules side by side; dropped inputs and their derivative where there is dropout.
+            6 * lora.rank + if lora.dropout > 0.0 { 2 * widest } else { 0 }
+        })
+        .sum();
+    let lanes = config.rollout.lanes.div_ceil(processes);
+    // No more sequences are under way than there are to be sampled, in a step or in an evaluation.
+    let step = (config.rollout.groups * config.rollout.group_size).div_ceil(config.rollout.lanes);
+    let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
+    let slots = config.rollout.slots.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
+    PlanSettings {
+        learner: LearnerConfig { lanes: learner.lanes.div_ceil(processes), ..learner },
+        trainable,
+        longest: config.rollout.max_context,
+        adapter_row,
+        reference,
+        divergences: objective.needs_reference_kls()
+            || selective.is_some_and(|selective| selective.estimator == SelectiveEstimator::Full),
+        second_gradient: objective
+            .normalization
+            .as_ref()
+            .is_some_and(|normalization| normalization.norm == BiasNorm::Parameter),
+        critic,
+        sampling: Some((lanes, EngineConfig { slots, max_context: config.rollout.max_context })),
+    }
+}
+
+/// Whether a run looks at the policy that it started from.
+pub(crate) fn needs_reference(config: &Config) -> bool {
+    let objective = &config.objective;
+    let selective = objective.selective.as_ref().is_some_and(|selective| {
+        selective.penalty_coef() != 0.0 || selective.kl_coef(objective.kl.coef) != 0.0
+    });
+    objective.needs_reference() || objective.kl_in_reward() || selective
+}
+
+impl MemoryReport {
+    /// Plans a config on a model of this shape over `processes` processes of this machine.
+    pub fn new(config: &Config, model: &ModelConfig, processes: usize) -> Self {
+        let plan = MemoryPlan::new(model, &settings(config, model, processes));
+        let mut report = Self { plan, processes, machine: machine_memory(), advice: Vec::new() };
+        report.advice = report.less(config, model);
+        report
+    }
+
+    /// The most that all processes take together, in bytes.
+    pub fn total(&self) -> u64 {
+        self.plan.peak() * self.processes as u64
+    }
+
+    /// Whether it fits, where the machine's memory is known.
+    pub fn fits(&self) -> Option<bool> {
+        self.machine.map(|machine| self.total() <= machine)
+    }
+
+    /// One line to warn with where it does not fit.
+    pub fn warning(&self) -> Option<String> {
+        let machine = self.machine.filter(|&machine| self.total() > machine)?;
+        let mut text = format!(
+            "warning: this run may need {:.1} GiB of memory and the machine has {:.1} GiB",
+            self.total() as f64 / GIB,
+            machine as f64 / GIB
+        );
+        if let Some((change, total)) = self.advice.first() {
+            text.push_str(&format!("; {change} would bring it to {:.1} GiB", *total as f64 / GIB));
+        }
+        text.push_str(" (turnwise train ... --dry-run shows all of it)");
+        Some(text)
+    }
+
+    /// Single changes that lower the total, those that save most first.
+    fn less(&self, config: &Config, model: &ModelConfig) -> Vec<(String, u64)> {
+        let mut changes: Vec<(String, Config)> = Vec::new();
+        let mut change = |text: String, with: &dyn Fn(&mut Config)| {
+            let mut changed = config.clone();
+            with(&mut changed);
+            changes.push((text, changed));
+        };
+        let processes = self.processes;
+        change("train.recompute_layers = true".into(), &|config| config.train.recompute_layers = true);
+        if config.train.lanes > processes {
+            change(format!("train.lanes = {processes}"), &|config| config.train.lanes = processes);
+        }
+        if config.policy.lora.is_none() {
+            change("policy.lora = { rank = 32 }".into(), &|config| {
+                config.policy.lora = Some(LoraConfig { rank: 32, ..LoraConfig::default() });
+            });
+        }
+        let longest = config.rollout.max_context;
+        if config.train.micro_batch_tokens > longest {
+            change(format!("train.micro_batch_tokens = {longest}"), &|config| {
+                config.train.micro_batch_tokens = longest;
+            });
+        }
+        let slots = config.rollout.slots / 4;
+        if slots > 0 {
+            change(format!("rollout.slots = {slots}"), &|config| config.rollout.slots = slots);
+        }
+        let total = |config: &Config| {
+            MemoryPlan::new(model, &settings(config, model, processes)).peak() * processes as u64
+        };
+        let mut found: Vec<(String, u64)> =
+            changes.into_iter().map(|(text, config)| (text, total(&config))).collect();
+        found.retain(|(_, after)| *after < self.total());
+        found.sort_by_key(|(_, after)| *after);
+        found
+    }
+}
+
+/// Tells the observer where a run may not fit.
+pub(crate) fn warn(config: &Config, model: &ModelConfig, processes: usize, observer: &mut dyn Observer) {
+    if let Some(warning) = MemoryReport::new(config, model, processes).warning() {
+        observer.event(Event::Note(warning));
+    }
+}
+
+/// Bytes as people read them.
+fn size(bytes: u64) -> String {
+    if bytes as f64 >= 0.1 * GIB {
+        format!("{:.2} GiB", bytes as f64 / GIB)
+    } else {
+        format!("{:.2} MiB", bytes as f64 * 1024.0 / GIB)
+    }
+}
+
+impl Display for MemoryReport {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (phase, title) in [
+            (PlanPhase::Always, "always"),
+            (PlanPhase::Sampling, "while sampling"),
+            (PlanPhase::Training, "while training"),
+        ] {
+            writeln!(to, "{title:<37}{:>12}", size(self.plan.of(phase)))?;
+            for item in self.plan.items.iter().filter(|item| item.phase == phase) {
+                writeln!(to, "  {:<22}{:>12}             {}", item.name, size(item.bytes), item.detail)?;
+            }
+        }
+        let each = self.plan.peak();
+        writeln!(to, "{:<37}{:>12}", "at most at a time", size(each))?;
+        writeln!(to, "  (besides: the program, the world and the text of a step's trajectories)")?;
+        if self.processes > 1 {
+            writeln!(to, "{:<37}{:>12}", format!("on {} processes", self.processes), size(self.total()))?;
+        }
+        match (self.machine, self.fits()) {
+            (Some(machine), Some(true)) => {
+                let share = 100.0 * self.total() as f64 / machine as f64;
+                write!(to, "fits: {share:.0} % of this machine's {}", size(machine))
+            }
+            (Some(machine), _) => {
+                write!(to, "DOES NOT FIT this machine's {}", size(machine))?;
+                for (change, total) in &self.advice {
+                    write!(to, "\n  {change} brings it to {}", size(*total))?;
+                }
+                if self.advice.is_empty() {
+                    write!(to, "\n  no single setting brings it down; a smaller model or more memory would")?;
+                }
+                Ok(())
+            }
+            (None, _) => write!(to, "this machine does not say how much memory it has"),
+        }
+    }
+}
+
+/// Memory of this machine in bytes, or of the control group this program runs in where that is less.
+pub fn machine_memory() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let total = read("/proc/meminfo").as_deref().and_then(total_of);
+    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .into_iter()
+        .find_map(|path| read(path)?.trim().parse::<u64>().ok());
+    match (total, limit) {
+        (Some(total), Some(limit)) => Some(total.min(limit)),
+        (total, limit) => total.or(limit),
+    }
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+fn total_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigSource, load};
+
+    fn config(overrides: &[&str]) -> Config {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides }).unwrap()
+    }
+
+    fn total(overrides: &[&str], processes: usize) -> u64 {
+        let config = config(overrides);
+        let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+        MemoryReport::new(&config, &model, processes).total()
+    }
+
+    #[test]
+    fn what_a_run_has_more_of_needs_more() {
+        let base = total(&["policy.scratch.hidden_size=512"], 1);
+        for more in [
+            "train.lanes=4",
+            "train.micro_batch_tokens=20000",
+            "objective.kl.coef=0.1",
+            "credit.estimator={kind=\"ppo\"}",
+            "objective.normalization.delta=2.0",
+            "policy.scratch.layers=8",
+        ] {
+            assert!(total(&["policy.scratch.hidden_size=512", more], 1) > base, "{more}");
+        }
+        for less in ["train.lanes=1", "train.recompute_layers=true"] {
+            assert!(total(&["policy.scratch.hidden_size=512", less], 1) < base, "{less}");
+        }
+        // Lanes are spread over processes, weights and moments are not.
+        let spread = total(&["policy.scratch.hidden_size=512"], 2);
+        assert!(spread > base && spread < 2 * base);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_the_mend() {
+        let config = config(&["policy.scratch.hidden_size=1024", "train.lanes=8", "rollout.lanes=8"]);
+        let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+        let mut report = MemoryReport::new(&config, &model, 1);
+        report.machine = Some(report.total());
+        assert!(report.warning().is_none() && report.to_string().contains("fits: 100 %"));
+        report.machine = Some(report.total() - 1);
+        let (text, warning) = (report.to_string(), report.warning().unwrap());
+        assert!(text.contains("DOES NOT FIT"), "{text}");
+        assert!(text.contains("train.recompute_layers = true brings it to"), "{text}");
+        assert!(warning.contains("train.lanes = 1 would bring it to"), "{warning}");
+        assert!(report.advice.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    }
+
+    #[test]
+    fn the_machine_says_how_much_it_has() {
+        assert_eq!(total_of("MemFree: 1 kB\nMemTotal:       24064 kB\n"), Some(24064 * 1024));
+        assert_eq!(total_of("MemTotal: many"), None);
+    }
+}

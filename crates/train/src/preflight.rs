@@ -1,0 +1,115 @@
+//! A run's start without the run: everything is checked, nothing is written and no weights are made.
+
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use turnwise_model::{AdapterFile, Layout, ModelConfig, Tokenizer, is_adapter, load_config, read_config};
+
+use crate::TrainError;
+use crate::base;
+use crate::config::Config;
+use crate::memory::MemoryReport;
+use crate::observer::{Event, Observer};
+use crate::panel;
+use crate::parallel::Ranks;
+use crate::rundir::RunDirectory;
+use crate::setup::{self, Policy, World, policy_folder};
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Preflight {
+    /// The model's shape.
+    pub model: ModelConfig,
+    /// Its weights.
+    pub parameters: usize,
+    /// Tasks of the training split, and of every panel that is evaluated on.
+    pub tasks: Vec<(String, usize)>,
+    /// What is missing for the run itself, though the plan can be made without it.
+    pub missing: Vec<String>,
+    /// What the run needs of the machine.
+    pub memory: MemoryReport,
+}
+
+/// Checks all that [`crate::Run::start`] checks, for a run in `root` on `processes` processes.
+///
+/// A model needs its `config.json` alone: `policy.model` may be a folder that holds it, or the file.
+///
+/// # Errors
+/// What the run itself would end with at its start.
+pub fn preflight(
+    config: &Config,
+    root: &Path,
+    processes: usize,
+    observer: &mut dyn Observer,
+) -> Result<Preflight, TrainError> {
+    config.check()?;
+    Ranks::check_lanes(config, processes)?;
+    RunDirectory::check_free(root)?;
+    let template = setup::template(config)?;
+    let _ = turnwise_credit::Pipeline::from_config(&config.credit)?;
+    observer.event(Event::Stage("building the world"));
+    let world = World::new(&config.env, &config.splits(), observer)?;
+    let panels = panel::pin(config, world.task_set())?;
+    let mut missing = Vec::new();
+    let model = match &config.policy.model {
+        Some(path) => shape_of(path, &mut missing)?,
+        None => Policy::scratch_parts(config, &world, &template)?.0,
+    };
+    let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
+    tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
+    Ok(Preflight {
+        parameters: Layout::new(&model).len,
+        memory: MemoryReport::new(config, &model, processes),
+        model,
+        tasks,
+        missing,
+    })
+}
+
+/// The shape of a model whose weights may not be there yet.
+pub(crate) fn shape_of(path: &Path, missing: &mut Vec<String>) -> Result<ModelConfig, TrainError> {
+    if path.is_file() {
+        missing.push(format!("{}: only the config is there, and no weights beside it", path.display()));
+        return Ok(read_config(path)?);
+    }
+    let mut folder = policy_folder(path)?;
+    if is_adapter(&folder) {
+        folder = base::find(&folder, AdapterFile::read(&folder)?.base.as_ref())?;
+    }
+    let model = load_config(&folder)?;
+    if !["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).is_file()) {
+        missing.push(format!("{}: model.safetensors", folder.display()));
+    }
+    match Tokenizer::load(&folder.join("tokenizer.json")) {
+        Ok(tokenizer) if tokenizer.vocab_size() > model.vocab_size => {
+            missing.push(format!(
+                "{}: tokenizer.json has {} tokens but config.json says vocab_size = {}",
+                folder.display(),
+                tokenizer.vocab_size(),
+                model.vocab_size
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => missing.push(error.to_string()),
+    }
+    Ok(model)
+}
+
+impl Display for Preflight {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ModelConfig { num_hidden_layers, hidden_size, vocab_size, .. } = &self.model;
+        writeln!(
+            to,
+            "model: {} parameters, {num_hidden_layers} layers of width {hidden_size}, vocabulary {vocab_size}",
+            self.parameters
+        )?;
+        for (index, (split, count)) in self.tasks.iter().enumerate() {
+            writeln!(to, "{}: {count} tasks of {split}", if index == 0 { "training" } else { "evaluation" })?;
+        }
+        writeln!(to, "memory:\n{}", self.memory)?;
+        for missing in &self.missing {
+            writeln!(to, "missing: {missing}")?;
+        }
+        write!(to, "nothing was written")
+    }
+}

@@ -1,0 +1,47 @@
+//! A run that may not fit the machine says so when it starts.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use turnwise_train::memory::machine_memory;
+use turnwise_train::{EvaluationPoint, Event, Observer, Run};
+
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Observer for Notes {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::Note(text) = event {
+            self.0.push(text);
+        }
+    }
+
+    fn evaluate(&mut self, _: &EvaluationPoint<'_>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What a run says at its start.
+fn notes(more: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut notes = Notes::default();
+    Run::start(common::config(Some("grpo"), more).unwrap(), &folder.path().join("run"), &mut notes).unwrap();
+    notes.0
+}
+
+#[test]
+fn a_plan_beyond_the_machine_s_memory_is_warned_of() {
+    if machine_memory().is_none() {
+        eprintln!("skipped: this machine does not say how much memory it has");
+        return;
+    }
+    let warns = |notes: &[String]| notes.iter().any(|note| note.starts_with("warning: this run may need"));
+    assert!(!warns(&notes(&[])));
+    // Ten million million tokens at a time, should there ever be as many.
+    let notes = notes(&["train.micro_batch_tokens=10000000000000"]);
+    assert!(warns(&notes), "{notes:?}");
+    assert!(
+        notes.iter().any(|note| note.contains("train.micro_batch_tokens = 512 would bring it")),
+        "{notes:?}"
+    );
+}
