@@ -1,0 +1,121 @@
+//! The papers' runs in `configs/paper` load, say how they are started, and have the settings that the papers state.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use turnwise_credit::{EstimatorConfig, RefinementConfig};
+use turnwise_objective::RatioKind;
+use turnwise_train::config::{Config, ConfigSource, DecomposerConfig, load};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every file by its path from the project's root.
+fn files() -> BTreeMap<String, Config> {
+    let mut found = BTreeMap::new();
+    for folder in std::fs::read_dir(root().join("configs/paper")).unwrap() {
+        let folder = folder.unwrap().path();
+        if !folder.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            let source = ConfigSource { files: vec![path], ..ConfigSource::default() };
+            found.insert(name, load(&source).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_file_says_how_it_is_started_and_cites_its_values() {
+    let files = files();
+    assert!(files.len() >= 26, "only {} files", files.len());
+    let mut names = std::collections::BTreeSet::new();
+    for (path, config) in &files {
+        let text = std::fs::read_to_string(root().join(path)).unwrap();
+        let first = text.lines().next().unwrap();
+        assert!(
+            first.starts_with("# ") && first.contains(&format!("turnwise train {path} ")),
+            "{path}: {first}"
+        );
+        // The lanes can be dealt to the processes of the command.
+        let processes = first
+            .split("--nproc-per-node=")
+            .nth(1)
+            .map_or(1, |rest| rest.split(' ').next().unwrap().parse::<usize>().unwrap());
+        assert!(config.train.lanes.is_multiple_of(processes), "{path}: train.lanes");
+        assert!(config.rollout.lanes.is_multiple_of(processes), "{path}: rollout.lanes");
+        assert!(
+            text.lines().take(6).any(|line| line.contains("Not stated")) || path.contains("/salt/"),
+            "{path}"
+        );
+        for line in text.lines().filter(|line| !line.starts_with("# torchrun")) {
+            assert!(line.len() <= 130, "{path}: {line}");
+        }
+        assert!(names.insert(config.name.clone()), "{path}: two runs are called {}", config.name);
+        // Prompt and response fit together, and the models are the papers'.
+        assert!(config.rollout.max_context > config.rollout.max_response_tokens + 1024, "{path}");
+        assert!(config.policy.model.as_ref().unwrap().starts_with("Qwen"), "{path}");
+    }
+}
+
+#[test]
+fn the_settings_are_the_papers() {
+    for (path, config) in files() {
+        let alfworld = path.contains("alfworld");
+        assert_eq!(config.env.name, if alfworld { "alfworld" } else { "webshop" }, "{path}");
+        assert_eq!(config.rollout.group_size, 8, "{path}");
+        assert_eq!(config.rollout.temperature, 1.0, "{path}");
+        if path.contains("/has/") {
+            // HAS, tables 4 to 6.
+            assert_eq!(config.env.max_turns, if alfworld { 40 } else { 15 }, "{path}");
+            assert_eq!((config.rollout.groups, config.train.steps), (10, 10), "{path}");
+            assert_eq!(config.train.learning_rate, 5e-6, "{path}");
+            assert_eq!((config.eval.temperature, config.eval.tasks), (0.0, 100), "{path}");
+            assert_eq!(config.objective.kl.adaptive.as_ref().unwrap().target, 0.04, "{path}");
+            let DecomposerConfig::Turnrd(turnrd) = &config.decomposer else { panic!("{path}") };
+            assert_eq!((turnrd.network.film, turnrd.round_steps), (alfworld, 1), "{path}");
+            assert_eq!(turnrd.network.max_turns, if alfworld { 50 } else { 16 }, "{path}");
+            assert_eq!(turnrd.network.value_weight, if alfworld { 1.0 } else { 0.5 }, "{path}");
+            continue;
+        }
+        // STAPO, appendix E.1, and AEM, appendix G.2, agree on these.
+        assert_eq!(config.env.max_turns, if alfworld { 50 } else { 15 }, "{path}");
+        assert_eq!(config.rollout.max_context, if alfworld { 2560 } else { 4608 }, "{path}");
+        assert_eq!(config.rollout.max_response_tokens, 512, "{path}");
+        assert_eq!((config.train.learning_rate, config.eval.temperature), (1e-6, 0.4), "{path}");
+        assert_eq!(config.objective.kl.coef, 0.01, "{path}");
+        if path.contains("/stapo/") {
+            assert_eq!(config.rollout.groups, if alfworld { 16 } else { 8 }, "{path}");
+            assert_eq!(config.train.steps, if alfworld { 150 } else { 300 }, "{path}");
+            assert_eq!(config.env.reward_scale, 1.0, "{path}");
+            let EstimatorConfig::Gigpo(gigpo) = &config.credit.estimator else { panic!("{path}") };
+            assert_eq!((gigpo.omega, gigpo.invalid_penalty), (1.0, 0.1), "{path}");
+            assert_eq!(config.credit.outliers.as_ref().unwrap().lambda, 1.5, "{path}");
+            let selective = config.objective.selective.as_ref().unwrap();
+            assert_eq!((selective.alpha, selective.gamma), (0.01, 0.01), "{path}");
+            continue;
+        }
+        assert_eq!(
+            (config.rollout.groups, config.train.steps, config.env.reward_scale),
+            (16, 150, 10.0),
+            "{path}"
+        );
+        let [refinement] = config.credit.refinements.as_slice() else { panic!("{path}") };
+        match refinement {
+            RefinementConfig::Aem(aem) if path.contains("/aem/") => {
+                assert_eq!((aem.lambda, aem.epsilon, aem.min_spread), (1.0, 1e-8, 0.1), "{path}");
+            }
+            RefinementConfig::Salt(salt) if path.contains("/salt/") => assert_eq!(salt.history, 3, "{path}"),
+            other => panic!("{path}: {other:?}"),
+        }
+        let sequence = config.objective.ratio == RatioKind::Sequence;
+        assert_eq!(sequence, path.contains("gspo"), "{path}");
+        let rloo = matches!(config.credit.estimator, EstimatorConfig::Rloo(_));
+        assert_eq!(rloo, path.contains("rloo"), "{path}");
+    }
+}
