@@ -81,11 +81,17 @@ impl ActionParser {
             ResponseStyle::Line => line(response),
         };
         let reason = reason.or_else(|| {
-            let foreign = self.admissible && !admissible.iter().any(|listed| admits(listed, &action));
+            let foreign = self.admissible && !offered(admissible, &action);
             foreign.then_some("the action is not admissible")
         });
         ParsedAction { action, valid: reason.is_none(), reason }
     }
+}
+
+/// Whether an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a search that a shop
+/// offers as `search[<your query>]`).
+pub fn offered(admissible: &[String], action: &str) -> bool {
+    admissible.iter().any(|listed| admits(listed, action))
 }
 
 /// Whether a listed action is this one, or a pattern `name[<..>]` that it fits.

@@ -12,6 +12,7 @@
 
 mod text;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -71,7 +72,7 @@ const EMBEDDED: [(&str, &str); 4] = [
 
 const KEYS: [(&str, &[&str]); 5] = [
     ("response", &["style", "think", "text", "end", "stop"]),
-    ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote"]),
+    ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote", "lowercase"]),
     ("history", &["line", "separator"]),
     ("admissible", &["item", "separator", "exclude"]),
     (
@@ -90,7 +91,7 @@ const KEYS: [(&str, &[&str]); 5] = [
 
 /// Keys that have a default: `think` means nothing for one-line responses, the others little for observations in
 /// sentences.
-const OPTIONAL: [&str; 5] = ["think", "goal_end", "separator", "join", "quote"];
+const OPTIONAL: [&str; 6] = ["think", "goal_end", "separator", "join", "quote", "lowercase"];
 
 const FULL: Rule = Rule {
     allowed: &[
@@ -188,6 +189,9 @@ struct ObservationSection {
     /// What stands around every part in prompts.
     #[serde(default)]
     quote: String,
+    /// Whether goals and observations are shown in lower case. Actions stay as they are.
+    #[serde(default)]
+    lowercase: bool,
 }
 
 #[derive(Deserialize)]
@@ -347,6 +351,21 @@ impl PromptTemplate {
         Ok(template)
     }
 
+    /// Whether some prompt lists the admissible actions.
+    pub fn lists_admissible(&self) -> bool {
+        [
+            &self.first,
+            &self.later,
+            &self.blind,
+            &self.blind_goal,
+            &self.blind_history,
+            &self.concatenated_first,
+            &self.concatenated_next,
+        ]
+        .iter()
+        .any(|text| text.has(Slot::AdmissibleActions))
+    }
+
     /// The form of the responses.
     pub fn style(&self) -> ResponseStyle {
         self.style
@@ -409,7 +428,7 @@ impl PromptTemplate {
     fn fill(&self, text: &Text, view: &PromptView<'_>, shown: &[(String, String)], strip: bool) -> String {
         let mut out = String::with_capacity(256);
         text.fill(&mut out, |slot, out| match slot {
-            Slot::TaskDescription => out.push_str(description(view.goal)),
+            Slot::TaskDescription => out.push_str(&self.observation.cased(description(view.goal))),
             Slot::StepCount => push(out, view.step),
             Slot::CurrentStep => push(out, view.step + 1),
             Slot::HistoryLength => push(out, shown.len()),
@@ -478,17 +497,22 @@ impl PromptTemplate {
 }
 
 impl ObservationSection {
+    /// A text in the case the template shows it in.
+    fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.lowercase { text.to_lowercase().into() } else { text.into() }
+    }
+
     /// A text with its parts joined and quoted as the template says.
     fn push_parts(&self, out: &mut String, text: &str) {
         if self.separator.is_empty() {
-            out.push_str(text);
+            out.push_str(&self.cased(text));
             return;
         }
         for (number, part) in text.split(self.separator.as_str()).enumerate() {
             if number > 0 {
                 out.push_str(&self.join);
             }
-            for piece in [&self.quote, part, &self.quote] {
+            for piece in [&self.quote, &*self.cased(part), &self.quote] {
                 out.push_str(piece);
             }
         }

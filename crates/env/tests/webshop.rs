@@ -6,8 +6,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Step, Task};
+use turnwise_env::parse::offered;
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
-use turnwise_env::webshop::demonstrations::demonstrate;
+use turnwise_env::webshop::demonstrations::{DemonstrationOptions, demonstrate};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::goal::GoalKind;
 use turnwise_env::webshop::official::{self, Size};
@@ -291,7 +292,7 @@ fn prompts_show_the_page_and_hide_the_goal() {
                 admissible,
                 step,
             };
-            let count = |kind| template.render(&view, kind).matches("Find me").count();
+            let count = |kind| template.render(&view, kind).to_lowercase().matches("find me").count();
             assert_eq!(count(PromptKind::Full), 1, "{name} {step}");
             assert_eq!(count(PromptKind::Masked(Mask::History)), 1);
             assert_eq!(count(PromptKind::Masked(Mask::Goal)), 0);
@@ -335,9 +336,12 @@ fn the_full_prompt_reads_as_in_the_paper() {
     let view = PromptView { observation: "Instruction: [SEP] x [SEP] Back to Search [SEP] Page 1", ..view };
     assert_eq!(
         compact.render(&view, PromptKind::Full),
-        format!("Task: {}.\nSearch\n> search[stoneware mug]\nBack to Search\nPage 1\n>", task.goal)
+        format!(
+            "Task: {}.\nsearch\n> search[stoneware mug]\nback to search\npage 1\n>",
+            task.goal.to_lowercase()
+        )
     );
-    assert_eq!(compact.render_concatenated_next(&view, true), "Back to Search\nPage 1\n>");
+    assert_eq!(compact.render_concatenated_next(&view, true), "back to search\npage 1\n>");
 }
 
 fn read(folder: &std::path::Path) -> Result<Vec<Product>, EnvError> {
@@ -459,7 +463,7 @@ fn the_expert_reaches_generated_goals() {
         let options = WebshopOptions { goals, goals_per_product: Some(1), ..WebshopOptions::default() };
         let set = WebshopSet::generated(config, &options).unwrap();
         assert_eq!(set.len(), 2000);
-        let made = demonstrate(&set, "train", 400, false).unwrap();
+        let made = demonstrate(&set, "train", 400, &DemonstrationOptions::default(), 0).unwrap();
         let steps: usize = made.episodes.iter().map(|episode| episode.turns.len()).sum();
         println!("{goals:?}: {} of 400, {steps} steps", made.episodes.len());
         assert!(made.episodes.len() >= least, "{goals:?}: {} of 400", made.episodes.len());
@@ -473,6 +477,62 @@ fn the_expert_reaches_generated_goals() {
         }
         assert!(shop.score().is_some_and(|score| score.success()));
     }
+}
+
+#[test]
+fn demonstrations_mark_their_mistakes() {
+    let config = GeneratorConfig { seed: 0, products: 240 };
+    let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
+    let options = DemonstrationOptions { injection: 0.2, keep_admissible: true };
+    let made = |seed| demonstrate(&set, "train", 60, &options, seed).unwrap();
+    let played = made(3);
+    assert_eq!(played, made(3));
+    assert_ne!(played, made(4));
+    let turns: Vec<_> = played.episodes.iter().flat_map(|episode| &episode.turns).collect();
+    let mistakes = turns.iter().filter(|turn| !turn.imitate).count();
+    // None at the first page of an episode, where nothing has been seen yet.
+    assert!((0.1..0.2).contains(&(mistakes as f64 / turns.len() as f64)), "{mistakes} of {}", turns.len());
+    for episode in &played.episodes {
+        assert!(episode.turns[0].imitate);
+        for pair in episode.turns.windows(2) {
+            if !pair[0].imitate {
+                assert_eq!(pair[0].observation, pair[1].observation);
+                assert!(!offered(&pair[0].admissible, &pair[0].action), "{}", pair[0].action);
+            }
+        }
+    }
+    let wrong = DemonstrationOptions { injection: 1.0, keep_admissible: false };
+    assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("injection"));
+}
+
+#[test]
+fn phrases_are_parts_of_pages() {
+    let config = GeneratorConfig { seed: 0, products: 240 };
+    let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
+    let template = PromptTemplate::named("webshop-compact").unwrap();
+    let made = demonstrate(&set, "train", 60, &DemonstrationOptions::default(), 0).unwrap();
+    let mut text = String::new();
+    for episode in &made.episodes {
+        for (step, turn) in episode.turns.iter().enumerate() {
+            let view = PromptView {
+                goal: &episode.task.goal,
+                history: &[],
+                window: 0,
+                observation: &turn.observation,
+                admissible: &[],
+                step,
+            };
+            text.push_str(&template.render_concatenated_next(&view, true));
+            text.push_str(&template.response(&turn.action));
+        }
+    }
+    let phrases = set.phrases().unwrap();
+    let found: Vec<bool> = phrases.iter().map(|phrase| text.contains(phrase.as_str())).collect();
+    let absent = found.iter().filter(|found| !**found).count();
+    assert!(phrases.len() > 240 && absent < 40, "{absent} of {}", phrases.len());
+    let larger =
+        WebshopSet::generated(GeneratorConfig { seed: 0, products: 4_001 }, &WebshopOptions::default());
+    assert!(larger.unwrap().phrases().unwrap().len() < 100);
 }
 
 /// Asks the Python package itself about strings that are new at every change of the seed below.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use turnwise_core::{Purpose, Trajectory};
 use turnwise_env::panel::Panel;
+use turnwise_env::parse::offered;
 use turnwise_model::{Tokenizer, Weights};
 use turnwise_train::config::Config;
 use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
@@ -169,7 +170,7 @@ fn summarise(
             / trajectories.len().max(1) as f64,
         metrics: metrics_of(trajectories),
         invalid_rate: turns().filter(|turn| !turn.valid).count() as f64 / count,
-        inadmissible_rate: turns().filter(|turn| !turn.admissible.contains(&turn.action)).count() as f64
+        inadmissible_rate: turns().filter(|turn| !offered(&turn.admissible, &turn.action)).count() as f64
             / count,
         seconds,
     }
@@ -225,5 +226,20 @@ mod tests {
         assert_eq!(result.mean_return, 2.0);
         assert!((result.invalid_rate - 4.0 / 12.0).abs() < 1e-12);
         assert_eq!(result.inadmissible_rate, 0.0);
+
+        // A search is offered as a pattern; on a page that offers none it is not admissible.
+        let shop = |action: &str, offered: &str| {
+            let mut trajectory = trajectory("a", true, 1);
+            trajectory.turns[0].action = action.to_owned();
+            trajectory.turns[0].admissible = vec![offered.to_owned()];
+            trajectory
+        };
+        let trajectories = [
+            shop("search[red mug]", "search[<your query>]"),
+            shop("search[]", "search[<your query>]"),
+            shop("search[red mug]", "click[buy now]"),
+            shop("click[buy now]", "click[buy now]"),
+        ];
+        assert_eq!(summarise(&trajectories, &panel, 0.0, 1, 2.0).inadmissible_rate, 0.5);
     }
 }

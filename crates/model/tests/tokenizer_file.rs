@@ -22,6 +22,7 @@ fn trained() -> Tokenizer {
             .to_vec(),
         max_pieces: 40,
         special_tokens: ["<act>", "<end>"].map(String::from).to_vec(),
+        ..TokenizerConfig::default()
     };
     Tokenizer::train(texts.into_iter(), &config).unwrap()
 }

@@ -19,7 +19,6 @@ use crate::TrainError;
 use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Validity};
 use crate::observer::{Event, Observer};
-use crate::rollout::Layout;
 use crate::sft;
 
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
@@ -79,12 +78,16 @@ impl World {
                 reason: format!("the split `{split}` has no tasks, so there is nothing to demonstrate"),
             });
         }
-        // Only windowed prompts may list what is admissible.
-        let keep_admissible = config.prompt.layout == Layout::Windowed;
+        // They are most of the memory.
+        let keep_admissible = template(config)?.lists_admissible();
         let set = match &self.0 {
             Set::Alfworld(set) => set,
             Set::Webshop(set) => {
-                return Ok(webshop::demonstrations::demonstrate(set, split, count, keep_admissible)?);
+                let options = webshop::demonstrations::DemonstrationOptions {
+                    injection: config.sft.injection,
+                    keep_admissible,
+                };
+                return Ok(webshop::demonstrations::demonstrate(set, split, count, &options, config.seed)?);
             }
         };
         let options = DemonstrationOptions {
@@ -98,12 +101,17 @@ impl World {
     }
 
     /// The world's fixed phrases, for tokenizers of small models.
-    pub fn phrases(&self) -> &'static [&'static str] {
-        match &self.0 {
-            Set::Alfworld(_) => PHRASES,
-            // A shop's words come from its catalogue; the tokenizer finds them in the demonstrations.
-            Set::Webshop(_) => &[],
-        }
+    pub fn phrases(&self) -> Result<Vec<String>, TrainError> {
+        Ok(match &self.0 {
+            Set::Alfworld(_) => PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect(),
+            Set::Webshop(set) => set.phrases()?,
+        })
+    }
+
+    /// Whether tokenizers of small models take a name and its number apart: in a shop the number is a size, a price or
+    /// a quantity and not part of the name.
+    pub fn numbers_apart(&self) -> bool {
+        matches!(self.0, Set::Webshop(_))
     }
 }
 
@@ -197,8 +205,9 @@ impl Policy {
         let tokenizer = Tokenizer::train(
             texts.iter().map(String::as_str),
             &TokenizerConfig {
-                phrases: world.phrases().iter().map(|phrase| (*phrase).to_owned()).collect(),
+                phrases: world.phrases()?,
                 max_pieces: config.policy.scratch.max_pieces,
+                numbers_apart: world.numbers_apart(),
                 ..TokenizerConfig::default()
             },
         )?;

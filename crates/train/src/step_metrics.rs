@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use turnwise_core::{Batch, Learner, StopReason, TokenSequence, Trajectory};
 use turnwise_credit::TurnAdvantages;
+use turnwise_env::parse::offered;
 
 use crate::TrainError;
 use crate::metrics::Metrics;
@@ -36,7 +37,7 @@ pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
     metrics.set("rollout/invalid_rate", mean(turns().map(|turn| share(!turn.valid))));
     metrics.set(
         "rollout/inadmissible_rate",
-        mean(turns().map(|turn| share(!turn.admissible.contains(&turn.action)))),
+        mean(turns().map(|turn| share(!offered(&turn.admissible, &turn.action)))),
     );
     metrics.set(
         "rollout/entropy",

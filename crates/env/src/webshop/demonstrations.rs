@@ -1,28 +1,51 @@
 //! Purchases to imitate, for warm starts.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
-use turnwise_core::{EnvError, Environment as _, Task};
+use turnwise_core::{EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
 use super::expert::Expert;
+use super::page::SEARCH;
 use super::set::WebshopSet;
 use crate::alfworld::demonstrations::{Demonstration, DemonstrationTurn, Demonstrations};
 
+/// How demonstrations are made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DemonstrationOptions {
+    /// Probability that a click on something that is not on the page stands before a step; it is not to be
+    /// imitated.
+    pub injection: f64,
+    /// Whether the turns keep their admissible actions, which prompts that list them need.
+    pub keep_admissible: bool,
+}
+
 /// Lets the [`Expert`] shop for `count` goals of a split, taken in turn from the first, and keeps the episodes that
-/// reach their goal. `keep_admissible`: whether the turns keep their admissible actions, which prompts that list
-/// them need. The result depends on the arguments alone, not on the number of threads.
+/// reach their goal. The result depends on the arguments alone, not on the number of threads.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], and whatever the shop fails with.
+/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `injection` is no probability below 1, and whatever the shop
+/// fails with.
 pub fn demonstrate(
     set: &WebshopSet,
     split: &str,
     count: usize,
-    keep_admissible: bool,
+    options: &DemonstrationOptions,
+    seed: u64,
 ) -> Result<Demonstrations, EnvError> {
+    if !(0.0..1.0).contains(&options.injection) {
+        return Err(EnvError::Other(format!(
+            "injection: {} is no probability; it must be at least 0 and below 1",
+            options.injection
+        )));
+    }
     let places = set.split(split)?;
     let played: Vec<Option<Demonstration>> = (0..count)
         .into_par_iter()
-        .map(|index| play(set, set.task(places[index % places.len()] as usize)?, keep_admissible))
+        .map(|index| {
+            let mut rng = Seed::derive(seed, Purpose::Demonstration, &[index as u64]).rng();
+            play(set, set.task(places[index % places.len()] as usize)?, options, &mut rng)
+        })
         .collect::<Result<_, EnvError>>()?;
     let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
     let dropped = count - episodes.len();
@@ -30,20 +53,31 @@ pub fn demonstrate(
 }
 
 /// One episode; `None` if it did not reach its goal.
-fn play(set: &WebshopSet, task: Task, keep_admissible: bool) -> Result<Option<Demonstration>, EnvError> {
+fn play(
+    set: &WebshopSet,
+    task: Task,
+    options: &DemonstrationOptions,
+    rng: &mut Rng,
+) -> Result<Option<Demonstration>, EnvError> {
     let mut environment = set.webshop();
     let mut expert = Expert::new(&task.goal).with_max_steps(set.max_steps());
     let mut observation = environment.reset(&task)?;
+    let mut seen = BTreeSet::new();
     let mut turns = Vec::new();
     loop {
-        let action = expert.act(&observation);
+        seen.extend(observation.admissible.iter().filter(|action| *action != SEARCH).cloned());
+        let room = turns.len() + 1 < set.max_steps();
+        let mistake = (room && rng.chance(options.injection)).then(|| mistake(&seen, &observation, rng));
+        let mistake = mistake.flatten();
+        let imitate = mistake.is_none();
+        let action = mistake.unwrap_or_else(|| expert.act(&observation));
         let step = environment.step(&action)?;
-        let seen = std::mem::replace(&mut observation, step.observation);
+        let before = std::mem::replace(&mut observation, step.observation);
         turns.push(DemonstrationTurn {
-            observation: seen.text,
-            admissible: if keep_admissible { seen.admissible } else { Vec::new() },
+            observation: before.text,
+            admissible: if options.keep_admissible { before.admissible } else { Vec::new() },
             action,
-            imitate: true,
+            imitate,
             reward: step.reward,
         });
         if step.success {
@@ -53,4 +87,11 @@ fn play(set: &WebshopSet, task: Task, keep_admissible: bool) -> Result<Option<De
             return Ok(None);
         }
     }
+}
+
+/// A click on something that an earlier page of the episode had and this one has not: nothing happens, and what
+/// has not been seen is not given away.
+fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
+    let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
+    (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())
 }

@@ -10,6 +10,7 @@
 //! | [`python`] | numbers, texts and random draws as Python makes them |
 //! | `set`, `environment` | the [`turnwise_core::Environment`] over all this |
 //! | `expert`, [`demonstrations`] | an agent that shops by reading, and its purchases to imitate |
+//! | `phrases` | what stands between the words on every page, for tokenizers |
 //! | [`replay`] | recorded sessions of the original against this engine |
 //!
 //! Pages, clickables, goals, prices and rewards are those of the original to the byte, but for one factor of the
@@ -26,6 +27,7 @@ pub mod goal;
 pub mod official;
 mod open;
 pub mod page;
+mod phrases;
 pub mod product;
 pub mod python;
 pub mod replay;

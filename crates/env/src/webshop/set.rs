@@ -217,6 +217,12 @@ impl WebshopSet {
         Ok(Task { id: goal.id, kind, goal: goal.instruction })
     }
 
+    /// What stands between the words on the shop's pages as `webshop-compact` shows them, for tokenizers of small
+    /// models; the identifiers of the products too where there are few.
+    pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
+        super::phrases::phrases(self.world.shop.catalogue())
+    }
+
     /// A fresh environment, as its own type.
     pub fn webshop(&self) -> WebshopEnv {
         WebshopEnv::new(Arc::clone(&self.world), self.max_steps)

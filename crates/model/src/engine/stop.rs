@@ -41,6 +41,7 @@ mod tests {
             phrases: vec!["</act>x".into()],
             max_pieces: 50,
             special_tokens: vec!["<end>".into()],
+            ..TokenizerConfig::default()
         };
         let tokenizer = Tokenizer::train(["go to desk 1"].into_iter(), &config).unwrap();
         let stops_after = |text: &str, stops: &[&str]| {

@@ -336,7 +336,7 @@ fn responses_end_where_they_should() {
     let parameters = random(config(), 5);
     let tokenizer = Tokenizer::train(
         ["go to shelf 1 and shelf 2"].into_iter(),
-        &TokenizerConfig { phrases: vec![], max_pieces: 30, special_tokens: vec![] },
+        &TokenizerConfig { max_pieces: 30, ..TokenizerConfig::default() },
     )
     .unwrap();
     let sizes = EngineConfig { slots: 2, max_context: 60 };

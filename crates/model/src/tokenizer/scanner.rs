@@ -10,9 +10,14 @@ use std::fmt::Write as _;
 /// without gaps. White space is spelt out because regex engines disagree on what `\s` is.
 const TAIL: &str = r"\n| ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
 
-/// Cuts text into pieces: phrases first, then `name number`, words, numbers, other characters.
+/// The same where a name and its number are two pieces.
+const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+|[\x09-\x0D\x20]";
+
+/// Cuts text into pieces: phrases first, then (if wished) `name number`, words, numbers, other characters.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
+    /// Whether a name and the number behind it are two pieces.
+    apart: bool,
     /// Longest first, as in the regex.
     phrases: Vec<String>,
     /// Indices into `phrases` by first byte, in the same order.
@@ -21,7 +26,7 @@ pub(super) struct Scanner {
 
 impl Scanner {
     /// A scanner with these phrases; empty ones and repeats are dropped.
-    pub(super) fn new(phrases: &[String]) -> Self {
+    pub(super) fn new(phrases: &[String], apart: bool) -> Self {
         let mut phrases: Vec<String> = phrases.iter().filter(|phrase| !phrase.is_empty()).cloned().collect();
         phrases.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         phrases.dedup();
@@ -29,7 +34,7 @@ impl Scanner {
         for (index, phrase) in phrases.iter().enumerate() {
             by_first_byte[usize::from(phrase.as_bytes()[0])].push(index);
         }
-        Self { phrases, by_first_byte }
+        Self { apart, phrases, by_first_byte }
     }
 
     /// The phrases, longest first.
@@ -54,12 +59,14 @@ impl Scanner {
             }
             regex.push('|');
         }
-        regex + TAIL
+        regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
     /// The scanner of a regex made by [`Scanner::regex`]; `None` for any other.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
-        let head = regex.strip_suffix(TAIL)?;
+        // Neither end is the end of the other.
+        let joined = regex.strip_suffix(TAIL).map(|head| (head, false));
+        let (head, apart) = joined.or_else(|| Some((regex.strip_suffix(TAIL_APART)?, true)))?;
         let mut phrases = vec![String::new()];
         let mut characters = head.chars();
         while let Some(character) = characters.next() {
@@ -76,7 +83,7 @@ impl Scanner {
                 _ => current.push(character),
             }
         }
-        let scanner = Self::new(&phrases);
+        let scanner = Self::new(&phrases, apart);
         (scanner.regex() == regex).then_some(scanner)
     }
 
@@ -94,7 +101,7 @@ impl Scanner {
         };
         let start = usize::from(first == b' ');
         let name = run(start, |byte| byte.is_ascii_lowercase());
-        if name > start && bytes.get(name) == Some(&b' ') {
+        if !self.apart && name > start && bytes.get(name) == Some(&b' ') {
             let number = run(name + 1, |byte| byte.is_ascii_digit());
             if number > name + 1 {
                 return number;
@@ -140,7 +147,8 @@ mod tests {
 
     #[test]
     fn the_order_of_the_alternatives() {
-        let scanner = Scanner::new(&["You arrive at".into(), ", and a".into(), "You".into(), "You".into()]);
+        let phrases = ["You arrive at".into(), ", and a".into(), "You".into(), "You".into()];
+        let scanner = Scanner::new(&phrases, false);
         assert_eq!(
             pieces(&scanner, "You arrive at shelf 12. On it: a mug 1, and a pan 2.\n\nDon't  go 3!? é9"),
             [
@@ -168,12 +176,24 @@ mod tests {
     }
 
     #[test]
+    fn names_and_numbers_apart() {
+        let scanner = Scanner::new(&["size 1".into()], true);
+        assert_eq!(
+            pieces(&scanner, "lark 57, size 12 for 60.00"),
+            ["lark", " 57", ",", " size", " 12", " for", " 60", ".", "00"]
+        );
+        assert_eq!(pieces(&Scanner::new(&[], false), "lark 57 for"), ["lark 57", " for"]);
+    }
+
+    #[test]
     fn a_scanner_comes_back_from_its_regex() {
         let phrases: Vec<String> =
             ["a|b", "\\x", "tab\there", "line\n", "é (x)*", "plain words"].map(String::from).to_vec();
-        let scanner = Scanner::new(&phrases);
-        let again = Scanner::from_regex(&scanner.regex()).unwrap();
-        assert_eq!(scanner.phrases(), again.phrases());
+        for apart in [false, true] {
+            let scanner = Scanner::new(&phrases, apart);
+            let again = Scanner::from_regex(&scanner.regex()).unwrap();
+            assert_eq!((scanner.phrases(), apart), (again.phrases(), again.apart));
+        }
         assert!(Scanner::from_regex(r"\p{L}+").is_none());
         assert!(Scanner::from_regex(&format!("a+|{TAIL}")).is_none());
     }

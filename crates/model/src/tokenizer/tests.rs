@@ -16,6 +16,7 @@ fn config(max_pieces: usize) -> TokenizerConfig {
         phrases: ["You arrive at", ", and a", "is closed.", "never seen"].map(String::from).to_vec(),
         max_pieces,
         special_tokens: ["<act>", "<end>", "<end>>"].map(String::from).to_vec(),
+        ..TokenizerConfig::default()
     }
 }
 

@@ -1,11 +1,12 @@
 //! Answering queries.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tantivy::fieldnorm::FieldNormReader;
+use tantivy::postings::TermInfo;
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{Index, InvertedIndexReader, SegmentReader, Term};
 use turnwise_core::EnvError;
@@ -53,9 +54,11 @@ impl std::fmt::Debug for SearchIndex {
 }
 
 /// A part of the products with postings of its own.
-struct Segment {
-    postings: Arc<InvertedIndexReader>,
-    norms: FieldNormReader,
+pub(super) struct Segment {
+    pub(super) postings: Arc<InvertedIndexReader>,
+    pub(super) norms: FieldNormReader,
+    /// For terms that were asked for (by where their postings begin): the greatest `tf / (k1 (..))` of any document.
+    reaches: RwLock<HashMap<usize, f32>>,
     /// Document to position in the catalogue.
     ordinals: Vec<u32>,
     /// Document to the position of its ASIN among the segment's, in ascending order.
@@ -67,8 +70,8 @@ struct Segment {
 
 /// A document of a segment that may be among the best. The greatest is the worst, for a heap gives that first.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Candidate {
-    score: f32,
+pub(super) struct Candidate {
+    pub(super) score: f32,
     rank: u32,
     ordinal: u32,
 }
@@ -90,6 +93,10 @@ impl PartialOrd for Candidate {
         Some(self.cmp(other))
     }
 }
+
+/// Queries whose terms have more postings than this in a segment are answered without walking them all. Below, that
+/// is faster.
+const MANY_POSTINGS: u64 = 20_000;
 
 /// The score of a document that has none of the terms.
 const UNTOUCHED: f64 = -1.0;
@@ -193,6 +200,9 @@ impl SearchIndex {
     pub fn with_ranking(mut self, ranking: Bm25) -> Self {
         self.ranking = ranking;
         self.inverse_norms = ranking.inverse_norms(self.collection);
+        for segment in &mut self.segments {
+            segment.reaches = RwLock::default();
+        }
         self
     }
 
@@ -223,6 +233,16 @@ impl SearchIndex {
 
     /// The best `limit` products for a query, best first; fewer where fewer have any of its terms.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
+        self.search_pruning(query, limit, MANY_POSTINGS)
+    }
+
+    /// The same; segments in which the terms have more postings than `many` are pruned.
+    pub(super) fn search_pruning(
+        &self,
+        query: &str,
+        limit: usize,
+        many: u64,
+    ) -> Result<Vec<Hit>, SearchError> {
         let mut terms: Vec<(String, u32)> = Vec::new();
         self.analyzer.each(query, |_, term| match terms.iter_mut().find(|(known, _)| known == term) {
             Some((_, count)) => *count += 1,
@@ -249,8 +269,13 @@ impl SearchIndex {
         let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut best = Vec::new();
         for (place, segment) in self.segments.iter().enumerate() {
-            let terms = found.iter().filter_map(|(weight, infos)| Some((*weight, infos[place].as_ref()?)));
-            let result = segment.best(terms, &self.inverse_norms, limit, &mut scores);
+            let terms = || found.iter().filter_map(|(weight, infos)| Some((*weight, infos[place].as_ref()?)));
+            let postings: u64 = terms().map(|(_, info)| u64::from(info.doc_freq)).sum();
+            let result = if postings > many {
+                segment.best_pruned(terms(), &self.inverse_norms, limit)
+            } else {
+                segment.best(terms(), &self.inverse_norms, limit, &mut scores)
+            };
             best.extend(result?.into_iter().map(|candidate| (candidate, segment)));
         }
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(scores);
@@ -296,6 +321,7 @@ impl Segment {
         Ok(Self {
             postings: reader.inverted_index(text)?,
             norms: reader.get_fieldnorms_reader(text)?,
+            reaches: RwLock::default(),
             ordinals,
             ranks,
             asins,
@@ -309,10 +335,50 @@ impl Segment {
         &self.asins[start as usize..self.ends[rank] as usize]
     }
 
+    pub(super) fn candidate(&self, document: u32, score: f32) -> Candidate {
+        let document = document as usize;
+        Candidate { score, rank: self.ranks[document], ordinal: self.ordinals[document] }
+    }
+
+    /// The greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents that have a term: no document gains more
+    /// from it than this says. Found by walking the term's postings once and kept.
+    pub(super) fn reach(&self, info: &TermInfo, inverse_norms: &[f32; 256]) -> Result<f32, SearchError> {
+        let key = info.postings_range.start;
+        let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        if let Some(reach) = known {
+            return Ok(reach);
+        }
+        let mut reach = 0.0f32;
+        self.each_posting(info, |document, frequency| {
+            let norm = self.norms.fieldnorm_id(document);
+            reach = reach.max(frequency as f32 * inverse_norms[usize::from(norm)]);
+        })?;
+        self.reaches.write().unwrap_or_else(PoisonError::into_inner).insert(key, reach);
+        Ok(reach)
+    }
+
+    /// Walks the documents of a term with how often each has it.
+    fn each_posting(&self, info: &TermInfo, mut visit: impl FnMut(u32, u32)) -> Result<(), SearchError> {
+        let mut block = self
+            .postings
+            .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
+            .map_err(tantivy::TantivyError::from)?;
+        loop {
+            let documents = block.docs();
+            if documents.is_empty() {
+                return Ok(());
+            }
+            for (&document, &frequency) in documents.iter().zip(block.freqs()) {
+                visit(document, frequency);
+            }
+            block.advance();
+        }
+    }
+
     /// The best `limit` documents, best first. `scores` is as it was afterwards, but for its length.
     fn best<'a>(
         &self,
-        terms: impl Iterator<Item = (f32, &'a tantivy::postings::TermInfo)>,
+        terms: impl Iterator<Item = (f32, &'a TermInfo)>,
         inverse_norms: &[f32; 256],
         limit: usize,
         scores: &mut Vec<f64>,
@@ -322,35 +388,23 @@ impl Segment {
         }
         let mut touched: Vec<u32> = Vec::new();
         for (weight, info) in terms {
-            let mut block = self
-                .postings
-                .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
-                .map_err(tantivy::TantivyError::from)?;
-            loop {
-                let documents = block.docs();
-                if documents.is_empty() {
-                    break;
+            self.each_posting(info, |document, frequency| {
+                let norm = self.norms.fieldnorm_id(document);
+                let gain = f64::from(term_score(weight, frequency, inverse_norms[usize::from(norm)]));
+                let score = &mut scores[document as usize];
+                if *score < 0.0 {
+                    *score = gain;
+                    touched.push(document);
+                } else {
+                    *score += gain;
                 }
-                for (&document, &frequency) in documents.iter().zip(block.freqs()) {
-                    let norm = self.norms.fieldnorm_id(document);
-                    let gain = f64::from(term_score(weight, frequency, inverse_norms[usize::from(norm)]));
-                    let score = &mut scores[document as usize];
-                    if *score < 0.0 {
-                        *score = gain;
-                        touched.push(document);
-                    } else {
-                        *score += gain;
-                    }
-                }
-                block.advance();
-            }
+            })?;
         }
 
         let mut heap: BinaryHeap<Candidate> = BinaryHeap::with_capacity(limit.min(touched.len()));
         for document in touched {
-            let document = document as usize;
-            let score = std::mem::replace(&mut scores[document], UNTOUCHED) as f32;
-            let candidate = Candidate { score, rank: self.ranks[document], ordinal: self.ordinals[document] };
+            let score = std::mem::replace(&mut scores[document as usize], UNTOUCHED) as f32;
+            let candidate = self.candidate(document, score);
             if heap.len() < limit {
                 heap.push(candidate);
             } else if let Some(mut worst) = heap.peek_mut()

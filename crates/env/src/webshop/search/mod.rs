@@ -22,6 +22,7 @@ mod build;
 mod index;
 mod manifest;
 mod porter;
+mod pruned;
 pub mod recording;
 mod text;
 

@@ -188,6 +188,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
+    fn pruning_changes_nothing(
+        texts in prop::collection::vec("[a-f]{1,2}( [a-f]{1,2}){0,12}", 1..400),
+        query in "[a-f]{1,2}( [a-f]{1,2}){0,7}",
+        limit in 1..30usize,
+    ) {
+        // Positions and identifiers run against each other, and equal texts tie.
+        let products = texts.iter().enumerate().map(|(n, text)| (format!("P{:03}", 999 - n), text));
+        let index = SearchIndex::build_in_memory(products).unwrap();
+        let whole = index.search_pruning(&query, limit, u64::MAX).unwrap();
+        prop_assert_eq!(index.search_pruning(&query, limit, 0).unwrap(), whole);
+    }
+
+    #[test]
     fn scores_are_the_formula(
         texts in prop::collection::vec("[abc]{1,2}( [abc]{1,2}){0,12}", 1..20),
         query in "[abc]{1,2}( [abc]{1,2}){0,5}",

@@ -1,0 +1,61 @@
+//! The fixed phrases of the shop's pages, for tokenizers of small models.
+
+use turnwise_core::EnvError;
+
+use super::catalogue::Catalogue;
+
+/// Catalogues with more products than this do not have their identifiers among the phrases.
+const MOST_PRODUCTS: usize = 4_000;
+
+/// Phrases that a word-level tokenizer should make one token each, longest first.
+///
+/// They are what stands between titles, prices and option values on pages as `webshop-compact` shows them, and what
+/// actions are made of.
+const PHRASES: &[&str] = &[
+    "rating: n.a.\ndescription\nfeatures\nreviews\nbuy now\n>",
+    "back to search\npage 1 (total results: 50)\nnext >\n",
+    "webshop\ninstruction:\nfind me",
+    " click[back to search]\n",
+    ", and price lower than",
+    "back to search\n< prev\n",
+    "webshop\ninstruction:\n",
+    " click[description]\n",
+    " click[features]\n",
+    " dollars\nsearch\n>",
+    "\nback to search\n",
+    " (total results:",
+    " click[buy now]\n",
+    " click[reviews]\n",
+    ")\n< prev\nnext >\n",
+    " click[< prev]\n",
+    " click[next >]\n",
+    "back to search\n",
+    "\nprice: $",
+    "\nsearch\n>",
+    ")\nnext >\n",
+    " search[",
+    " click[",
+    " to $",
+    ".49\n",
+    ".99\n",
+    ".0\n",
+    ".00",
+    ".49",
+    ".99",
+    "\n$",
+    "\n>",
+    ".0",
+    "]\n",
+];
+
+/// The phrases of a shop: those of every page, and the identifiers of the products where they are few enough, so
+/// that to copy one from the page into a click is to copy one token.
+pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
+    let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
+    if catalogue.len() <= MOST_PRODUCTS {
+        for index in 0..catalogue.len() as u32 {
+            phrases.push(catalogue.product(index)?.asin.to_lowercase());
+        }
+    }
+    Ok(phrases)
+}

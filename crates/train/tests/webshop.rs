@@ -1,0 +1,60 @@
+//! Every config of `configs/webshop` trains, on a shop and with a model small enough for a test.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use turnwise_train::config::{ConfigSource, load};
+
+/// A shop of four dozen products and two steps of a model of a few thousand weights.
+const TINY: &[&str] = &[
+    "env.shop.products=48",
+    "env.max_turns=3",
+    "policy.scratch.hidden_size=16",
+    "policy.scratch.layers=1",
+    "policy.scratch.heads=2",
+    "policy.scratch.key_value_heads=1",
+    "policy.scratch.intermediate_size=32",
+    "sft.demonstrations=24",
+    "sft.steps=0",
+    "rollout.groups=2",
+    "rollout.group_size=2",
+    "rollout.max_response_tokens=6",
+    "train.steps=2",
+    "train.minibatches=1",
+    "train.learning_rate=1e-3",
+    "train.skip_zero_advantage=false",
+    "eval.tasks=4",
+];
+
+#[test]
+fn every_config_of_the_shop_trains_for_two_steps() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/webshop");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut names = Vec::new();
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let command = text.lines().next().unwrap();
+        assert!(
+            command.starts_with(&format!("# turnwise train configs/webshop/{name}.toml")),
+            "{name}: the first line is the command that runs it, not `{command}`"
+        );
+        let mut overrides: Vec<String> = TINY.iter().map(|text| (*text).to_owned()).collect();
+        if name == "stapo" {
+            // So few turns have no quartiles to be outside of.
+            overrides.push("credit.outliers.locate=all".into());
+        }
+        let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+        assert_eq!(config.env.name, "webshop", "{name}");
+        assert_eq!(config.name, format!("webshop-{name}"));
+        for line in common::train(config, &name) {
+            assert_eq!(line.metrics.get("rollout/overflow_rate"), Some(0.0), "{name}: prompts do not fit");
+        }
+        names.push(name);
+    }
+    assert_eq!(names, ["gigpo", "grpo", "has-turnrd", "small", "stapo"]);
+}
