@@ -511,13 +511,22 @@ pub fn sampling_params(
         ..SamplingParams::default()
     };
     for stop in template.stop() {
-        // A stop string that is one token is looked for as a token: no decoding while sampling.
-        match tokenizer.encode(stop).as_slice() {
-            [token] => params.stop_tokens.push(*token),
-            _ => params.stop_strings.push(stop.clone()),
+        match only_token(tokenizer, stop) {
+            Some(token) => params.stop_tokens.push(token),
+            None => params.stop_strings.push(stop.clone()),
         }
     }
     Ok(params)
+}
+
+/// The token that a stop string can be looked for as, which needs no decoding while sampling: no other token has the
+/// string inside, and it has one byte, so that it cannot come about between tokens either.
+fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
+    let &[byte] = stop.as_bytes() else { return None };
+    let mut having =
+        (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.token_bytes(id).contains(&byte));
+    let only = having.next()?;
+    having.next().is_none().then_some(only)
 }
 
 /// One engine per lane over the same weights.
@@ -535,4 +544,23 @@ pub fn engines(
     (0..lanes)
         .map(|_| Ok(NativeEngine::with_weights(Arc::clone(&packed), config, Some(Arc::clone(tokenizer)))?))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwise_model::TokenizerConfig;
+
+    #[test]
+    fn a_stop_string_inside_another_token_is_no_stop_token() {
+        let tokenizer = |phrases: &[&str]| {
+            let phrases = phrases.iter().map(|phrase| (*phrase).to_owned()).collect();
+            let config = TokenizerConfig { phrases, max_pieces: 20, ..TokenizerConfig::default() };
+            Tokenizer::train(["click[x]\nclick[y]\n"].into_iter(), &config).unwrap()
+        };
+        assert_eq!(only_token(&tokenizer(&[]), "\n"), Some(10));
+        assert_eq!(only_token(&tokenizer(&["]\n"]), "\n"), None);
+        // It may also be written with several tokens.
+        assert_eq!(only_token(&tokenizer(&["]\n"]), "]\n"), None);
+    }
 }
