@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use turnwise_env::webshop::generator::{GeneratorConfig, products};
 use turnwise_env::webshop::search::bm25::encode_length;
 use turnwise_env::webshop::search::recording::{Answer, record};
 use turnwise_env::webshop::search::{Analyzer, Bm25, SearchIndex, document_text};
@@ -132,6 +133,27 @@ fn other_constants_are_noticed() {
         .map(|document| (document["id"].as_str().unwrap(), document["contents"].as_str().unwrap()));
     let more = SearchIndex::build_in_memory(pairs.chain([("A000000000", "women's blue shoes")])).unwrap();
     assert!(differing(&more, &recorded).len() > 140);
+}
+
+/// Where many products have the words, most of their postings are never looked at. Asked for everything, the search
+/// has to look at all of them, and must begin with the same products.
+#[test]
+fn the_best_of_a_large_shop_are_the_first_of_all() {
+    let config = GeneratorConfig { seed: 0, products: 8_000 };
+    let pairs = products(config).map(|product| (product.asin.clone(), document_text(&product)));
+    let index = SearchIndex::build_in_memory(pairs).unwrap();
+    let mut many = 0;
+    for product in products(config).step_by(400) {
+        for query in [product.instruction.unwrap_or_default(), product.title, product.description] {
+            let all = index.search(&query, 8_000).unwrap();
+            many += usize::from(all.len() > 4_000);
+            for limit in [1, 10, 50] {
+                let found = index.search(&query, limit).unwrap();
+                assert_eq!(found, all[..limit.min(all.len())], "{query}");
+            }
+        }
+    }
+    assert!(many > 10, "only {many} queries were about many products");
 }
 
 #[test]
