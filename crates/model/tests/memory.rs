@@ -155,12 +155,21 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
     let _alone = ALONE.lock().unwrap();
     let config = model(151_936, 8, 1);
     let learner = LearnerConfig { lanes: 1, micro_batch_tokens: 8192, ..LearnerConfig::default() };
-    // All logits at once would be 4.6 GiB for the log-probabilities, and twice that for divergences.
-    for (divergences, length) in [(false, 8193), (true, 513)] {
+    // All logits at once would be 4.6 GiB for the log-probabilities and entropies of the whole sequence.
+    let whole = sequences(1, 8193, 50_000);
+    let plan = MemoryPlan::new(&config, &settings(&config, learner, 8192, false));
+    let mut trained = NativeLearner::new(parameters(&config), learner).unwrap();
+    let scored = peak(|| assert_eq!(trained.logprobs(&whole).unwrap()[0].len(), 8192));
+    drop(trained);
+    let limit = plan.of(PlanPhase::Training) as usize + 8 * MIB;
+    assert!(scored <= limit && limit < 256 * MIB, "{scored} bytes, the plan says {plan:#?}");
+    // With backward passes, and with divergences from a reference policy; shorter, to be quick.
+    for (divergences, length) in [(false, 2049), (true, 513)] {
         let batch = sequences(1, length, 50_000);
         let logits = (length - 1) * config.vocab_size * size_of::<f32>();
         let plan = MemoryPlan::new(&config, &settings(&config, learner, length - 1, divergences));
         let found = step(&config, learner, &batch, divergences);
+        // The plan is for a micro-batch of the whole budget.
         let limit = plan.peak() as usize + 8 * MIB;
         assert!(found <= limit, "{found} bytes, the plan says {}", plan.peak());
         assert!(limit < logits, "the limit would not notice all logits");

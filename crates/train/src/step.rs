@@ -34,10 +34,7 @@ impl Run {
         let step = self.position.step;
         let started = Instant::now();
         // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
-        self.learner.release();
-        if let Some(critic) = &mut self.critic {
-            critic.release();
-        }
+        self.release();
         let Some(sampled) = self.sample(order, observer, stop)? else { return Ok(None) };
         let (mut batch, mut sampled_metrics) = (sampled.batch, sampled.metrics);
         let rollout_seconds = started.elapsed().as_secs_f64();

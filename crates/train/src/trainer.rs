@@ -329,7 +329,16 @@ impl Run {
         Ok(())
     }
 
+    /// Gives the memory that training works in back, before something is sampled.
+    pub(crate) fn release(&mut self) {
+        self.learner.release();
+        if let Some(critic) = &mut self.critic {
+            critic.release();
+        }
+    }
+
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        self.release();
         // The others wait for rank 0 at the next operation that needs all.
         if !self.ranks.leads() {
             return Ok(());
