@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::bf16::Kernel;
+use crate::ops::linear::{Into, linear, linear_backward_input, linear_backward_weight};
 
 /// In which numbers training multiplies matrices. Weights, gradients, moments and every sum are `f32` with
 /// both.
@@ -44,6 +45,32 @@ impl Compute {
     /// What this setting comes to on this machine.
     pub fn path(self) -> ComputePath {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
+    }
+
+    /// `y = x W^T` as training computes it: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `y`
+    /// `[rows, outputs]`.
+    ///
+    /// # Panics
+    /// Where a slice is shorter than its shape.
+    pub fn linear(self, x: &[f32], weight: &[f32], y: &mut [f32], shape: [usize; 3]) {
+        linear(self.kernel(), x, weight, None, y, Into::Set, shape);
+    }
+
+    /// `d_x = d_y W` and `d_W += d_y^T x` for [`Compute::linear`] with the shape `[rows, inputs, outputs]`.
+    ///
+    /// # Panics
+    /// Where a slice is shorter than its shape.
+    pub fn linear_backward(
+        self,
+        d_y: &[f32],
+        x: &[f32],
+        weight: &[f32],
+        d_x: &mut [f32],
+        d_weight: &mut [f32],
+        shape: [usize; 3],
+    ) {
+        linear_backward_input(self.kernel(), d_y, weight, d_x, Into::Set, shape);
+        linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
     /// Where the machine lacks what the setting is for: what runs instead.
