@@ -12,9 +12,27 @@ use pulp::{Arch, Simd, WithSimd};
 
 /// Outputs of one panel: two AVX-512 vectors.
 pub(super) const PANEL: usize = 32;
-/// Rows of one tile: 8 rows by 2 vectors of accumulators fill half of the AVX-512 registers, and
-/// each loaded weight is used 8 times.
-const TILE: usize = 8;
+/// Most rows of one tile: 12 rows by 2 vectors of accumulators leave enough of the 32 AVX-512 registers for the
+/// operands, and each loaded weight is used 12 times.
+const TILE: usize = 12;
+/// Most rows where vectors are narrower and there are 16 registers.
+const NARROW_TILE: usize = 6;
+
+/// Rows of a tile for a processor's vectors. The height changes no number.
+fn tile_height(arch: Arch) -> usize {
+    struct Height;
+
+    impl WithSimd for Height {
+        type Output = usize;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> usize {
+            if S::F32_LANES >= 16 { TILE } else { NARROW_TILE }
+        }
+    }
+
+    arch.dispatch(Height)
+}
 
 /// Floats that begin on a cache line, so that no vector load of a panel crosses one.
 #[derive(Debug)]
@@ -90,16 +108,17 @@ impl Packed {
         add: bool,
         tiles: &mut Vec<f32>,
     ) {
-        pack_tiles(x, x_stride, self.inputs, tiles);
-        arch.dispatch(Multiply { weights: self, tiles, out, out_stride, add });
+        let height = tile_height(arch);
+        pack_tiles(x, x_stride, self.inputs, height, tiles);
+        arch.dispatch(Multiply { weights: self, tiles, height, out, out_stride, add });
     }
 }
 
-/// Cuts rows into tiles of at most [`TILE`] rows, each with the inputs outermost.
-fn pack_tiles(x: &[f32], stride: usize, inputs: usize, tiles: &mut Vec<f32>) {
+/// Cuts rows into tiles of at most `most` rows, each with the inputs outermost.
+fn pack_tiles(x: &[f32], stride: usize, inputs: usize, most: usize, tiles: &mut Vec<f32>) {
     tiles.clear();
     tiles.resize(x.len() / stride * inputs, 0.0);
-    for (rows, tile) in x.chunks(stride * TILE).zip(tiles.chunks_mut(inputs * TILE)) {
+    for (rows, tile) in x.chunks(stride * most).zip(tiles.chunks_mut(inputs * most)) {
         let height = tile.len() / inputs;
         for (row, values) in rows.chunks_exact(stride).enumerate() {
             for (place, &value) in tile[row..].iter_mut().step_by(height).zip(&values[..inputs]) {
@@ -112,6 +131,7 @@ fn pack_tiles(x: &[f32], stride: usize, inputs: usize, tiles: &mut Vec<f32>) {
 struct Multiply<'a> {
     weights: &'a Packed,
     tiles: &'a [f32],
+    height: usize,
     out: &'a mut [f32],
     out_stride: usize,
     add: bool,
@@ -122,13 +142,13 @@ impl WithSimd for Multiply<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { weights, tiles, out, out_stride, add } = self;
+        let Self { weights, tiles, height, out, out_stride, add } = self;
         let inputs = weights.inputs;
         for (index, panel) in weights.panels.get().chunks_exact(PANEL * inputs).enumerate() {
             let first = index * PANEL;
             let (panel, _) = S::as_simd_f32s(panel);
             let bias = weights.bias.get(first..first + PANEL);
-            for (tile, out) in tiles.chunks(inputs * TILE).zip(out.chunks_mut(out_stride * TILE)) {
+            for (tile, out) in tiles.chunks(inputs * height).zip(out.chunks_mut(out_stride * height)) {
                 let place = Place { first, stride: out_stride, bias, add };
                 match tile.len() / inputs {
                     1 => tile_times_panel::<S, 1>(simd, tile, panel, out, place),
@@ -138,6 +158,10 @@ impl WithSimd for Multiply<'_> {
                     5 => tile_times_panel::<S, 5>(simd, tile, panel, out, place),
                     6 => tile_times_panel::<S, 6>(simd, tile, panel, out, place),
                     7 => tile_times_panel::<S, 7>(simd, tile, panel, out, place),
+                    8 => tile_times_panel::<S, 8>(simd, tile, panel, out, place),
+                    9 => tile_times_panel::<S, 9>(simd, tile, panel, out, place),
+                    10 => tile_times_panel::<S, 10>(simd, tile, panel, out, place),
+                    11 => tile_times_panel::<S, 11>(simd, tile, panel, out, place),
                     _ => tile_times_panel::<S, TILE>(simd, tile, panel, out, place),
                 }
             }
