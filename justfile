@@ -14,6 +14,10 @@ check:
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
+# What can be known of the CUDA build here; it says what could not be run
+cuda-check:
+    benches/cuda-check.sh
+
 # Licences, sources and banned crates (cargo install --locked cargo-deny)
 deny:
     cargo deny check licenses bans sources

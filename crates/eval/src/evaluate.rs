@@ -10,11 +10,12 @@ use thiserror::Error;
 use turnwise_core::{Purpose, Trajectory};
 use turnwise_env::panel::Panel;
 use turnwise_env::parse::offered;
+use turnwise_model::engine::SharedWeights;
 use turnwise_model::{Tokenizer, Weights};
 use turnwise_train::config::Config;
 use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
 use turnwise_train::setup::{self, World};
-use turnwise_train::{TrainError, engines, sampling_params};
+use turnwise_train::{TrainError, engines, sampling_lanes, sampling_params};
 
 use crate::Rate;
 
@@ -102,6 +103,7 @@ pub fn evaluate(
         .enumerate()
         .map(|(group, task)| Job { task: task.clone(), group, sample: 0 })
         .collect();
+    let (lanes, slots) = sampling_lanes(config, 1);
     let context = RolloutContext {
         task_set: settings.world.task_set(),
         tokenizer: &settings.tokenizer,
@@ -112,20 +114,14 @@ pub fn evaluate(
         params: sampling_params(config, &template, &settings.tokenizer, settings.temperature)?,
         max_context: config.rollout.max_context,
         reward_scale: config.env.reward_scale,
-        slots: config.rollout.slots,
+        slots,
         run_seed: config.seed,
         purpose: Purpose::Evaluation,
         step: 0,
         stop: settings.stop,
     };
-    let mut samplers = engines(
-        &settings.weights,
-        &settings.tokenizer,
-        0,
-        config.rollout.lanes,
-        config.rollout.slots,
-        config.rollout.max_context,
-    )?;
+    let weights = SharedWeights::of(&settings.weights, 0, config.policy.device).map_err(TrainError::from)?;
+    let mut samplers = engines(config, &weights, &settings.tokenizer, lanes, slots)?;
     let trajectories = rollout::run(&context, &jobs, &mut samplers, tick)?.ok_or(EvalError::Interrupted)?;
     let evaluation =
         summarise(&trajectories, panel, settings.temperature, config.seed, started.elapsed().as_secs_f64());

@@ -51,6 +51,11 @@ impl Critic {
         self.0.step(learning_rate)
     }
 
+    /// Brings weights and moments to the host; see [`NativeLearner::fetch`].
+    pub fn fetch(&self) -> Result<(), LearnError> {
+        self.0.fetch()
+    }
+
     /// Gives the memory of passes and gradients back; see [`NativeLearner::release`].
     pub fn release(&mut self) {
         self.0.release();

@@ -37,13 +37,13 @@ pub(crate) enum Second {
 }
 
 impl Second {
-    fn target(self) -> usize {
+    pub(crate) fn target(self) -> usize {
         match self {
             Self::Own(target) | Self::Detached(target) | Self::Reference(target) => target,
         }
     }
 
-    fn is_reference(self) -> bool {
+    pub(crate) fn is_reference(self) -> bool {
         matches!(self, Self::Reference(_))
     }
 }

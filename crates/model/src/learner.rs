@@ -10,12 +10,13 @@ use turnwise_core::{
     Purpose, Seed, StepReport, TokenGradients, TokenSequence, TurnSpan,
 };
 
+use crate::engine::{EngineWeights, SharedWeights};
 use crate::lora::{Adapter, Dropout};
 use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
 use crate::optimizer::reduce;
 use crate::packing::{deal, input_length};
 use crate::weights::{Network, Weights};
-use crate::{AdamWConfig, Compute, ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
+use crate::{AdamWConfig, Compute, Device, ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
 
 /// Numbers of a gradient whose squares are summed at a time.
 const NORM_PIECE: usize = 1 << 20;
@@ -26,9 +27,12 @@ const NORM_PIECE: usize = 1 << 20;
 pub struct LearnerConfig {
     /// Most tokens of a micro-batch; a longer sequence is one of its own. Costs memory, not results.
     pub micro_batch_tokens: usize,
+    /// What it runs on.
+    pub device: Device,
     /// Micro-batches worked on at a time, each on its own thread with its own gradient. The same
     /// number gives the same bits on every machine, however many processors it has, and over however
-    /// many processes the lanes are spread ([`NativeLearner::join`]).
+    /// many processes the lanes are spread ([`NativeLearner::join`]). A device works on
+    /// one at a time.
     pub lanes: usize,
     /// Divides the logits, so that log-probabilities are those at the sampling temperature.
     pub temperature: f64,
@@ -47,6 +51,7 @@ impl Default for LearnerConfig {
     fn default() -> Self {
         Self {
             micro_batch_tokens: 2048,
+            device: Device::Cpu,
             lanes: 2,
             temperature: 1.0,
             recompute: false,
@@ -89,7 +94,8 @@ impl LearnerConfig {
     }
 }
 
-/// Trains a decoder, or an adapter on one, on this machine's processors.
+/// Trains a decoder, or an adapter on one, on this machine's processors or on a device
+/// ([`LearnerConfig::device`]).
 ///
 /// With an adapter, gradients, moments, norms and steps are those of the adapter alone, and the weights
 /// that it stands on keep their bits.
@@ -110,7 +116,11 @@ pub struct NativeLearner {
     lanes: Vec<Lane>,
     /// One a lane; empty until it is first added to.
     gradients: Vec<Vec<f32>>,
+    /// Of a device the step count alone: the moments are there.
     optimizer: OptimizerState,
+    /// What a device keeps.
+    #[cfg(feature = "cuda")]
+    cuda: Option<crate::cuda::Trained>,
     /// Passes with a gradient since the last step: a coordinate of dropout.
     passes: u64,
     /// The other processes.
@@ -118,18 +128,30 @@ pub struct NativeLearner {
 }
 
 /// A gradient that was taken out of its learner.
-#[derive(Clone, Debug)]
-pub struct TakenGradient(Vec<Vec<f32>>);
+#[derive(Debug)]
+pub struct TakenGradient {
+    lanes: Vec<Vec<f32>>,
+    #[cfg(feature = "cuda")]
+    cuda: Option<crate::cuda::TakenGradient>,
+}
 
 impl NativeLearner {
     /// A learner of these weights, or of their adapter where they have one, with a fresh optimiser.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
-        let Weights { base, adapter } = weights.into();
-        base.config.check()?;
+        let weights = weights.into();
+        weights.base.config.check()?;
         config.check()?;
-        if let Some(adapter) = &adapter {
-            adapter.check_base(&base.config)?;
+        config.device.check()?;
+        if let Some(adapter) = &weights.adapter {
+            adapter.check_base(&weights.base.config)?;
         }
+        #[cfg(feature = "cuda")]
+        if config.device == Device::Cuda {
+            let trained =
+                crate::cuda::Trained::new(&weights).map_err(crate::cuda::CudaError::into_setting)?;
+            return Ok(Self::on_device(weights, config, trained));
+        }
+        let Weights { base, adapter } = weights;
         let kernel = config.compute.kernel();
         let lane = |_| Lane::new(&base.config, config.recompute, kernel);
         let lanes = (0..config.lanes).map(lane).collect();
@@ -142,6 +164,8 @@ impl NativeLearner {
             lanes,
             gradients: vec![Vec::new(); config.lanes],
             optimizer: OptimizerState::new(len),
+            #[cfg(feature = "cuda")]
+            cuda: None,
             passes: 0,
             ranks: None,
         })
@@ -151,6 +175,14 @@ impl NativeLearner {
     /// From here on all of them are called with the same batches, in the same order.
     pub fn join(&mut self, ranks: Arc<dyn Collective>) -> Result<(), ModelError> {
         let count = ranks.world_size();
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            // One lane a device.
+            cuda.join(&*ranks).map_err(crate::cuda::CudaError::into_setting)?;
+            self.config.lanes = count;
+            self.ranks = Some(ranks);
+            return Ok(());
+        }
         if !self.config.lanes.is_multiple_of(count) {
             return Err(ModelError::Setting {
                 key: "lanes".into(),
@@ -171,6 +203,15 @@ impl NativeLearner {
     /// are copied.
     pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
         config.check()?;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.restart().map_err(crate::cuda::CudaError::into_setting)?;
+            self.config = LearnerConfig { lanes: self.config.lanes, ..config };
+            self.optimizer = OptimizerState::new(0);
+            self.passes = 0;
+            self.release();
+            return Ok(());
+        }
         self.config = config;
         // The old moments go before the new ones come.
         self.optimizer = OptimizerState::new(0);
@@ -186,6 +227,12 @@ impl NativeLearner {
     /// Gives the memory of passes and gradients back until it is needed again, for whatever else is to
     /// be done in between. What was accumulated is forgotten.
     pub fn release(&mut self) {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.release();
+            self.lanes = vec![Lane::cuda(self.config.recompute)];
+            return;
+        }
         let lanes =
             self.ranks.as_ref().map_or(self.config.lanes, |ranks| ranks.share(self.config.lanes).len());
         let Parameters { config, .. } = &*self.parameters;
@@ -194,9 +241,66 @@ impl NativeLearner {
         self.gradients = vec![Vec::new(); lanes];
     }
 
+    /// A learner whose passes, gradient and moments are on a device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(weights: Weights, config: LearnerConfig, trained: crate::cuda::Trained) -> Self {
+        Self {
+            parameters: weights.base,
+            adapter: weights.adapter,
+            reference: None,
+            config: LearnerConfig { lanes: 1, ..config },
+            lanes: vec![Lane::cuda(config.recompute)],
+            gradients: vec![Vec::new()],
+            optimizer: OptimizerState::new(0),
+            cuda: Some(trained),
+            ranks: None,
+            passes: 0,
+        }
+    }
+
+    /// Says what the next passes of a device run with.
+    #[cfg(feature = "cuda")]
+    fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
+        if let Some(cuda) = &mut self.cuda {
+            let bound = cuda.bind(reference)?;
+            self.lanes.iter_mut().for_each(|lane| lane.bind(Some(&bound)));
+        }
+        Ok(())
+    }
+
+    /// Brings weights and moments of a device to the host, where [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`] give them out until the next update. On the processor they are
+    /// there.
+    ///
+    /// # Errors
+    /// Where the device fails. The two would then give out what they had before.
+    pub fn fetch(&self) -> Result<(), LearnError> {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            cuda.weights()?;
+            cuda.moments(self.optimizer.step)?;
+        }
+        Ok(())
+    }
+
+    /// The weights as they are now for sampling engines, which read a device's where they are.
+    pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
+        let version = self.optimizer.step;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            let network = cuda.network();
+            return Ok(SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }));
+        }
+        Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version)?)))
+    }
+
     /// The weights as they are now. A sampler may keep them while training goes on; the next update
     /// then works on a copy of what is trained.
     pub fn weights(&self) -> Weights {
+        #[cfg(feature = "cuda")]
+        if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
+            return weights;
+        }
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
 
@@ -225,6 +329,10 @@ impl NativeLearner {
 
     /// Moments and step count, for a checkpoint.
     pub fn optimizer_state(&self) -> &OptimizerState {
+        #[cfg(feature = "cuda")]
+        if let Some(Ok(state)) = self.cuda.as_ref().map(|cuda| cuda.moments(self.optimizer.step)) {
+            return state;
+        }
         &self.optimizer
     }
 
@@ -240,6 +348,12 @@ impl NativeLearner {
                     state.second.len()
                 ),
             });
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.restore(&state).map_err(crate::cuda::CudaError::into_setting)?;
+            self.optimizer.step = state.step;
+            return Ok(());
         }
         self.optimizer = state;
         Ok(())
@@ -257,6 +371,10 @@ impl NativeLearner {
                     .into(),
             });
         }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.set_reference(&reference).map_err(crate::cuda::CudaError::into_setting)?;
+        }
         self.reference = Some(reference);
         Ok(())
     }
@@ -264,6 +382,8 @@ impl NativeLearner {
     /// Log-probabilities of the response tokens under the reference policy.
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
+        #[cfg(feature = "cuda")]
+        self.bind(true)?;
         self.score(Network::from(&reference), batch)
     }
 
@@ -299,10 +419,9 @@ impl NativeLearner {
         let weights = self.weights();
         let network = Network::from(&weights);
         let pass = PassOver { network, batch: &shifted, contrasts: &[], scored: false };
-        let found = self.run(&pass, |micro, found| {
-            micro.mean_hidden(found);
-            Ok(())
-        })?;
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        let found = self.run(&pass, |mut micro, found| micro.mean_hidden(found))?;
         let mut states = vec![Vec::new(); batch.len()];
         for Found { sequence, value } in found {
             states[sequence] = value;
@@ -312,20 +431,32 @@ impl NativeLearner {
 
     /// Takes the accumulated gradient away, so that another can be accumulated meanwhile.
     pub fn take_gradient(&mut self) -> TakenGradient {
-        TakenGradient(std::mem::replace(&mut self.gradients, vec![Vec::new(); self.lanes.len()]))
+        TakenGradient {
+            lanes: std::mem::replace(&mut self.gradients, vec![Vec::new(); self.lanes.len()]),
+            #[cfg(feature = "cuda")]
+            cuda: self.cuda.as_mut().map(crate::cuda::Trained::take),
+        }
     }
 
     /// Puts a gradient back, multiplied by a factor. What was accumulated meanwhile is forgotten.
     pub fn put_gradient(&mut self, taken: TakenGradient, factor: f64) {
-        self.gradients = taken.0;
+        self.gradients = taken.lanes;
+        let factor = factor as f32;
         if factor != 1.0 {
-            let factor = factor as f32;
             self.gradients.iter_mut().flatten().for_each(|value| *value *= factor);
+        }
+        #[cfg(feature = "cuda")]
+        if let (Some(cuda), Some(gradient)) = (&mut self.cuda, taken.cuda) {
+            cuda.put(gradient, factor);
         }
     }
 
     /// L2 norm of the accumulated gradient, that of all processes together.
     pub fn gradient_norm(&self) -> Result<f64, LearnError> {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            return Ok(cuda.norm_of_all()?);
+        }
         let len = self.trained_len();
         // A piece at a time: a sum beside the lanes' gradients would be one more of their size.
         let mut sum = vec![0.0; NORM_PIECE.min(len)];
@@ -345,8 +476,13 @@ impl NativeLearner {
         Ok(squares.sqrt())
     }
 
-    /// The accumulated gradient summed over the lanes of this process, in the layout of what is trained.
+    /// The accumulated gradient summed over the lanes of this process, in the layout of what is trained;
+    /// empty where a device is gone.
     pub fn gradient(&self) -> Vec<f32> {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            return cuda.gradient().unwrap_or_default();
+        }
         let mut total = vec![0.0; self.trained_len()];
         for lane in &self.gradients {
             total.iter_mut().zip(lane).for_each(|(total, &value)| *total += value);
@@ -357,6 +493,10 @@ impl NativeLearner {
     /// Forgets the accumulated gradient.
     pub fn clear_gradient(&mut self) {
         self.gradients.iter_mut().for_each(|gradient| gradient.fill(0.0));
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.forget();
+        }
     }
 
     fn report(
@@ -427,6 +567,8 @@ impl NativeLearner {
         let network = Network { dropout: self.dropout(), ..Network::from(&weights) };
         self.passes += 1;
         let pass = PassOver { network, batch, contrasts, scored: true };
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
         let mut found = self.run(&pass, |mut micro, found| {
             let reference = reference.as_ref().map(Network::from);
             micro.backward(objective, contrast_objective, reference, found)
@@ -514,7 +656,7 @@ impl NativeLearner {
             |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
                 let mut found = Vec::new();
                 for members in micro_batches {
-                    let micro = Micro::forward(pass, &companions, &members, lane, gradient, temperature);
+                    let micro = Micro::forward(pass, &companions, &members, lane, gradient, temperature)?;
                     work(micro, &mut found)?;
                 }
                 Ok(found)
@@ -591,12 +733,28 @@ impl Learner for NativeLearner {
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let weights = self.weights();
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
         self.score(Network::from(&weights), batch)
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         if !learning_rate.is_finite() {
             return Err(LearnError::Backend(format!("the learning rate is {learning_rate}")));
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            // The passes let go of the weights, which then are changed where they are.
+            self.lanes.iter_mut().for_each(|lane| lane.bind(None));
+            cuda.sum()?;
+            let norm = cuda.norm()?;
+            self.passes = 0;
+            if !norm.is_finite() {
+                cuda.forget();
+                return Err(LearnError::Gradient(norm));
+            }
+            cuda.update(&self.config.optimizer, &mut self.optimizer, learning_rate, norm)?;
+            return Ok(StepReport { gradient_norm: norm, step: self.optimizer.step });
         }
         let len = self.trained_len();
         self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));

@@ -1,8 +1,11 @@
 //! The policy: the only crate with tensors.
 
+mod accelerator;
 mod compute;
 mod config;
 mod critic;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod decoder;
 pub mod engine;
 mod error;
@@ -19,6 +22,7 @@ mod ops;
 mod optimizer;
 mod packing;
 mod parameters;
+mod passes;
 mod plan;
 mod projection;
 mod rotary;
@@ -27,6 +31,7 @@ mod tokenizer;
 pub mod turnrd;
 mod weights;
 
+pub use accelerator::Device;
 pub use compute::{Compute, ComputePath};
 pub use config::{Family, ModelConfig};
 pub use critic::Critic;

@@ -9,29 +9,48 @@ use turnwise_core::{
 };
 
 use crate::decoder::Workspace;
-use crate::head::{Divergence, ReferenceRows, Second};
+use crate::head::{Divergence, Second};
 use crate::ops::bf16::Kernel;
 use crate::packing::{Packing, input_length};
+use crate::passes::Passes;
 use crate::weights::Network;
 use crate::{ModelConfig, ops::Real as _};
 
 /// One thread's buffers.
 pub(crate) struct Lane {
-    workspace: Workspace<f32>,
+    passes: Passes,
     packing: Packing,
     logprobs: Vec<f32>,
     entropies: Vec<f32>,
     derivatives: Vec<[f32; 2]>,
     /// The reference policy's pass, once one is needed.
-    reference: Option<(Workspace<f32>, Packing)>,
+    reference: Option<(Passes, Packing)>,
     bf16: Option<Kernel>,
 }
 
 impl Lane {
     /// Empty buffers.
     pub(crate) fn new(config: &ModelConfig, recompute: bool, bf16: Option<Kernel>) -> Self {
+        Self::with(Passes::Host(Box::new(Workspace::new(config, recompute).with_bf16(bf16))), bf16)
+    }
+
+    /// Empty buffers on a device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda(recompute: bool) -> Self {
+        Self::with(Passes::Cuda(Box::new(crate::cuda::Passes::new(recompute))), None)
+    }
+
+    /// What a lane on a device reads and writes from now on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn bind(&mut self, bound: Option<&crate::cuda::Bound>) {
+        if let Passes::Cuda(passes) = &mut self.passes {
+            passes.bind(bound.cloned());
+        }
+    }
+
+    fn with(passes: Passes, bf16: Option<Kernel>) -> Self {
         Self {
-            workspace: Workspace::new(config, recompute).with_bf16(bf16),
+            passes,
             packing: Packing::default(),
             logprobs: Vec::new(),
             entropies: Vec::new(),
@@ -99,7 +118,7 @@ impl<'a> Micro<'a> {
         lane: &'a mut Lane,
         gradient: &'a mut Vec<f32>,
         temperature: f64,
-    ) -> Self {
+    ) -> Result<Self, LearnError> {
         let contrasts: Vec<(usize, usize)> = members
             .iter()
             .enumerate()
@@ -117,13 +136,13 @@ impl<'a> Micro<'a> {
         lane.logprobs.clear();
         lane.entropies.clear();
         if pass.scored {
-            let rows = lane.workspace.forward(pass.network, &lane.packing, temperature);
+            let rows = lane.passes.forward(pass.network, &lane.packing, temperature)?;
             lane.logprobs.extend(rows.iter().map(|row| row.logprob));
             lane.entropies.extend(rows.iter().map(|row| row.entropy));
         } else {
-            lane.workspace.forward_layers(pass.network, &lane.packing);
+            lane.passes.forward_layers(pass.network, &lane.packing)?;
         }
-        Self { pass, members, contrasts, lane, gradient, temperature }
+        Ok(Self { pass, members, contrasts, lane, gradient, temperature })
     }
 
     /// The log-probabilities (or values) of every member.
@@ -135,21 +154,19 @@ impl<'a> Micro<'a> {
     }
 
     /// The mean hidden state of every span of every member.
-    pub(crate) fn mean_hidden(&self, found: &mut Vec<Found<Vec<Vec<f32>>>>) {
+    pub(crate) fn mean_hidden(&mut self, found: &mut Vec<Found<Vec<Vec<f32>>>>) -> Result<(), LearnError> {
         let hidden = self.pass.network.parameters.config.hidden_size;
         for (index, &sequence) in self.members.iter().enumerate() {
             let mut start = self.lane.packing.target_offsets[index];
-            let value = self.pass.batch[sequence]
-                .spans
-                .iter()
-                .map(|span| {
-                    let targets = start..start + span.len();
-                    start = targets.end;
-                    self.lane.workspace.head.mean(&targets, hidden)
-                })
-                .collect();
+            let spans = self.pass.batch[sequence].spans.iter().map(|span| {
+                let targets = start..start + span.len();
+                start = targets.end;
+                targets
+            });
+            let value = self.lane.passes.means(&spans.collect::<Vec<_>>(), hidden)?;
             found.push(Found { sequence, value });
         }
+        Ok(())
     }
 
     /// Asks the objectives and runs backward over the sequences that have a derivative.
@@ -167,10 +184,10 @@ impl<'a> Micro<'a> {
         let everything = objective.needs_reference_kls();
         let skipped = if everything { 0 } else { self.lane.packing.targets_of(&(0..self.members.len())).end };
         if let Some(reference) = reference {
-            self.run_reference(reference, everything);
+            self.run_reference(reference, everything)?;
         }
         let terms = self.terms(objective, contrast_objective, skipped);
-        let values = self.divergences(reference, &terms);
+        let values = self.divergences(reference, &terms)?;
         let mut slopes = vec![0.0; terms.len()];
         let mut next = 0;
         let mut answers = Vec::with_capacity(self.members.len());
@@ -195,20 +212,20 @@ impl<'a> Micro<'a> {
             value.d_reference_kls = Vec::new();
             found.push(Found { sequence, value });
         }
-        self.run_backward(reference, &terms, &values, &slopes);
-        Ok(())
+        self.run_backward(reference, &terms, &values, &slopes)
     }
 
     /// Runs the reference policy over everything or over the contrasts.
-    fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) {
-        let bf16 = self.lane.bf16;
-        let (workspace, packing) = self.lane.reference.get_or_insert_with(|| {
-            (Workspace::forward_only(&reference.parameters.config).with_bf16(bf16), Packing::default())
-        });
-        let own = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
+    fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) -> Result<(), LearnError> {
+        let Lane { passes: own, reference: kept, bf16, .. } = &mut *self.lane;
+        let config = &reference.parameters.config;
+        let (passes, packing) = kept.get_or_insert_with(|| (own.beside(config, *bf16), Packing::default()));
+        own.bind_reference(passes);
+        let members = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
         let others = self.contrasts.iter().map(|&(contrast, _)| &self.pass.contrasts[contrast].tokens);
-        packing.fill(own.chain(others));
-        workspace.forward(reference, packing, self.temperature);
+        packing.fill(members.chain(others));
+        passes.forward(reference, packing, self.temperature)?;
+        Ok(())
     }
 
     /// The divergences that the objectives look at, in the order they are asked: for every member its
@@ -259,14 +276,18 @@ impl<'a> Micro<'a> {
         (start..start + spans[span].len(), self.lane.packing.targets_of(&(blind..blind + 1)))
     }
 
-    fn divergences(&mut self, reference: Option<Network<'_, f32>>, terms: &[Divergence]) -> Vec<f64> {
+    fn divergences(
+        &mut self,
+        reference: Option<Network<'_, f32>>,
+        terms: &[Divergence],
+    ) -> Result<Vec<f64>, LearnError> {
         if terms.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let Lane { workspace, reference: kept, .. } = &mut *self.lane;
-        let rows = reference_rows(reference, kept.as_ref());
-        let found = workspace.head.divergences(self.pass.network.parameters, terms, rows);
-        found.into_iter().map(f64::from).collect()
+        let Lane { passes, reference: kept, .. } = &mut *self.lane;
+        let rows = reference_passes(reference, kept.as_ref());
+        let found = passes.divergences(self.pass.network, terms, rows)?;
+        Ok(found.into_iter().map(f64::from).collect())
     }
 
     /// The objective's answer for one sequence, its lengths checked and its derivatives noted.
@@ -311,7 +332,7 @@ impl<'a> Micro<'a> {
         let independent = aware.end..aware.end + if objective.needs_reference() { aware.len() } else { 0 };
         let lane = &mut *self.lane;
         let reference: Vec<f32> = match &lane.reference {
-            Some((workspace, _)) if objective.needs_reference() => workspace.head.statistics
+            Some((passes, _)) if objective.needs_reference() => passes.statistics()
                 [blind.start - skipped..blind.end - skipped]
                 .iter()
                 .map(|row| row.logprob)
@@ -349,24 +370,25 @@ impl<'a> Micro<'a> {
         terms: &[Divergence],
         values: &[f64],
         slopes: &[f64],
-    ) {
-        let Lane { workspace, packing, derivatives, reference: kept, .. } = &mut *self.lane;
+    ) -> Result<(), LearnError> {
+        let Lane { passes, packing, derivatives, reference: kept, .. } = &mut *self.lane;
         let network = self.pass.network;
-        self.gradient.resize(network.trained(), 0.0);
+        if matches!(passes, Passes::Host(_)) {
+            self.gradient.resize(network.trained(), 0.0);
+        }
         let mut direct: Vec<bool> = (0..packing.sequences())
             .map(|index| derivatives[packing.targets_of(&(index..index + 1))].iter().any(|&d| d != [0.0; 2]))
             .collect();
-        workspace.begin_backward(network, packing);
+        passes.begin_backward(network, packing)?;
         for run in runs(&direct) {
             let derivatives = &derivatives[packing.targets_of(&run)];
-            workspace.backward_outputs(network, packing, &run, derivatives, self.gradient);
+            passes.backward_outputs(network, packing, &run, derivatives, self.gradient)?;
         }
         if slopes.iter().any(|&slope| slope != 0.0) {
             let values: Vec<f32> = values.iter().map(|&value| f32::from_f64(value)).collect();
             let narrow: Vec<f32> = slopes.iter().map(|&slope| f32::from_f64(slope)).collect();
-            let rows = reference_rows(reference, kept.as_ref());
-            let head = &mut workspace.head;
-            head.backward_divergences(network, terms, &values, &narrow, rows, self.gradient);
+            let rows = reference_passes(reference, kept.as_ref());
+            passes.backward_divergences(network, terms, (&values, &narrow), rows, self.gradient)?;
             let mut sequence_of = vec![0; packing.targets.len()];
             for index in 0..packing.sequences() {
                 sequence_of[packing.targets_of(&(index..index + 1))].fill(index);
@@ -379,8 +401,9 @@ impl<'a> Micro<'a> {
             }
         }
         for run in runs(&direct) {
-            workspace.backward_layers(network, packing, &run, self.gradient);
+            passes.backward_layers(network, packing, &run, self.gradient)?;
         }
+        Ok(())
     }
 }
 
@@ -397,12 +420,11 @@ fn runs(needed: &[bool]) -> Vec<Range<usize>> {
     runs
 }
 
-fn reference_rows<'a>(
+fn reference_passes<'a>(
     reference: Option<Network<'a, f32>>,
-    kept: Option<&'a (Workspace<f32>, Packing)>,
-) -> Option<ReferenceRows<'a, f32>> {
-    let (network, (workspace, _)) = (reference?, kept?);
-    Some(ReferenceRows { parameters: network.parameters, head: &workspace.head })
+    kept: Option<&'a (Passes, Packing)>,
+) -> Option<(Network<'a, f32>, &'a Passes)> {
+    Some((reference?, &kept?.0))
 }
 
 /// An empty answer stands for zeros.

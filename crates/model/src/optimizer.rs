@@ -61,19 +61,10 @@ impl OptimizerState {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
 
-    /// One update with a finite gradient of this global norm.
-    pub(crate) fn update(
-        &mut self,
-        config: &AdamWConfig,
-        tensors: &[TensorInfo],
-        learning_rate: f64,
-        norm: f64,
-        gradient: &[f32],
-        weights: &mut [f32],
-    ) {
-        self.step += 1;
+    /// The numbers of the next update, and what a decaying weight keeps of itself.
+    pub(crate) fn rates(&self, config: &AdamWConfig, learning_rate: f64, norm: f64) -> (Rates, f32) {
         let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
-        let t = self.step as f64;
+        let t = (self.step + 1) as f64;
         let rates = Rates {
             clip: clip as f32,
             beta1: config.beta1 as f32,
@@ -84,7 +75,21 @@ impl OptimizerState {
             correction: (1.0 / (1.0 - config.beta2.powf(t)).sqrt()) as f32,
             epsilon: config.epsilon as f32,
         };
-        let keep = (1.0 - learning_rate * config.weight_decay) as f32;
+        (rates, (1.0 - learning_rate * config.weight_decay) as f32)
+    }
+
+    /// One update with a finite gradient of this global norm.
+    pub(crate) fn update(
+        &mut self,
+        config: &AdamWConfig,
+        tensors: &[TensorInfo],
+        learning_rate: f64,
+        norm: f64,
+        gradient: &[f32],
+        weights: &mut [f32],
+    ) {
+        let (rates, keep) = self.rates(config, learning_rate, norm);
+        self.step += 1;
         let mut work = Vec::new();
         let (mut weights, mut first, mut second) = (weights, &mut *self.first, &mut *self.second);
         let mut gradient = gradient;
@@ -151,16 +156,16 @@ impl OptimizerState {
 }
 
 /// The numbers of one update.
-#[derive(Clone, Copy)]
-struct Rates {
-    clip: f32,
-    beta1: f32,
-    rest1: f32,
-    beta2: f32,
-    rest2: f32,
-    rate: f32,
-    correction: f32,
-    epsilon: f32,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    pub(crate) clip: f32,
+    pub(crate) beta1: f32,
+    pub(crate) rest1: f32,
+    pub(crate) beta2: f32,
+    pub(crate) rest2: f32,
+    pub(crate) rate: f32,
+    pub(crate) correction: f32,
+    pub(crate) epsilon: f32,
 }
 
 impl Rates {

@@ -105,6 +105,7 @@ impl RunCritic {
         optimizer: &std::path::Path,
         base: &AdapterBase,
     ) -> Result<(), TrainError> {
+        self.critic.fetch()?;
         let weights = self.critic.weights();
         match &weights.adapter {
             Some(adapter) => save_adapter(adapter, critic, base)?,

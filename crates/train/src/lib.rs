@@ -40,4 +40,4 @@ pub use preflight::{Preflight, preflight};
 pub use rundir::{Phase, Position, RunDirectory};
 pub use tasks::TaskOrder;
 pub use tensorboard::EventWriter;
-pub use trainer::{Outcome, Run, engines, learner_config, sampling_params};
+pub use trainer::{Outcome, Run, engines, learner_config, sampling_lanes, sampling_params};

@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
 use crate::rollout::{self, Job, Lanes, RolloutContext};
 use crate::tasks::TaskOrder;
-use crate::trainer::{Run, engines, sampling_params};
+use crate::trainer::{Run, engines, sampling_lanes, sampling_params};
 
 /// A batch and what it took to get it.
 pub(crate) struct Sampled {
@@ -80,6 +80,7 @@ impl Run {
                 (0..settings.group_size).map(move |sample| Job { task: task.clone(), group, sample })
             })
             .collect();
+        let (all, slots) = sampling_lanes(&self.config, self.ranks.count());
         let context = RolloutContext {
             task_set: self.world.task_set(),
             tokenizer: &self.tokenizer,
@@ -90,23 +91,18 @@ impl Run {
             params: sampling_params(&self.config, &self.template, &self.tokenizer, settings.temperature)?,
             max_context: settings.max_context,
             reward_scale: self.config.env.reward_scale,
-            slots: settings.slots,
+            slots,
             run_seed: self.config.seed,
             purpose: Purpose::Rollout,
             step: self.position.step,
             stop,
         };
-        let share = self.ranks.share(settings.lanes);
-        let mut samplers = engines(
-            &self.learner.weights(),
-            &self.tokenizer,
-            turnwise_core::Learner::weights_version(&self.learner),
-            share.len(),
-            settings.slots,
-            settings.max_context,
-        )?;
-        let lanes = Lanes { first: share.start, all: settings.lanes };
-        let total = jobs.len() * share.len() / settings.lanes;
+        let share = self.ranks.share(all);
+        let weights = self.learner.engine_weights()?;
+        let mut samplers = engines(&self.config, &weights, &self.tokenizer, share.len(), slots)?;
+        drop(weights);
+        let lanes = Lanes { first: share.start, all };
+        let total = jobs.len() * share.len() / all;
         let own = rollout::run_lanes(&context, &jobs, lanes, &mut samplers, |progress| {
             observer.event(Event::Rollout {
                 finished: progress.finished.load(Ordering::Relaxed),

@@ -8,16 +8,16 @@ use turnwise_core::{Collective, Learner as _, Purpose, SamplingParams, Seed};
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
-use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
+use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{
-    Adapter, AdapterBase, Compute, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer,
+    Adapter, AdapterBase, Compute, Device, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer,
     Weights, load_adapter, save_adapter, save_model,
 };
 
 use crate::TrainError;
 use crate::base::{self, BaseModel};
 use crate::checkpoint::{self, CheckpointState};
-use crate::config::{self, Config};
+use crate::config::{self, Config, RolloutConfig};
 use crate::critic::RunCritic;
 use crate::decomposer::RunDecomposer;
 use crate::log::Logged;
@@ -80,6 +80,7 @@ impl Run {
         let ranks = Ranks::new(ranks);
         config.check()?;
         ranks.check(&config)?;
+        open_device(&config, observer)?;
         let template = setup::template(&config)?;
         let _ = Pipeline::from_config(&config.credit)?;
         observer.event(Event::Stage("building the world"));
@@ -103,7 +104,6 @@ impl Run {
             policy.weights.config().hidden_size,
             policy.weights.config().vocab_size
         )));
-        note_compute(config.policy.compute, observer);
         ranks.agree(&config, &policy.weights)?;
         let directory = if ranks.leads() { RunDirectory::create(root)? } else { RunDirectory::watched(root) };
         directory.write_json("panel.json", &panels)?;
@@ -166,6 +166,7 @@ impl Run {
         }
         let config = config::load_resolved(&directory.path("config.toml"))?;
         ranks.check(&config)?;
+        open_device(&config, observer)?;
         let template = setup::template(&config)?;
         observer.event(Event::Stage("building the world"));
         let world = World::new(&config.env, &config.splits(), observer)?;
@@ -179,7 +180,6 @@ impl Run {
         learner.restore_optimizer(moments)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
         observer.event(Event::Note(format!("resuming at {}", state.position.label())));
-        note_compute(config.policy.compute, observer);
         let critic = if checkpoint.critic().is_dir() {
             let weights = || match learner.weights() {
                 weights @ Weights { adapter: Some(_), .. } => Ok(weights),
@@ -343,6 +343,7 @@ impl Run {
         if !self.ranks.leads() {
             return Ok(());
         }
+        self.learner.fetch()?;
         observer
             .evaluate(&EvaluationPoint {
                 position: self.position,
@@ -373,6 +374,7 @@ impl Run {
             kl_coef: self.config.objective.kl.adaptive.is_some().then_some(self.kl_coef),
             base: self.base.clone(),
         };
+        self.learner.fetch()?;
         let base = self.base.as_ref().map_or_else(AdapterBase::default, BaseModel::named);
         let written = checkpoint::write(&self.directory, &state, |folder| {
             let policy = folder.join("policy");
@@ -482,10 +484,21 @@ fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     }
 }
 
+/// Says what device the run is on, where it is not the processor.
+fn open_device(config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    if let Some(device) = config.policy.device.open()? {
+        observer.event(Event::Note(format!("device: {device}")));
+    } else {
+        note_compute(config.policy.compute, observer);
+    }
+    Ok(())
+}
+
 /// The learner's settings for a phase.
 pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
     LearnerConfig {
         micro_batch_tokens: config.train.micro_batch_tokens,
+        device: config.policy.device,
         lanes: config.train.lanes,
         temperature: f64::from(temperature),
         recompute: config.train.recompute_layers,
@@ -538,21 +551,26 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// One engine per lane over the same weights.
+/// How sampling is shared out over `processes`: engines of all of them, and sequences that each engine
+/// works on. A device has one engine with the slots of all its lanes.
+pub fn sampling_lanes(config: &Config, processes: usize) -> (usize, usize) {
+    let RolloutConfig { lanes, slots, .. } = config.rollout;
+    match config.policy.device {
+        Device::Cpu => (lanes, slots),
+        Device::Cuda => (processes, (lanes * slots).div_ceil(processes)),
+    }
+}
+
+/// Engines over shared weights, as [`sampling_lanes`] says.
 pub fn engines(
-    weights: &Weights,
+    config: &Config,
+    weights: &SharedWeights,
     tokenizer: &Arc<Tokenizer>,
-    version: u64,
     lanes: usize,
     slots: usize,
-    max_context: usize,
 ) -> Result<Vec<NativeEngine>, TrainError> {
-    let config = EngineConfig { slots, max_context };
-    // Packed once, shared by the lanes.
-    let packed = Arc::new(EngineWeights::of(weights, version)?);
-    (0..lanes)
-        .map(|_| Ok(NativeEngine::with_weights(Arc::clone(&packed), config, Some(Arc::clone(tokenizer)))?))
-        .collect()
+    let sizes = EngineConfig { slots, max_context: config.rollout.max_context };
+    (0..lanes).map(|_| Ok(NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?)).collect()
 }
 
 #[cfg(test)]

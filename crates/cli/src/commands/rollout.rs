@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use turnwise_core::Purpose;
+use turnwise_model::engine::SharedWeights;
 use turnwise_train::panel::pin_first;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::rundir::write_trajectories;
 use turnwise_train::setup::{self, Policy, World};
-use turnwise_train::{engines, sampling_params};
+use turnwise_train::{engines, sampling_lanes, sampling_params};
 
 use super::eval::config_of;
 use crate::ui::{self, Ui};
@@ -64,6 +65,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         })
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
+    let (lanes, slots) = sampling_lanes(&config, 1);
     let context = RolloutContext {
         task_set: world.task_set(),
         tokenizer: &policy.tokenizer,
@@ -74,15 +76,14 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         params: sampling_params(&config, &template, &policy.tokenizer, temperature)?,
         max_context: config.rollout.max_context,
         reward_scale: config.env.reward_scale,
-        slots: config.rollout.slots,
+        slots,
         run_seed: config.seed,
         purpose: Purpose::Evaluation,
         step: 0,
         stop,
     };
-    let settings = &config.rollout;
-    let mut samplers =
-        engines(&policy.weights, &policy.tokenizer, 0, settings.lanes, settings.slots, settings.max_context)?;
+    let weights = SharedWeights::of(&policy.weights, 0, config.policy.device)?;
+    let mut samplers = engines(&config, &weights, &policy.tokenizer, lanes, slots)?;
     let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
         ui.tasks(
             "rollout",

@@ -1,21 +1,21 @@
 //! From logits to a token, its log-probability and the entropy.
 
 use pulp::Arch;
-use turnwise_core::{Rng, SamplingParams};
+use turnwise_core::SamplingParams;
 
 use super::vector::{CHUNK, Exponentials};
 
 /// What was sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Choice {
-    pub(super) token: u32,
-    pub(super) logprob: f32,
-    pub(super) entropy: f32,
+pub(crate) struct Choice {
+    pub(crate) token: u32,
+    pub(crate) logprob: f32,
+    pub(crate) entropy: f32,
 }
 
 /// Scratch of [`Chooser::choose`].
 #[derive(Debug, Default)]
-pub(super) struct Chooser {
+pub(crate) struct Chooser {
     weights: Vec<f32>,
     chunks: Vec<f64>,
     candidates: Vec<(f32, u32)>,
@@ -26,14 +26,15 @@ impl Chooser {
     ///
     /// `logits` has `vocab` entries filled up to whole vectors with the lowest numbers. Log-probability
     /// `x - ln Z` and entropy `ln Z - (sum x e^x) / Z` are those of the full distribution, with
-    /// `x = (logit - max) / temperature` and `Z = sum e^x`. `None` where the logits are not finite.
-    pub(super) fn choose(
+    /// `x = (logit - max) / temperature` and `Z = sum e^x`. `uniform` in `[0, 1)` is the draw; a greedy choice
+    /// looks at none. `None` where the logits are not finite.
+    pub(crate) fn choose(
         &mut self,
         arch: Arch,
         logits: &[f32],
         vocab: usize,
         params: &SamplingParams,
-        rng: &mut Rng,
+        uniform: f64,
     ) -> Option<Choice> {
         let greedy = params.temperature == 0.0;
         let inverse_temperature = if greedy { 1.0 } else { 1.0 / params.temperature };
@@ -46,9 +47,9 @@ impl Chooser {
         let token = if greedy {
             logits[..vocab].iter().position(|&logit| logit == softmax.max)?
         } else if params.top_k == 0 && params.top_p >= 1.0 {
-            self.draw(vocab, rng.uniform() * softmax.total)
+            self.draw(vocab, uniform * softmax.total)
         } else {
-            self.draw_truncated(vocab, softmax.total, params, rng.uniform())
+            self.draw_truncated(vocab, softmax.total, params, uniform)
         };
         let log_total = softmax.total.ln();
         let x = f64::from((logits[token] - softmax.max) * inverse_temperature);
@@ -199,7 +200,7 @@ mod tests {
             let mut chooser = Chooser::default();
             let mut counts = vec![0usize; VOCAB];
             for _ in 0..draws {
-                let choice = chooser.choose(Arch::new(), &logits(), VOCAB, &params, &mut rng).unwrap();
+                let choice = chooser.choose(Arch::new(), &logits(), VOCAB, &params, rng.uniform()).unwrap();
                 counts[choice.token as usize] += 1;
                 let logprob = full[choice.token as usize].ln();
                 assert!((f64::from(choice.logprob) - logprob).abs() < 1e-5);
@@ -240,14 +241,13 @@ mod tests {
         logits[77] = 9.0;
         logits[200] = 9.0;
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let mut rng = Seed::derive(0, Purpose::Rollout, &[]).rng();
-        let choice = Chooser::default().choose(Arch::new(), &logits, VOCAB, &params, &mut rng).unwrap();
+        let choice = Chooser::default().choose(Arch::new(), &logits, VOCAB, &params, 0.5).unwrap();
         assert_eq!(choice.token, 77);
         let total: f64 = logits[..VOCAB].iter().map(|&logit| f64::from(logit).exp()).sum();
         assert!((f64::from(choice.logprob) - (9.0 - total.ln())).abs() < 1e-5);
         for bad in [f32::NAN, f32::INFINITY] {
             logits[3] = bad;
-            assert_eq!(Chooser::default().choose(Arch::new(), &logits, VOCAB, &params, &mut rng), None);
+            assert_eq!(Chooser::default().choose(Arch::new(), &logits, VOCAB, &params, 0.5), None);
         }
     }
 }

@@ -11,15 +11,15 @@ use crate::Rotary;
 
 /// One token to be computed. Rows of a sequence stand in ascending order of position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// Whose cache.
-    pub(super) slot: usize,
+    pub(crate) slot: usize,
     /// Its place in the sequence.
-    pub(super) position: usize,
+    pub(crate) position: usize,
     /// The token there.
-    pub(super) token: u32,
+    pub(crate) token: u32,
     /// Whether the distribution of the next token is wanted.
-    pub(super) logits: bool,
+    pub(crate) logits: bool,
 }
 
 /// The decoder with the buffers it works in; they grow to the largest step and stay.

@@ -5,6 +5,7 @@
 //! decoded and fills up with rows of prompts. A sequence's numbers are the same bits whatever else is
 //! in the batch, because every sum has an order of its own (see `matmul`).
 
+mod backend;
 mod cache;
 mod choose;
 mod forward;
@@ -16,10 +17,14 @@ mod weights;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use backend::{Backend, PROMPT_ROWS};
 use cache::LayerCache;
-use choose::Chooser;
-use forward::{Forward, Row};
-use pulp::Arch;
+#[cfg(feature = "cuda")]
+pub(crate) use choose::{Choice, Chooser};
+#[cfg(feature = "cuda")]
+pub(crate) use forward::Row;
+#[cfg(not(feature = "cuda"))]
+use forward::Row;
 use stop::StopWatch;
 use turnwise_core::{
     Completion, FinishReason, RequestId, Rng, SampleError, SampleRequest, Sampler, SamplingParams,
@@ -27,10 +32,8 @@ use turnwise_core::{
 
 pub use weights::EngineWeights;
 
-use crate::{ModelConfig, ModelError, Parameters, Tokenizer};
+use crate::{Device, ModelConfig, ModelError, Parameters, Tokenizer, Weights};
 
-/// Prompt rows that a step takes in besides the rows of sequences being decoded.
-const PROMPT_ROWS: usize = 128;
 /// Fewest tokens for which one sequence waits for another that computes the same ones.
 const SHARED_PREFIX: usize = 16;
 
@@ -43,20 +46,59 @@ pub struct EngineConfig {
     pub max_context: usize,
 }
 
-/// Samples from a decoder on the calling thread. For more threads, make more engines of one
+impl EngineConfig {
+    fn check(&self, max_positions: usize) -> Result<(), ModelError> {
+        let fail = |key: &str, reason: String| Err(ModelError::Engine { key: key.into(), reason });
+        if self.slots == 0 {
+            return fail("slots", "must be at least 1".into());
+        }
+        if self.max_context < 2 {
+            return fail("max_context", "must be at least 2".into());
+        }
+        if self.max_context > max_positions {
+            let reason = format!(
+                "{} is more than the model's max_position_embeddings = {max_positions}",
+                self.max_context
+            );
+            return fail("max_context", reason);
+        }
+        Ok(())
+    }
+}
+
+/// Weights that engines share, on the processor or on a device.
+#[derive(Clone)]
+pub enum SharedWeights {
+    /// Packed for the processor.
+    Host(Arc<EngineWeights>),
+    /// On a device, which reads them where its learner does.
+    #[cfg(feature = "cuda")]
+    Cuda(crate::cuda::DeviceWeights),
+}
+
+impl SharedWeights {
+    /// Weights for engines on a device; `version` is what completions report.
+    pub fn of(weights: &Weights, version: u64, device: Device) -> Result<Self, ModelError> {
+        device.check()?;
+        #[cfg(feature = "cuda")]
+        if device == Device::Cuda {
+            let weights = crate::cuda::DeviceWeights::upload(weights, version);
+            return Ok(Self::Cuda(weights.map_err(crate::cuda::CudaError::into_setting)?));
+        }
+        Ok(Self::Host(Arc::new(EngineWeights::of(weights, version)?)))
+    }
+}
+
+/// Samples from a decoder, on the calling thread or on a device. For more threads, make more engines of one
 /// [`EngineWeights`].
 ///
 /// Equal requests give equal bits, in whatever order and company they are submitted.
 #[derive(Debug)]
 pub struct NativeEngine {
-    forward: Forward,
-    arch: Arch,
-    chooser: Chooser,
+    backend: Backend,
     tokenizer: Option<Arc<Tokenizer>>,
     max_context: usize,
     slots: Vec<Slot>,
-    /// `[slot][layer]`.
-    caches: Vec<Vec<LayerCache>>,
     queue: VecDeque<(RequestId, SampleRequest)>,
     /// Answered without work.
     done: Vec<Completion>,
@@ -112,38 +154,43 @@ impl NativeEngine {
         config: EngineConfig,
         tokenizer: Option<Arc<Tokenizer>>,
     ) -> Result<Self, ModelError> {
-        let fail = |key: &str, reason: String| Err(ModelError::Engine { key: key.into(), reason });
-        if config.slots == 0 {
-            return fail("slots", "must be at least 1".into());
+        config.check(weights.max_positions)?;
+        let backend = Backend::host(weights, config.slots, config.max_context);
+        Ok(Self::on(backend, config, tokenizer))
+    }
+
+    /// An engine on weights that a learner gave out ([`crate::NativeLearner::engine_weights`]), where those
+    /// are: all engines on the processor share them, and so do those on a device.
+    pub fn with_shared(
+        weights: &SharedWeights,
+        config: EngineConfig,
+        tokenizer: Option<Arc<Tokenizer>>,
+    ) -> Result<Self, ModelError> {
+        match weights {
+            SharedWeights::Host(weights) => Self::with_weights(Arc::clone(weights), config, tokenizer),
+            #[cfg(feature = "cuda")]
+            SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }) => {
+                config.check(network.config.max_position_embeddings)?;
+                let engine = crate::cuda::Engine::new(Arc::clone(network), config.slots, config.max_context)
+                    .map_err(crate::cuda::CudaError::into_setting)?;
+                let backend = Backend::Cuda { engine: Box::new(engine), version: *version };
+                Ok(Self::on(backend, config, tokenizer))
+            }
         }
-        if config.max_context < 2 {
-            return fail("max_context", "must be at least 2".into());
-        }
-        if config.max_context > weights.max_positions {
-            let reason = format!(
-                "{} is more than the model's max_position_embeddings = {}",
-                config.max_context, weights.max_positions
-            );
-            return fail("max_context", reason);
-        }
-        let arch = Arch::new();
-        let layers = weights.layers.len();
-        Ok(Self {
-            forward: Forward::new(weights, arch, config.max_context),
-            arch,
-            chooser: Chooser::default(),
+    }
+
+    fn on(backend: Backend, config: EngineConfig, tokenizer: Option<Arc<Tokenizer>>) -> Self {
+        Self {
+            backend,
             tokenizer,
             max_context: config.max_context,
             slots: (0..config.slots).map(|_| Slot::default()).collect(),
-            caches: (0..config.slots)
-                .map(|_| std::iter::repeat_with(LayerCache::default).take(layers).collect())
-                .collect(),
             queue: VecDeque::new(),
             done: Vec::new(),
             next_request: 0,
             clock: 0,
             rows: Vec::new(),
-        })
+        }
     }
 
     /// Bytes of the caches of an engine whose sequences are all of full length, and of the rows of its
@@ -176,7 +223,7 @@ impl NativeEngine {
                 self.max_context
             ));
         }
-        let vocab = self.forward.weights.vocab;
+        let vocab = self.backend.vocabulary();
         if let Some(token) = asked.prompt.iter().find(|&&token| token as usize >= vocab) {
             return fail(format!("token {token} of the prompt is outside the vocabulary of {vocab}"));
         }
@@ -243,7 +290,7 @@ impl NativeEngine {
     }
 
     /// Chooses the rows of the next step.
-    fn plan(&mut self) {
+    fn plan(&mut self) -> Result<(), SampleError> {
         self.rows.clear();
         let mut prompts: Vec<(RequestId, usize)> = Vec::new();
         for (index, slot) in self.slots.iter().enumerate() {
@@ -257,12 +304,12 @@ impl NativeEngine {
             }
         }
         prompts.sort_unstable();
-        let mut room = PROMPT_ROWS;
+        let mut room = self.backend.prompt_rows();
         for (request, index) in prompts {
             if room == 0 {
                 break;
             }
-            if self.shares_prefix(request, index) {
+            if self.shares_prefix(request, index)? {
                 continue;
             }
             let slot = &self.slots[index];
@@ -273,12 +320,13 @@ impl NativeEngine {
                 self.rows.push(Row { slot: index, position, token: slot.tokens[position], logits });
             }
         }
+        Ok(())
     }
 
     /// Takes over what another slot has computed of the same prompt; whether to wait for more of it.
     ///
     /// It waits only for older requests, so the oldest never waits.
-    fn shares_prefix(&mut self, request: RequestId, index: usize) -> bool {
+    fn shares_prefix(&mut self, request: RequestId, index: usize) -> Result<bool, SampleError> {
         let slot = &self.slots[index];
         let wanted = &slot.tokens[..slot.tokens.len() - 1];
         let mut ready = (slot.computed, index);
@@ -296,33 +344,35 @@ impl NativeEngine {
         let (ready, donor) = ready;
         let computed = slot.computed;
         if ready >= computed + SHARED_PREFIX {
-            let heads = self.forward.weights.heads;
-            if let Ok([to, from]) = self.caches.get_disjoint_mut([index, donor]) {
-                for (to, from) in to.iter_mut().zip(from.iter()) {
-                    to.copy(heads, from, computed..ready);
-                }
-                self.slots[index].computed = ready;
-            }
+            self.backend.copy(donor, index, computed..ready)?;
+            self.slots[index].computed = ready;
         }
-        coming >= self.slots[index].computed + SHARED_PREFIX
+        Ok(coming >= self.slots[index].computed + SHARED_PREFIX)
     }
 
     /// Runs the planned rows and samples; finished responses go to `done`.
     fn step(&mut self) -> Result<(), SampleError> {
-        self.forward.step(&self.rows, &mut self.caches);
-        let stride = self.forward.logits_stride();
-        let vocab = self.forward.weights.vocab;
-        let mut logits = self.forward.logits.chunks_exact(stride);
+        self.backend.step(&self.rows)?;
+        let mut uniforms = Vec::new();
+        for row in self.rows.iter().filter(|row| row.logits) {
+            let Some(active) = &mut self.slots[row.slot].active else { continue };
+            // A greedy choice draws nothing.
+            uniforms.push(if active.params.temperature == 0.0 { 0.0 } else { active.rng.uniform() });
+        }
+        let asking = self.rows.iter().filter(|row| row.logits);
+        let asking = asking.filter_map(|row| Some(&self.slots[row.slot].active.as_ref()?.params));
+        let draws: Vec<(&SamplingParams, f64)> = asking.zip(uniforms).collect();
+        let mut choices = self.backend.choose(&draws)?.into_iter();
+        let version = self.backend.version();
         for row in &self.rows {
             let slot = &mut self.slots[row.slot];
             slot.computed = row.position + 1;
             if !row.logits {
                 continue;
             }
-            let (Some(active), Some(logits)) = (&mut slot.active, logits.next()) else { continue };
-            let choice = self.chooser.choose(self.arch, logits, vocab, &active.params, &mut active.rng);
+            let (Some(active), Some(choice)) = (&mut slot.active, choices.next()) else { continue };
             let Some(choice) = choice else {
-                let (request, version) = (active.request, self.forward.weights.version);
+                let request = active.request;
                 *slot = Slot::default();
                 return Err(SampleError::Backend(format!(
                     "request {request}: the logits at token {} are not finite numbers; the weights (version \
@@ -356,7 +406,7 @@ impl NativeEngine {
                     logprobs: active.logprobs,
                     entropies: active.entropies,
                     finish,
-                    weights_version: self.forward.weights.version,
+                    weights_version: version,
                 });
                 if slot.ended {
                     *slot = Slot::default();
@@ -384,7 +434,7 @@ impl Sampler for NativeEngine {
                 logprobs: Vec::new(),
                 entropies: Vec::new(),
                 finish,
-                weights_version: self.forward.weights.version,
+                weights_version: self.backend.version(),
             }),
             None => self.queue.push_back((id, request)),
         }
@@ -394,7 +444,7 @@ impl Sampler for NativeEngine {
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
         while self.done.is_empty() {
             self.admit();
-            self.plan();
+            self.plan()?;
             if self.rows.is_empty() {
                 break;
             }
@@ -417,7 +467,7 @@ impl Sampler for NativeEngine {
     }
 
     fn weights_version(&self) -> u64 {
-        self.forward.weights.version
+        self.backend.version()
     }
 }
 

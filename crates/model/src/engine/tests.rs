@@ -454,7 +454,7 @@ fn a_common_prompt_is_computed_once() {
     let mut done = 0;
     while done < 8 {
         engine.admit();
-        engine.plan();
+        engine.plan().unwrap();
         computed += engine.rows.len();
         engine.step().unwrap();
         done += std::mem::take(&mut engine.done).len();

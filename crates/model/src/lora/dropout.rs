@@ -23,6 +23,24 @@ impl Dropout {
         (threshold > 0).then(|| Self { key, threshold, scale: 1.0 / (1.0 - probability) })
     }
 
+    /// The random bits of the pass.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Below which an entry's 32 bits drop it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn threshold(&self) -> u64 {
+        self.threshold
+    }
+
+    /// What the others are multiplied by.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn scale(&self) -> f64 {
+        self.scale
+    }
+
     /// `to = mask * x / (1 - probability)` for one row. `place` is the sequence, the layer, the module and
     /// the position.
     pub(crate) fn apply<T: Real>(&self, place: [u64; 4], x: &[T], to: &mut [T]) {

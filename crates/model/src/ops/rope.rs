@@ -29,6 +29,12 @@ impl<T: Real> RopeTable<T> {
         }
     }
 
+    /// `[positions, cosines | sines]`, as far as it was extended.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn values(&self) -> &[T] {
+        &self.values
+    }
+
     /// Turns the first `heads` heads of each row of `x` in place; row `r` stands at position `r`.
     ///
     /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle. (An

@@ -16,7 +16,7 @@ use turnwise_env::alfworld::expert::SearchOrder;
 use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_env::webshop::WebshopOptions;
 use turnwise_env::webshop::generator::DEFAULT_PRODUCTS;
-use turnwise_model::{AdamWConfig, Compute, LoraConfig, ModelConfig, ScheduleKind};
+use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
 use turnwise_objective::ObjectiveConfig;
 
 use crate::TrainError;
@@ -181,7 +181,11 @@ pub struct PolicyConfig {
     /// checkpoint. Without it a small model is made from scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
-    /// In which numbers training multiplies matrices: `f32`, or `bf16` with sums and weights in `f32`.
+    /// What it is trained and sampled on: `cpu`, or `cuda` (a program built with that feature, and an NVIDIA
+    /// device of compute capability 8.0 or newer).
+    pub device: Device,
+    /// In which numbers training on the processor multiplies matrices: `f32`, or `bf16` with sums and weights in
+    /// `f32`. A device always takes `bf16` so.
     pub compute: Compute,
     /// Train a low-rank adapter and leave the model's own weights as they are. Absent: all weights are trained.
     #[serde(skip_serializing_if = "Option::is_none")]

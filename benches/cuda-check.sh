@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# What can be known of the CUDA build without a device, and the rest where there is one:
+#
+#   benches/cuda-check.sh
+#
+# 1. the program builds with `--features cuda`, with nothing of CUDA installed;
+# 2. NVRTC, where it is found (TURNWISE_CUDA_PATH names its folder; a Python with the nvidia wheels will do), compiles every
+#    kernel for sm_80 and sm_90 in the shapes of Qwen2.5-0.5B, Qwen2.5-1.5B and Qwen3-4B;
+# 3. every kernel, the learner and the engine run on the processor in the tests, where g++ is;
+# 4. with a device, crates/model/tests/cuda.rs compares it with the processor.
+#
+# It says at the end what it could not run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+if [ -z "${TURNWISE_CUDA_PATH:-}" ]; then
+    for python in "${TURNWISE_PYTHON:-}" python3; do
+        [ -n "$python" ] || continue
+        # The folders of NVIDIA's wheels, if this Python has any.
+        TURNWISE_CUDA_PATH=$("$python" -c '
+import glob, os, site, sysconfig
+roots = {sysconfig.get_paths()["purelib"], *site.getsitepackages()}
+print(os.pathsep.join(sorted(f for r in roots for f in glob.glob(os.path.join(r, "nvidia", "*", "lib")))))' 2>/dev/null || true)
+        [ -z "$TURNWISE_CUDA_PATH" ] || break
+    done
+    export TURNWISE_CUDA_PATH
+fi
+
+echo "== the program builds with the feature"
+cargo build -p turnwise-cli --features cuda
+
+echo "== the kernels compile"
+if ! cargo run -q -p turnwise-model --features cuda --example cuda_check; then
+    missing+=("compiling the kernels with NVRTC")
+fi
+
+echo "== kernels, learner and engine on the processor"
+if command -v g++ >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+    cargo test -p turnwise-model --features cuda --lib -- cuda
+else
+    missing+=("the kernels on the processor (needs g++ on x86-64)")
+fi
+
+echo "== the device"
+cargo test -p turnwise-model --features cuda --test cuda -- --nocapture
+if ! cargo run -q -p turnwise-model --features cuda --example cuda_check -- device; then
+    missing+=("everything on a device: no kernel has run on one here, and nothing was timed")
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+    printf '\nNot run here:\n'
+    printf -- '- %s\n' "${missing[@]}"
+fi

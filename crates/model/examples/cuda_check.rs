@@ -1,0 +1,24 @@
+//! What of CUDA can be checked: without arguments that NVRTC compiles all kernels for sm_80 and sm_90 (no
+//! device is needed), with `device` that there is one. `benches/cuda-check.sh` runs it.
+#![expect(clippy::print_stdout, reason = "a program that reports")]
+
+use turnwise_model::cuda::{compile_check, describe};
+
+/// Name, width of the residual stream and of a head.
+const SHAPES: [(&str, usize, usize); 3] =
+    [("Qwen2.5-0.5B", 896, 64), ("Qwen2.5-1.5B", 1536, 128), ("Qwen3-4B", 2560, 128)];
+const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_90"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if std::env::args().any(|argument| argument == "device") {
+        println!("{}", describe()?);
+        return Ok(());
+    }
+    for (name, hidden, head) in SHAPES {
+        let sizes = compile_check(hidden, head, &ARCHITECTURES)?;
+        for (architecture, bytes) in ARCHITECTURES.iter().zip(sizes) {
+            println!("{name}: {bytes} bytes of machine code for {architecture}");
+        }
+    }
+    Ok(())
+}

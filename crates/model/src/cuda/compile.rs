@@ -1,0 +1,186 @@
+//! The kernels' source, and how NVRTC makes machine code of it.
+#![expect(unsafe_code, reason = "the compiler is a C library")]
+
+use std::ffi::{CStr, CString, c_int};
+use std::path::PathBuf;
+
+use super::CudaError;
+use super::driver::Shape;
+use super::library::{CompilerLibrary, Handle, compiler};
+
+/// The files in the order they are joined.
+const FILES: [&str; 7] = [
+    include_str!("kernels/common.cuh"),
+    include_str!("kernels/norm.cu"),
+    include_str!("kernels/elementwise.cu"),
+    include_str!("kernels/qkv.cu"),
+    include_str!("kernels/attention.cu"),
+    include_str!("kernels/decode.cu"),
+    include_str!("kernels/head.cu"),
+];
+
+/// The whole source for a shape.
+pub(crate) fn source(shape: Shape) -> String {
+    let Shape { hidden, head } = shape;
+    format!("#define HIDDEN {hidden}\n#define HEAD {head}\n{}", FILES.concat())
+}
+
+/// The names of all kernels.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static str> {
+    let heads = FILES.iter().flat_map(|file| file.split("extern \"C\" __global__ void").skip(1));
+    heads
+        .filter_map(|rest| {
+            let rest = rest.trim_start();
+            // A launch bound may stand before the name.
+            let rest = match rest.strip_prefix("__launch_bounds__(") {
+                Some(rest) => {
+                    let mut depth = 1;
+                    let end = rest.find(|c| {
+                        depth += i32::from(c == '(') - i32::from(c == ')');
+                        depth == 0
+                    })?;
+                    rest[end + 1..].trim_start()
+                }
+                None => rest,
+            };
+            Some(&rest[..rest.find('(')?])
+        })
+        .collect()
+}
+
+/// The machine code for an architecture such as `sm_90`, from the cache where it was made before.
+///
+/// The cache is `turnwise/cuda` in the user's cache folder; a file that cannot be read or written there
+/// costs the compilation only.
+pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
+    let source = source(shape);
+    let library = compiler()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: two places for two numbers.
+    unsafe { (library.version)(&raw mut major, &raw mut minor) };
+    let key = crc32c::crc32c(source.as_bytes());
+    let cached = cache_folder().map(|folder| {
+        let Shape { hidden, head } = shape;
+        folder
+            .join(format!("{key:08x}-{}-{hidden}-{head}-{architecture}-{major}.{minor}.cubin", source.len()))
+    });
+    if let Some(binary) = cached.as_ref().and_then(|path| std::fs::read(path).ok()) {
+        return Ok(binary);
+    }
+    let binary = compile(library, &source, architecture)?;
+    if let Some(path) = cached {
+        let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        // A cache that cannot be written is none.
+        let _ = folder.map(|()| crate::files::write_aside(&path, &binary));
+    }
+    Ok(binary)
+}
+
+fn cache_folder() -> Option<PathBuf> {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let root = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+    Some(root.join("turnwise").join("cuda"))
+}
+
+/// Compiles; a failure says what the compiler said.
+pub(super) fn compile(
+    library: &CompilerLibrary,
+    source: &str,
+    architecture: &str,
+) -> Result<Vec<u8>, CudaError> {
+    let failed = |call: &'static str, reason: String| CudaError::Call { call, reason };
+    let source = CString::new(source).map_err(|error| failed("nvrtcCreateProgram", error.to_string()))?;
+    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
+    let options: Vec<CString> = options.into_iter().filter_map(|option| CString::new(option).ok()).collect();
+    let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+    let check = |call: &'static str, code: c_int| {
+        // SAFETY: the library answers every code with a static string.
+        let reason =
+            || unsafe { CStr::from_ptr((library.error_string)(code)) }.to_string_lossy().into_owned();
+        if code == 0 { Ok(()) } else { Err(failed(call, reason())) }
+    };
+    let mut program: Handle = 0;
+    // SAFETY: strings end in zero and live until the program is destroyed; there are no headers.
+    let code = unsafe {
+        let name = c"turnwise.cu".as_ptr();
+        (library.create)(&raw mut program, source.as_ptr(), name, 0, std::ptr::null(), std::ptr::null())
+    };
+    check("nvrtcCreateProgram", code)?;
+    // SAFETY: the program lives; `options` holds as many strings as it says.
+    let compiled = unsafe { (library.compile)(program, options.len() as c_int, options.as_ptr()) };
+    let result = if compiled == 0 {
+        read_binary(library, program, &check)
+    } else {
+        Err(CudaError::Compile { architecture: architecture.into(), log: read_log(library, program) })
+    };
+    // SAFETY: created above and not used after.
+    unsafe { (library.destroy)(&raw mut program) };
+    result
+}
+
+fn read_binary(
+    library: &CompilerLibrary,
+    program: Handle,
+    check: &impl Fn(&'static str, c_int) -> Result<(), CudaError>,
+) -> Result<Vec<u8>, CudaError> {
+    let mut size = 0;
+    // SAFETY: the program was compiled.
+    check("nvrtcGetCUBINSize", unsafe { (library.binary_size)(program, &raw mut size) })?;
+    let mut binary = vec![0u8; size];
+    // SAFETY: there is room for `size` bytes.
+    check("nvrtcGetCUBIN", unsafe { (library.binary)(program, binary.as_mut_ptr()) })?;
+    Ok(binary)
+}
+
+fn read_log(library: &CompilerLibrary, program: Handle) -> String {
+    let mut size = 0;
+    // SAFETY: the program lives.
+    unsafe { (library.log_size)(program, &raw mut size) };
+    let mut log = vec![0u8; size];
+    // SAFETY: there is room for `size` bytes.
+    unsafe { (library.log)(program, log.as_mut_ptr().cast()) };
+    String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
+}
+
+/// Compiles all kernels for some architectures, without a device: what the build check runs.
+///
+/// Returns the size of each one's machine code in bytes.
+pub fn compile_check(hidden: usize, head: usize, architectures: &[&str]) -> Result<Vec<usize>, CudaError> {
+    let library = compiler()?;
+    let source = source(Shape { hidden, head });
+    architectures.iter().map(|architecture| Ok(compile(library, &source, architecture)?.len())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_is_found_by_name() {
+        let names = kernels();
+        assert_eq!(names.len(), FILES.concat().matches("extern \"C\" __global__").count());
+        assert!(
+            names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_')),
+            "{names:?}"
+        );
+        assert!(["rms_norm", "attention_backward_keys", "choose"].iter().all(|name| names.contains(name)));
+    }
+
+    #[test]
+    fn the_kernels_compile_and_a_wrong_one_is_refused_with_the_log() {
+        let library = match compiler() {
+            Ok(library) => library,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        // One small shape: the larger ones are compiled by benches/cuda-check.sh.
+        let sizes = compile_check(64, 16, &["sm_80"]).unwrap();
+        assert!(sizes[0] > 10_000, "{sizes:?}");
+        let wrong =
+            source(Shape { hidden: 64, head: 16 }).replace("sqrtf(block_sum(sum)", "sqrtf(block_sum(mus)");
+        match compile(library, &wrong, "sm_80") {
+            Err(CudaError::Compile { log, .. }) => assert!(log.contains("mus"), "{log}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A device that all learners and engines of a process share, and matrix products on it.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::CudaError;
+use super::driver::{Driver, Matrix, Output, Product};
+use super::gpu::Gpu;
+use super::memory::{Bf16, Part};
+
+/// The device of this process: number `LOCAL_RANK` of those the process sees, 0 without that variable.
+///
+/// Opened at the first call; every caller gets the same one.
+pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
+    static OPENED: OnceLock<Mutex<Option<Arc<dyn Driver>>>> = OnceLock::new();
+    let place = OPENED.get_or_init(Mutex::default);
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = &*place {
+        return Ok(Arc::clone(device));
+    }
+    let rank = std::env::var("LOCAL_RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0);
+    let device: Arc<dyn Driver> = Arc::new(Gpu::open(rank)?);
+    *place = Some(Arc::clone(&device));
+    Ok(device)
+}
+
+/// What is there to run on, in words; the error says why nothing is.
+pub fn describe() -> Result<String, CudaError> {
+    let device = device()?;
+    let [free, total] = device.memory()?;
+    Ok(format!(
+        "{}, {} multiprocessors, {} of {} MiB free",
+        device.name(),
+        device.multiprocessors(),
+        free >> 20,
+        total >> 20
+    ))
+}
+
+/// A part as a matrix of rows `stride` apart.
+pub(crate) fn matrix(part: Part<Bf16>, stride: usize) -> Matrix {
+    Matrix { at: part.at, stride, transposed: false }
+}
+
+impl Matrix {
+    /// Seen transposed.
+    pub(crate) fn t(self) -> Self {
+        Self { transposed: !self.transposed, ..self }
+    }
+}
+
+/// A result of wide numbers.
+pub(crate) fn wide(part: Part<f32>, stride: usize) -> Output {
+    Output { at: part.at, stride, wide: true }
+}
+
+/// A result of narrow numbers.
+pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
+    Output { at: part.at, stride, wide: false }
+}
+
+/// Whether a product sets or adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Into {
+    /// `c = alpha a b`.
+    Set,
+    /// `c += alpha a b`.
+    Add,
+}
+
+/// `c = alpha a b` or `c += alpha a b` with `[m, k, n]`; nothing where one of them is 0 but `c`.
+pub(crate) fn multiply(
+    driver: &dyn Driver,
+    [a, b]: [Matrix; 2],
+    c: Output,
+    [m, k, n]: [usize; 3],
+    into: Into,
+    alpha: f32,
+) -> Result<(), CudaError> {
+    if m == 0 || n == 0 || k == 0 {
+        return Ok(());
+    }
+    let beta = if into == Into::Add { 1.0 } else { 0.0 };
+    driver.multiply(&Product { a, b, c, m, n, k, alpha, beta })
+}

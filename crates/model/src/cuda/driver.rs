@@ -1,0 +1,133 @@
+//! What the backend asks of a device. A GPU answers it, and in the tests a processor that runs the same
+//! kernels' source.
+
+use super::CudaError;
+
+/// An address in the device's memory.
+pub(crate) type Address = u64;
+
+/// What the kernels are compiled for: one module a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    /// Width of the residual stream.
+    pub(crate) hidden: usize,
+    /// Width of a head.
+    pub(crate) head: usize,
+}
+
+/// A kernel's arguments, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument {
+    /// An address; 0 for a part that is absent.
+    At(Address),
+    /// A C `int`.
+    Int(i32),
+    /// A C `long long`.
+    Long(i64),
+    /// A C `float`.
+    Float(f32),
+}
+
+impl Argument {
+    /// Its bytes at the low end of a word, as a kernel finds them behind a pointer.
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Self::At(address) => address,
+            Self::Int(value) => u64::from(value as u32),
+            Self::Long(value) => value as u64,
+            Self::Float(value) => u64::from(value.to_bits()),
+        }
+    }
+}
+
+/// One launch.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    /// The module, from [`Driver::module`].
+    pub(crate) module: usize,
+    /// The kernel's name.
+    pub(crate) kernel: &'static str,
+    /// Blocks.
+    pub(crate) grid: [u32; 3],
+    /// Threads of a block.
+    pub(crate) block: [u32; 3],
+    /// Bytes of shared memory beyond what the kernel names itself.
+    pub(crate) shared: u32,
+    /// Arguments.
+    pub(crate) arguments: &'a [Argument],
+}
+
+/// A row-major matrix of bfloat16 in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix {
+    /// Its first number.
+    pub(crate) at: Address,
+    /// Numbers from a row to the next.
+    pub(crate) stride: usize,
+    /// Whether the product sees it transposed.
+    pub(crate) transposed: bool,
+}
+
+/// Where a product goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// Its first number.
+    pub(crate) at: Address,
+    /// Numbers from a row to the next.
+    pub(crate) stride: usize,
+    /// Whether it is f32, else bfloat16.
+    pub(crate) wide: bool,
+}
+
+/// `c = alpha a b + beta c` with sums in f32; `a` is `[m, k]`, `b` `[k, n]`, `c` `[m, n]`, as seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    pub(crate) a: Matrix,
+    pub(crate) b: Matrix,
+    pub(crate) c: Output,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) alpha: f32,
+    pub(crate) beta: f32,
+}
+
+/// A device. Everything is done in the order it is asked for; only [`Driver::download`] waits.
+///
+/// Addresses come from [`Driver::allocate`] alone; [`super::memory::Buffer`] keeps them alive.
+pub(crate) trait Driver: Send + Sync {
+    /// The device, in words.
+    fn name(&self) -> &str;
+    /// Its multiprocessors.
+    fn multiprocessors(&self) -> usize;
+    /// Free and total memory in bytes.
+    fn memory(&self) -> Result<[usize; 2], CudaError>;
+    /// Memory of its own, on 256 bytes at least, with anything in it.
+    fn allocate(&self, bytes: usize) -> Result<Address, CudaError>;
+    /// Gives memory back after all that was asked for before.
+    fn free(&self, at: Address);
+    /// Host to device.
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError>;
+    /// Device to host, once all that was asked for is done.
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
+    /// Device to device.
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError>;
+    /// Sets bytes to zero.
+    fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError>;
+    /// The kernels for a shape, compiled at the first call.
+    fn module(&self, shape: Shape) -> Result<usize, CudaError>;
+    /// Runs a kernel.
+    fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
+    /// Runs a product.
+    fn multiply(&self, product: &Product) -> Result<(), CudaError>;
+    /// From now on launches, products, copies and clears are noted and not run.
+    fn record(&self) -> Result<(), CudaError>;
+    /// Ends [`Driver::record`]; what was noted can be run again and again.
+    fn finish_recording(&self) -> Result<usize, CudaError>;
+    /// Runs what was noted.
+    fn replay(&self, recording: usize) -> Result<(), CudaError>;
+    /// Forgets a recording.
+    fn forget(&self, recording: usize);
+    /// The stream, for libraries that work beside this one; 0 where there is none.
+    fn stream(&self) -> usize;
+}

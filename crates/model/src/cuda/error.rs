@@ -1,0 +1,85 @@
+//! What can go wrong on the device's side.
+
+use thiserror::Error;
+use turnwise_core::{LearnError, SampleError};
+
+use crate::ModelError;
+
+/// Errors of the CUDA backend.
+#[derive(Clone, Debug, Error)]
+pub enum CudaError {
+    /// A library of CUDA could not be loaded.
+    #[error("cuda: {library} could not be loaded ({reason}); {mend}")]
+    Library {
+        /// Which, by what it is and its file.
+        library: &'static str,
+        /// What the loader said.
+        reason: String,
+        /// What to do.
+        mend: &'static str,
+    },
+    /// There is no device to run on.
+    #[error("cuda: {0}; set policy.device = \"cpu\" to run on the processor")]
+    Device(String),
+    /// A call failed.
+    #[error("cuda: {call}: {reason}")]
+    Call {
+        /// What was asked for.
+        call: &'static str,
+        /// What the library said.
+        reason: String,
+    },
+    /// There is not enough memory.
+    #[error(
+        "cuda: {wanted} MiB more were wanted and {free} of {total} MiB are free; lower train.micro_batch_tokens, \
+         rollout.slots or rollout.max_context, or set train.recompute_layers = true"
+    )]
+    Memory {
+        /// What was asked for, in MiB.
+        wanted: usize,
+        /// What is left.
+        free: usize,
+        /// What the device has.
+        total: usize,
+    },
+    /// The kernels could not be compiled.
+    #[error("cuda: the kernels do not compile for {architecture}: {log}")]
+    Compile {
+        /// For example `sm_90`.
+        architecture: String,
+        /// What the compiler said.
+        log: String,
+    },
+    /// The model has a shape or part that the kernels cannot run.
+    #[error("cuda: {key}: {reason}")]
+    Unsupported {
+        /// The key of `config.json` or of the run's config.
+        key: &'static str,
+        /// Why, and what would do.
+        reason: String,
+    },
+}
+
+impl From<CudaError> for LearnError {
+    fn from(error: CudaError) -> Self {
+        Self::Backend(error.to_string())
+    }
+}
+
+impl From<CudaError> for SampleError {
+    fn from(error: CudaError) -> Self {
+        Self::Backend(error.to_string())
+    }
+}
+
+impl CudaError {
+    /// As an error of the settings, which it is where something is set up.
+    pub(crate) fn into_setting(self) -> ModelError {
+        match self {
+            Self::Unsupported { key, reason } => {
+                ModelError::Setting { key: format!("policy.device = \"cuda\": {key}"), reason }
+            }
+            other => ModelError::Setting { key: "policy.device".into(), reason: other.to_string() },
+        }
+    }
+}

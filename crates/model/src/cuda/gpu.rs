@@ -1,0 +1,342 @@
+//! An NVIDIA device through its driver: memory, one stream, kernels, matrix products, graphs.
+#![expect(unsafe_code, reason = "the driver and cuBLAS are C libraries")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::CudaError;
+use super::compile::binary;
+use super::driver::{Address, Driver, Launch, Product, Shape};
+use super::library::{
+    BF16, BlasLibrary, CAPABILITY_MAJOR, CAPABILITY_MINOR, CAPTURE_THREAD_LOCAL, COMPUTE_F32,
+    DEFAULT_ALGORITHM, DYNAMIC_SHARED, DriverLibrary, F32, Handle, MULTIPROCESSORS, NON_BLOCKING,
+    OUT_OF_MEMORY, blas, driver,
+};
+
+/// Oldest architecture with bfloat16 matrix products and asynchronous copies.
+const OLDEST: c_int = 80;
+/// Scratch memory of cuBLAS: a fixed one of this size lets products be captured and makes them repeat.
+const WORKSPACE: usize = 32 << 20;
+/// Shared memory that a kernel may use without being asked for more.
+const PLAIN_SHARED: u32 = 48 << 10;
+
+/// A device. Its context is the primary one, which PyTorch and others share.
+pub(crate) struct Gpu {
+    driver: &'static DriverLibrary,
+    blas: &'static BlasLibrary,
+    name: String,
+    architecture: String,
+    multiprocessors: usize,
+    context: Handle,
+    stream: Handle,
+    products: Handle,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    modules: Vec<Module>,
+    /// Executable graphs; `None` where one was forgotten.
+    graphs: Vec<Option<Handle>>,
+}
+
+struct Module {
+    shape: Shape,
+    handle: Handle,
+    functions: HashMap<&'static str, Handle>,
+}
+
+impl Gpu {
+    /// Opens a device by its number.
+    pub(crate) fn open(ordinal: usize) -> Result<Self, CudaError> {
+        let (driver, blas) = (driver()?, blas()?);
+        let check = |call, code| checked(driver, call, code);
+        // SAFETY: the first call of the driver's interface.
+        check("cuInit", unsafe { (driver.init)(0) })
+            .map_err(|error| CudaError::Device(format!("the driver finds no device ({error})")))?;
+        let mut count = 0;
+        // SAFETY: a place for a number.
+        check("cuDeviceGetCount", unsafe { (driver.device_count)(&raw mut count) })?;
+        if ordinal >= count as usize {
+            return Err(CudaError::Device(format!(
+                "device {ordinal} was asked for and there are {count}; see CUDA_VISIBLE_DEVICES and LOCAL_RANK"
+            )));
+        }
+        let mut device = 0;
+        // SAFETY: a place for a number.
+        check("cuDeviceGet", unsafe { (driver.device)(&raw mut device, ordinal as c_int) })?;
+        let mut name = [0u8; 128];
+        // SAFETY: room for as many bytes as said.
+        check("cuDeviceGetName", unsafe { (driver.device_name)(name.as_mut_ptr().cast(), 128, device) })?;
+        let name = CStr::from_bytes_until_nul(&name).map_or("?".into(), CStr::to_string_lossy).into_owned();
+        let attribute = |which| {
+            let mut value = 0;
+            // SAFETY: a place for a number.
+            let code = unsafe { (driver.device_attribute)(&raw mut value, which, device) };
+            check("cuDeviceGetAttribute", code).map(|()| value)
+        };
+        let capability = attribute(CAPABILITY_MAJOR)? * 10 + attribute(CAPABILITY_MINOR)?;
+        if capability < OLDEST {
+            return Err(CudaError::Device(format!(
+                "{name} has compute capability {}.{}, and 8.0 or newer is needed for bfloat16",
+                capability / 10,
+                capability % 10
+            )));
+        }
+        let (mut context, mut stream, mut products) = (0, 0, 0);
+        // SAFETY: places for handles; the context is kept until the program ends.
+        unsafe {
+            check("cuDevicePrimaryCtxRetain", (driver.retain)(&raw mut context, device))?;
+            check("cuCtxSetCurrent", (driver.set_current)(context))?;
+            check("cuStreamCreate", (driver.stream)(&raw mut stream, NON_BLOCKING))?;
+            check_blas("cublasCreate", (blas.create)(&raw mut products))?;
+            check_blas("cublasSetStream", (blas.set_stream)(products, stream))?;
+        }
+        let multiprocessors = attribute(MULTIPROCESSORS)? as usize;
+        let gpu = Self {
+            driver,
+            blas,
+            name,
+            architecture: format!("sm_{capability}"),
+            multiprocessors,
+            context,
+            stream,
+            products,
+            state: Mutex::default(),
+        };
+        let workspace = gpu.allocate(WORKSPACE)?;
+        // SAFETY: memory of that size that is never given back.
+        check_blas("cublasSetWorkspace", unsafe { (blas.set_workspace)(products, workspace, WORKSPACE) })?;
+        Ok(gpu)
+    }
+
+    fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+        checked(self.driver, call, code)
+    }
+
+    /// Makes the context this thread's; every call starts with it.
+    fn enter(&self) -> Result<(), CudaError> {
+        // SAFETY: the context lives as long as the program.
+        self.check("cuCtxSetCurrent", unsafe { (self.driver.set_current)(self.context) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn function(&self, launch: &Launch<'_>) -> Result<Handle, CudaError> {
+        let mut state = self.state();
+        let module = &mut state.modules[launch.module];
+        if let Some(&function) = module.functions.get(launch.kernel) {
+            return Ok(function);
+        }
+        let missing = |reason: String| CudaError::Call { call: "cuModuleGetFunction", reason };
+        let name = CString::new(launch.kernel).map_err(|error| missing(error.to_string()))?;
+        let mut function = 0;
+        // SAFETY: the module lives as long as the program.
+        let code = unsafe { (self.driver.function)(&raw mut function, module.handle, name.as_ptr()) };
+        self.check("cuModuleGetFunction", code)?;
+        if launch.shared > PLAIN_SHARED {
+            // SAFETY: the function was just found. A kernel always asks for the same amount.
+            let code =
+                unsafe { (self.driver.set_attribute)(function, DYNAMIC_SHARED, launch.shared as c_int) };
+            self.check("cuFuncSetAttribute", code)?;
+        }
+        module.functions.insert(launch.kernel, function);
+        Ok(function)
+    }
+}
+
+fn checked(driver: &DriverLibrary, call: &'static str, code: c_int) -> Result<(), CudaError> {
+    if code == 0 {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: a place for a pointer; the driver leaves null or a static string.
+    let reason = unsafe {
+        (driver.error_string)(code, &raw mut text);
+        if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+    };
+    Err(CudaError::Call { call, reason: format!("error {code}, {reason}") })
+}
+
+fn check_blas(call: &'static str, code: c_int) -> Result<(), CudaError> {
+    if code == 0 { Ok(()) } else { Err(CudaError::Call { call, reason: format!("status {code}") }) }
+}
+
+impl Driver for Gpu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn multiprocessors(&self) -> usize {
+        self.multiprocessors
+    }
+
+    fn memory(&self) -> Result<[usize; 2], CudaError> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: places for two numbers.
+        self.check("cuMemGetInfo", unsafe { (self.driver.memory_info)(&raw mut free, &raw mut total) })?;
+        Ok([free, total])
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address, CudaError> {
+        self.enter()?;
+        let mut at = 0;
+        // SAFETY: a place for an address.
+        let code = unsafe { (self.driver.allocate)(&raw mut at, bytes) };
+        if code == OUT_OF_MEMORY {
+            let [free, total] = self.memory()?;
+            return Err(CudaError::Memory { wanted: bytes >> 20, free: free >> 20, total: total >> 20 });
+        }
+        self.check("cuMemAlloc", code)?;
+        Ok(at)
+    }
+
+    fn free(&self, at: Address) {
+        if self.enter().is_ok() {
+            // SAFETY: from `allocate`, given back once; the driver waits for work that uses it. What it
+            // answers here are errors of earlier work, which the next call answers too.
+            unsafe { (self.driver.free)(at) };
+        }
+    }
+
+    fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError> {
+        self.enter()?;
+        // SAFETY: the driver has read pageable memory when it returns.
+        let code = unsafe { (self.driver.upload)(to, bytes.as_ptr().cast(), bytes.len(), self.stream) };
+        self.check("cuMemcpyHtoDAsync", code)
+    }
+
+    fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
+        self.enter()?;
+        // SAFETY: room for all bytes, and nothing is read from it before the stream is done.
+        let code =
+            unsafe { (self.driver.download)(bytes.as_mut_ptr().cast(), from, bytes.len(), self.stream) };
+        self.check("cuMemcpyDtoHAsync", code)?;
+        // SAFETY: the stream lives as long as the program.
+        self.check("cuStreamSynchronize", unsafe { (self.driver.wait)(self.stream) })
+    }
+
+    fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError> {
+        self.enter()?;
+        // SAFETY: both are parts of buffers.
+        self.check("cuMemcpyDtoDAsync", unsafe { (self.driver.copy)(to, from, bytes, self.stream) })
+    }
+
+    fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError> {
+        self.enter()?;
+        // SAFETY: part of a buffer.
+        self.check("cuMemsetD8Async", unsafe { (self.driver.clear)(at, 0, bytes, self.stream) })
+    }
+
+    fn module(&self, shape: Shape) -> Result<usize, CudaError> {
+        if let Some(found) = self.state().modules.iter().position(|module| module.shape == shape) {
+            return Ok(found);
+        }
+        let image = binary(shape, &self.architecture)?;
+        self.enter()?;
+        let mut handle = 0;
+        // SAFETY: machine code as the compiler made it; the driver copies it.
+        self.check("cuModuleLoadData", unsafe {
+            (self.driver.load)(&raw mut handle, image.as_ptr().cast())
+        })?;
+        let mut state = self.state();
+        state.modules.push(Module { shape, handle, functions: HashMap::new() });
+        Ok(state.modules.len() - 1)
+    }
+
+    fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError> {
+        self.enter()?;
+        let function = self.function(launch)?;
+        let mut words: Vec<u64> = launch.arguments.iter().map(|argument| argument.word()).collect();
+        let mut pointers: Vec<*mut c_void> =
+            words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
+        let ([x, y, z], [bx, by, bz]) = (launch.grid, launch.block);
+        // SAFETY: the arguments are those of the kernel's signature (`kernels.rs` is the only caller), and
+        // the driver copies them.
+        let code = unsafe {
+            let arguments = pointers.as_mut_ptr();
+            let none = std::ptr::null_mut();
+            (self.driver.launch)(function, x, y, z, bx, by, bz, launch.shared, self.stream, arguments, none)
+        };
+        self.check(launch.kernel, code)
+    }
+
+    fn multiply(&self, product: &Product) -> Result<(), CudaError> {
+        self.enter()?;
+        let Product { a, b, c, m, n, k, alpha, beta } = *product;
+        // cuBLAS thinks in columns: it makes c^T = b^T a^T of what lies there row by row.
+        // SAFETY: the operands are parts of buffers; alpha and beta are read before it returns.
+        let code = unsafe {
+            (self.blas.multiply)(
+                self.products,
+                c_int::from(b.transposed),
+                c_int::from(a.transposed),
+                n as c_int,
+                m as c_int,
+                k as c_int,
+                &raw const alpha,
+                b.at,
+                BF16,
+                b.stride as c_int,
+                a.at,
+                BF16,
+                a.stride as c_int,
+                &raw const beta,
+                c.at,
+                if c.wide { F32 } else { BF16 },
+                c.stride as c_int,
+                COMPUTE_F32,
+                DEFAULT_ALGORITHM,
+            )
+        };
+        check_blas("cublasGemmEx", code)
+    }
+
+    fn record(&self) -> Result<(), CudaError> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as the program.
+        let code = unsafe { (self.driver.begin_capture)(self.stream, CAPTURE_THREAD_LOCAL) };
+        self.check("cuStreamBeginCapture", code)
+    }
+
+    fn finish_recording(&self) -> Result<usize, CudaError> {
+        self.enter()?;
+        let (mut graph, mut executable) = (0, 0);
+        // SAFETY: places for handles; the graph is not needed once it is executable.
+        unsafe {
+            self.check("cuStreamEndCapture", (self.driver.end_capture)(self.stream, &raw mut graph))?;
+            let code = (self.driver.instantiate)(&raw mut executable, graph, 0);
+            (self.driver.destroy_graph)(graph);
+            self.check("cuGraphInstantiate", code)?;
+        }
+        let mut state = self.state();
+        state.graphs.push(Some(executable));
+        Ok(state.graphs.len() - 1)
+    }
+
+    fn replay(&self, recording: usize) -> Result<(), CudaError> {
+        self.enter()?;
+        let Some(graph) = self.state().graphs.get(recording).copied().flatten() else {
+            let reason = format!("recording {recording} was forgotten");
+            return Err(CudaError::Call { call: "cuGraphLaunch", reason });
+        };
+        // SAFETY: an executable graph that was not destroyed.
+        self.check("cuGraphLaunch", unsafe { (self.driver.launch_graph)(graph, self.stream) })
+    }
+
+    fn forget(&self, recording: usize) {
+        let graph = self.state().graphs.get_mut(recording).and_then(Option::take);
+        if let (Some(graph), Ok(())) = (graph, self.enter()) {
+            // SAFETY: taken out, so destroyed once; the driver waits for its runs.
+            unsafe { (self.driver.destroy_executable)(graph) };
+        }
+    }
+
+    fn stream(&self) -> usize {
+        self.stream
+    }
+}

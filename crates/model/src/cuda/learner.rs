@@ -1,0 +1,431 @@
+//! What a learner keeps on the device: weights, gradient and moments in f32, and the rounded weights that
+//! its passes and samplers read.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use super::CudaError;
+use super::decoder::Decoder;
+use super::device::device;
+use super::driver::Driver;
+use super::head::Head;
+use super::memory::{Bf16, Buffer};
+use super::nccl::Devices;
+use super::network::{Gradient, Network};
+use turnwise_core::Collective;
+
+use crate::head::Divergence;
+use crate::lora::Dropout;
+use crate::ops::loss_head::RowStatistics;
+use crate::packing::Packing;
+use crate::{AdamWConfig, Adapter, OptimizerState, Parameters, TensorInfo, Weights};
+
+/// Blocks that sum squares: each adds a number to what is read back.
+const NORM_BLOCKS: usize = 1024;
+
+/// A learner's share of the device.
+pub(crate) struct Trained {
+    driver: Arc<dyn Driver>,
+    network: Arc<Network>,
+    reference: Option<Arc<Network>>,
+    weights: Buffer<f32>,
+    /// Empty after it was taken away, until it is needed again.
+    gradient: Buffer<f32>,
+    /// What failed where nothing could be answered; the next pass or update answers it.
+    failed: Option<CudaError>,
+    /// Those of the other processes, where there are any.
+    devices: Option<Devices>,
+    first: Buffer<f32>,
+    second: Buffer<f32>,
+    partials: Buffer<f64>,
+    tensors: Vec<TensorInfo>,
+    /// The weights on the host since the last update, once they were asked for.
+    on_host: OnceLock<Weights>,
+    /// What they were made from: layouts, and the base of an adapter.
+    like: Weights,
+    /// The moments likewise.
+    moments: OnceLock<OptimizerState>,
+}
+
+impl Trained {
+    /// Uploads weights to this process's device, with fresh moments.
+    pub(crate) fn new(weights: &Weights) -> Result<Self, CudaError> {
+        Self::on(device()?, weights)
+    }
+
+    /// The same on a device of one's own.
+    pub(crate) fn on(driver: Arc<dyn Driver>, weights: &Weights) -> Result<Self, CudaError> {
+        let base = weights.adapter.as_ref().and_then(|_| shared_base(&weights.base, None));
+        let network = Arc::new(Network::upload(&driver, weights, base.as_ref())?);
+        if weights.adapter.is_some() {
+            shared_base(&weights.base, Some(&network.weights));
+        }
+        let trained = weights.trained();
+        Ok(Self {
+            network,
+            reference: None,
+            weights: Buffer::of(&driver, trained)?,
+            gradient: Buffer::zeros(&driver, trained.len())?,
+            failed: None,
+            devices: None,
+            first: Buffer::zeros(&driver, trained.len())?,
+            second: Buffer::zeros(&driver, trained.len())?,
+            partials: Buffer::new(&driver, NORM_BLOCKS)?,
+            tensors: weights.trained_tensors().to_vec(),
+            on_host: OnceLock::from(weights.clone()),
+            like: weights.clone(),
+            moments: OnceLock::new(),
+            driver,
+        })
+    }
+
+    /// The rounded weights, for a sampler: what it keeps stays as it is now.
+    pub(crate) fn network(&self) -> Arc<Network> {
+        Arc::clone(&self.network)
+    }
+
+    /// Uploads the reference policy. The base of an adapter is there already.
+    pub(crate) fn set_reference(&mut self, reference: &Weights) -> Result<(), CudaError> {
+        self.reference = None;
+        let same = self.like.adapter.is_some() && Arc::ptr_eq(&reference.base, &self.like.base);
+        let base = same.then_some(&self.network.weights);
+        self.reference = Some(Arc::new(Network::upload(&self.driver, reference, base)?));
+        Ok(())
+    }
+
+    /// The weights on the host, downloaded where an update was made since.
+    pub(crate) fn weights(&self) -> Result<Weights, CudaError> {
+        if let Some(weights) = self.on_host.get() {
+            return Ok(weights.clone());
+        }
+        let data = self.weights.all().download(&*self.driver)?;
+        let base = &self.like.base;
+        let weights = match &self.like.adapter {
+            Some(adapter) => {
+                let (config, model, layout) =
+                    (adapter.config.clone(), adapter.model.clone(), adapter.layout.clone());
+                let adapter = Some(Arc::new(Adapter { config, model, layout, data }));
+                Weights { base: Arc::clone(base), adapter }
+            }
+            None => Parameters { config: base.config.clone(), layout: base.layout.clone(), data }.into(),
+        };
+        Ok(self.on_host.get_or_init(|| weights).clone())
+    }
+
+    /// Moments on the host, downloaded where an update was made since.
+    pub(crate) fn moments(&self, step: u64) -> Result<&OptimizerState, CudaError> {
+        if let Some(moments) = self.moments.get() {
+            return Ok(moments);
+        }
+        let first = self.first.all().download(&*self.driver)?;
+        let second = self.second.all().download(&*self.driver)?;
+        Ok(self.moments.get_or_init(|| OptimizerState { step, first, second }))
+    }
+
+    /// Goes on from moments of a checkpoint.
+    pub(crate) fn restore(&mut self, state: &OptimizerState) -> Result<(), CudaError> {
+        self.first.all().upload(&*self.driver, &state.first)?;
+        self.second.all().upload(&*self.driver, &state.second)?;
+        self.moments.take();
+        Ok(())
+    }
+
+    /// L2 norm of the gradient; waits.
+    pub(crate) fn norm(&self) -> Result<f64, CudaError> {
+        if self.gradient.len() == 0 {
+            return Ok(0.0);
+        }
+        let squares = self.network.kernels.square_sum(self.gradient.all(), self.partials.all())?;
+        Ok(squares.sqrt())
+    }
+
+    /// The same of the gradients of all processes together; theirs stay.
+    pub(crate) fn norm_of_all(&self) -> Result<f64, CudaError> {
+        let Some(devices) = &self.devices else { return self.norm() };
+        // Every process takes part, also one without a gradient of its own.
+        let sum = if self.gradient.len() == 0 {
+            Buffer::zeros(&self.driver, self.weights.len())?
+        } else {
+            self.gradient.duplicate(&self.driver)?
+        };
+        devices.sum(sum.all())?;
+        Ok(self.network.kernels.square_sum(sum.all(), self.partials.all())?.sqrt())
+    }
+
+    /// Meets the devices of the other processes, over which gradients are summed from then on.
+    pub(crate) fn join(&mut self, ranks: &dyn Collective) -> Result<(), CudaError> {
+        self.devices = Some(Devices::meet(&self.driver, ranks)?);
+        Ok(())
+    }
+
+    /// Leaves the sum over all processes in the gradient of each.
+    pub(crate) fn sum(&mut self) -> Result<(), CudaError> {
+        self.ready()?;
+        match &self.devices {
+            Some(devices) => devices.sum(self.gradient.all()),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts anew from the weights as they are: moments and gradient become zero.
+    pub(crate) fn restart(&mut self) -> Result<(), CudaError> {
+        self.moments.take();
+        self.forget();
+        self.first.all().clear(&*self.driver)?;
+        self.second.all().clear(&*self.driver)
+    }
+
+    /// Gives the gradient's memory back until it is needed again.
+    pub(crate) fn release(&mut self) {
+        self.gradient = Buffer::empty(&self.driver);
+    }
+
+    /// The gradient on the host; waits.
+    pub(crate) fn gradient(&self) -> Result<Vec<f32>, CudaError> {
+        if self.gradient.len() == 0 {
+            return Ok(vec![0.0; self.weights.len()]);
+        }
+        self.gradient.all().download(&*self.driver)
+    }
+
+    /// Makes the gradient zero.
+    pub(crate) fn forget(&mut self) {
+        if let Err(error) = self.gradient.all().clear(&*self.driver) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Takes the gradient away.
+    pub(crate) fn take(&mut self) -> TakenGradient {
+        TakenGradient(std::mem::replace(&mut self.gradient, Buffer::empty(&self.driver)))
+    }
+
+    /// Puts a gradient back, multiplied by a factor.
+    pub(crate) fn put(&mut self, gradient: TakenGradient, factor: f32) {
+        self.gradient = gradient.0;
+        if factor != 1.0
+            && let Err(error) = self.network.kernels.scale(self.gradient.all(), factor)
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Answers what failed before, and makes sure that there is a gradient.
+    fn ready(&mut self) -> Result<(), CudaError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.gradient.len() == 0 {
+            self.gradient = Buffer::zeros(&self.driver, self.weights.len())?;
+        }
+        Ok(())
+    }
+
+    /// One AdamW update with a finite gradient of this norm, which is then forgotten.
+    pub(crate) fn update(
+        &mut self,
+        config: &AdamWConfig,
+        state: &mut OptimizerState,
+        learning_rate: f64,
+        norm: f64,
+    ) -> Result<(), CudaError> {
+        self.ready()?;
+        // A sampler may still have the rounded weights.
+        if Arc::get_mut(&mut self.network).is_none() {
+            self.network = Arc::new(self.network.duplicate()?);
+        }
+        let (rates, keep) = state.rates(config, learning_rate, norm);
+        self.on_host.take();
+        self.moments.take();
+        for (range, decays) in runs_of_decay(&self.tensors) {
+            let moved = [&self.weights, &self.first, &self.second].map(|buffer| buffer.part(range.clone()));
+            let keep = if decays { keep } else { 1.0 };
+            let (gradient, copy) = (self.gradient.part(range.clone()), self.network.trained().part(range));
+            self.network.kernels.adamw(&rates, keep, gradient, moved, copy)?;
+        }
+        if let (Some(value), Some(place)) = (&self.network.value, self.network.value_place()) {
+            self.weights.part(place).copy_to(&*self.driver, value.all())?;
+        }
+        state.step += 1;
+        self.gradient.all().clear(&*self.driver)
+    }
+
+    /// What a lane's passes read and write.
+    pub(crate) fn bind(&mut self, of_reference: bool) -> Result<Bound, CudaError> {
+        self.ready()?;
+        let network = match &self.reference {
+            Some(reference) if of_reference => Arc::clone(reference),
+            _ => self.network(),
+        };
+        let gradient = Gradient { at: self.gradient.all(), frozen: self.like.adapter.is_some() };
+        Ok(Bound { network, reference: self.reference.clone(), gradient })
+    }
+}
+
+/// A gradient that was taken out of its learner.
+#[derive(Debug)]
+pub(crate) struct TakenGradient(Buffer<f32>);
+
+/// The frozen base of adapters is on the device once, whoever stands on it: a policy and its critic, say.
+/// With `uploaded` it is noted, for as long as somebody keeps it.
+fn shared_base(
+    base: &Arc<Parameters<f32>>,
+    uploaded: Option<&Arc<Buffer<Bf16>>>,
+) -> Option<Arc<Buffer<Bf16>>> {
+    type Bases = Vec<(Weak<Parameters<f32>>, Weak<Buffer<Bf16>>)>;
+    static BASES: Mutex<Bases> = Mutex::new(Vec::new());
+    let mut bases = BASES.lock().unwrap_or_else(PoisonError::into_inner);
+    bases.retain(|(_, buffer)| buffer.strong_count() > 0);
+    let same = |host: &Weak<Parameters<f32>>| std::ptr::eq(host.as_ptr(), Arc::as_ptr(base));
+    let found = bases.iter().find(|(host, _)| same(host)).and_then(|(_, buffer)| buffer.upgrade());
+    if let (None, Some(uploaded)) = (&found, uploaded) {
+        bases.push((Arc::downgrade(base), Arc::downgrade(uploaded)));
+    }
+    found
+}
+
+/// Neighbouring tensors that decay alike, as one run each.
+fn runs_of_decay(tensors: &[TensorInfo]) -> Vec<(Range<usize>, bool)> {
+    let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
+    for tensor in tensors {
+        match runs.last_mut() {
+            Some((range, decays)) if *decays == tensor.decays && range.end == tensor.range.start => {
+                range.end = tensor.range.end;
+            }
+            _ => runs.push((tensor.range.clone(), tensor.decays)),
+        }
+    }
+    runs
+}
+
+/// What passes read and write, for as long as they run.
+#[derive(Clone)]
+pub(crate) struct Bound {
+    network: Arc<Network>,
+    reference: Option<Arc<Network>>,
+    gradient: Gradient,
+}
+
+/// A lane's passes on the device.
+#[derive(Default)]
+pub(crate) struct Passes {
+    bound: Option<Bound>,
+    decoder: Option<Decoder>,
+    recompute: bool,
+}
+
+impl Passes {
+    /// Nothing bound yet.
+    pub(crate) fn new(recompute: bool) -> Self {
+        Self { recompute, ..Self::default() }
+    }
+
+    /// Says what the next passes read and write; `None` lets go of it.
+    pub(crate) fn bind(&mut self, bound: Option<Bound>) {
+        self.bound = bound;
+    }
+
+    /// Binds passes of the reference policy beside these.
+    pub(crate) fn bind_reference(&self, to: &mut Self) {
+        to.bound = self.bound.as_ref().and_then(|bound| {
+            let network = bound.reference.clone()?;
+            Some(Bound { network, ..bound.clone() })
+        });
+    }
+
+    fn bound(&mut self) -> Result<(Bound, &mut Decoder), CudaError> {
+        let missing = || CudaError::Call { call: "pass", reason: "no weights were given".into() };
+        let bound = self.bound.clone().ok_or_else(missing)?;
+        let recompute = self.recompute;
+        let decoder = self.decoder.get_or_insert_with(|| Decoder::new(&bound.network, recompute));
+        Ok((bound, decoder))
+    }
+
+    /// The layers and the final norm.
+    pub(crate) fn forward_layers(
+        &mut self,
+        packing: &Packing,
+        dropout: Option<Dropout>,
+    ) -> Result<(), CudaError> {
+        let (bound, decoder) = self.bound()?;
+        decoder.forward(&bound.network, packing, dropout)
+    }
+
+    /// The layers and the head; one [`RowStatistics`] a target.
+    pub(crate) fn forward(
+        &mut self,
+        packing: &Packing,
+        temperature: f64,
+        dropout: Option<Dropout>,
+    ) -> Result<&[RowStatistics<f32>], CudaError> {
+        let (bound, decoder) = self.bound()?;
+        decoder.forward(&bound.network, packing, dropout)?;
+        decoder.head.score(&bound.network, packing, temperature)?;
+        Ok(&decoder.head.statistics)
+    }
+
+    /// What the last pass found of every target.
+    pub(crate) fn statistics(&self) -> &[RowStatistics<f32>] {
+        self.decoder.as_ref().map_or(&[], |decoder| &decoder.head.statistics)
+    }
+
+    /// Means of the normed rows of ranges of targets.
+    pub(crate) fn means(&mut self, ranges: &[Range<usize>]) -> Result<Vec<Vec<f32>>, CudaError> {
+        let (bound, decoder) = self.bound()?;
+        decoder.head.means(&bound.network, ranges)
+    }
+
+    /// Starts a backward pass.
+    pub(crate) fn begin_backward(&mut self, packing: &Packing) -> Result<(), CudaError> {
+        let (bound, decoder) = self.bound()?;
+        decoder.head.begin_backward(&bound.network, packing.targets.len())
+    }
+
+    /// Takes in the derivatives of a run of sequences.
+    pub(crate) fn backward_outputs(
+        &mut self,
+        packing: &Packing,
+        sequences: &Range<usize>,
+        derivatives: &[[f32; 2]],
+    ) -> Result<(), CudaError> {
+        let (bound, decoder) = self.bound()?;
+        let targets = packing.targets_of(sequences);
+        decoder.head.backward(&bound.network, packing, &targets, derivatives, bound.gradient)
+    }
+
+    /// The divergences; `reference` are the reference policy's passes.
+    pub(crate) fn divergences(
+        &mut self,
+        terms: &[Divergence],
+        reference: Option<&Self>,
+    ) -> Result<Vec<f32>, CudaError> {
+        let (bound, decoder) = self.bound()?;
+        decoder.head.divergences(&bound.network, terms, reference.and_then(Self::rows))
+    }
+
+    /// Takes in the derivatives of divergences.
+    pub(crate) fn backward_divergences(
+        &mut self,
+        terms: &[Divergence],
+        numbers: (&[f32], &[f32]),
+        reference: Option<&Self>,
+    ) -> Result<(), CudaError> {
+        let (bound, decoder) = self.bound()?;
+        let rows = reference.and_then(Self::rows);
+        decoder.head.backward_divergences(&bound.network, terms, numbers, rows, bound.gradient)
+    }
+
+    /// Runs back through the layers for a run of sequences.
+    pub(crate) fn backward_layers(
+        &mut self,
+        packing: &Packing,
+        sequences: &Range<usize>,
+    ) -> Result<(), CudaError> {
+        let (bound, decoder) = self.bound()?;
+        decoder.backward(&bound.network, packing, sequences, bound.gradient)
+    }
+
+    fn rows(&self) -> Option<(&Network, &Head)> {
+        Some((&*self.bound.as_ref()?.network, &self.decoder.as_ref()?.head))
+    }
+}

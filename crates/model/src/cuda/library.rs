@@ -1,0 +1,228 @@
+//! The libraries of CUDA, loaded when first needed: nothing of CUDA is there when this is built.
+//!
+//! Signatures and constants are those of the headers of CUDA 12 and 13 and of NCCL 2; handles are opaque
+//! pointers and kept as `usize`.
+#![expect(unsafe_code, reason = "functions of C libraries are looked up by name")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use super::CudaError;
+
+/// An opaque pointer of a library.
+pub(super) type Handle = usize;
+
+/// Data type of a product's operands.
+pub(super) const BF16: c_int = 14;
+/// Data type of a wide result.
+pub(super) const F32: c_int = 0;
+/// Products are summed in f32.
+pub(super) const COMPUTE_F32: c_int = 68;
+/// The library chooses how.
+pub(super) const DEFAULT_ALGORITHM: c_int = -1;
+/// Attribute of a device: multiprocessors.
+pub(super) const MULTIPROCESSORS: c_int = 16;
+/// Attribute of a device: first part of the compute capability.
+pub(super) const CAPABILITY_MAJOR: c_int = 75;
+/// Attribute of a device: second part.
+pub(super) const CAPABILITY_MINOR: c_int = 76;
+/// Attribute of a function: most dynamic shared memory.
+pub(super) const DYNAMIC_SHARED: c_int = 8;
+/// A stream that does not wait for the legacy one.
+pub(super) const NON_BLOCKING: c_uint = 1;
+/// A capture that other threads' calls do not disturb.
+pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
+/// The driver's answer where memory is used up.
+pub(super) const OUT_OF_MEMORY: c_int = 2;
+/// NCCL's f32.
+pub(super) const NCCL_F32: c_int = 7;
+/// NCCL's sum.
+pub(super) const NCCL_SUM: c_int = 0;
+
+/// What the ranks of NCCL agree on.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct NcclId(pub(super) [u8; 128]);
+
+macro_rules! library {
+    ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)* }) => {
+        $(#[$doc])*
+        pub(super) struct $name {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl $name {
+            /// Finds every function.
+            ///
+            /// # Safety
+            /// The library is the one the signatures are of, and is never unloaded.
+            unsafe fn read(library: &Library) -> Result<Self, String> {
+                Ok(Self {
+                    $(
+                        // SAFETY: as the caller promises.
+                        $field: unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
+                            .map(|symbol| *symbol)
+                            .map_err(|error| error.to_string())?,
+                    )*
+                })
+            }
+        }
+    };
+}
+
+library! {
+    /// The driver's interface.
+    DriverLibrary {
+        init = "cuInit"(c_uint) -> c_int;
+        error_string = "cuGetErrorString"(c_int, *mut *const c_char) -> c_int;
+        device_count = "cuDeviceGetCount"(*mut c_int) -> c_int;
+        device = "cuDeviceGet"(*mut c_int, c_int) -> c_int;
+        device_name = "cuDeviceGetName"(*mut c_char, c_int, c_int) -> c_int;
+        device_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, c_int) -> c_int;
+        retain = "cuDevicePrimaryCtxRetain"(*mut Handle, c_int) -> c_int;
+        set_current = "cuCtxSetCurrent"(Handle) -> c_int;
+        memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize) -> c_int;
+        allocate = "cuMemAlloc_v2"(*mut u64, usize) -> c_int;
+        free = "cuMemFree_v2"(u64) -> c_int;
+        upload = "cuMemcpyHtoDAsync_v2"(u64, *const c_void, usize, Handle) -> c_int;
+        download = "cuMemcpyDtoHAsync_v2"(*mut c_void, u64, usize, Handle) -> c_int;
+        copy = "cuMemcpyDtoDAsync_v2"(u64, u64, usize, Handle) -> c_int;
+        clear = "cuMemsetD8Async"(u64, u8, usize, Handle) -> c_int;
+        stream = "cuStreamCreate"(*mut Handle, c_uint) -> c_int;
+        wait = "cuStreamSynchronize"(Handle) -> c_int;
+        load = "cuModuleLoadData"(*mut Handle, *const c_void) -> c_int;
+        function = "cuModuleGetFunction"(*mut Handle, Handle, *const c_char) -> c_int;
+        set_attribute = "cuFuncSetAttribute"(Handle, c_int, c_int) -> c_int;
+        launch = "cuLaunchKernel"(
+            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+        ) -> c_int;
+        begin_capture = "cuStreamBeginCapture_v2"(Handle, c_uint) -> c_int;
+        end_capture = "cuStreamEndCapture"(Handle, *mut Handle) -> c_int;
+        instantiate = "cuGraphInstantiateWithFlags"(*mut Handle, Handle, u64) -> c_int;
+        launch_graph = "cuGraphLaunch"(Handle, Handle) -> c_int;
+        destroy_graph = "cuGraphDestroy"(Handle) -> c_int;
+        destroy_executable = "cuGraphExecDestroy"(Handle) -> c_int;
+    }
+}
+
+library! {
+    /// Matrix products.
+    BlasLibrary {
+        create = "cublasCreate_v2"(*mut Handle) -> c_int;
+        set_stream = "cublasSetStream_v2"(Handle, Handle) -> c_int;
+        set_workspace = "cublasSetWorkspace_v2"(Handle, u64, usize) -> c_int;
+        multiply = "cublasGemmEx"(
+            Handle, c_int, c_int, c_int, c_int, c_int, *const f32, u64, c_int, c_int, u64, c_int, c_int, *const f32,
+            u64, c_int, c_int, c_int, c_int
+        ) -> c_int;
+    }
+}
+
+library! {
+    /// The compiler.
+    CompilerLibrary {
+        error_string = "nvrtcGetErrorString"(c_int) -> *const c_char;
+        version = "nvrtcVersion"(*mut c_int, *mut c_int) -> c_int;
+        create = "nvrtcCreateProgram"(
+            *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+        ) -> c_int;
+        compile = "nvrtcCompileProgram"(Handle, c_int, *const *const c_char) -> c_int;
+        log_size = "nvrtcGetProgramLogSize"(Handle, *mut usize) -> c_int;
+        log = "nvrtcGetProgramLog"(Handle, *mut c_char) -> c_int;
+        binary_size = "nvrtcGetCUBINSize"(Handle, *mut usize) -> c_int;
+        binary = "nvrtcGetCUBIN"(Handle, *mut u8) -> c_int;
+        destroy = "nvrtcDestroyProgram"(*mut Handle) -> c_int;
+    }
+}
+
+library! {
+    /// Sums over several devices.
+    NcclLibrary {
+        error_string = "ncclGetErrorString"(c_int) -> *const c_char;
+        unique_id = "ncclGetUniqueId"(*mut NcclId) -> c_int;
+        init = "ncclCommInitRank"(*mut Handle, c_int, NcclId, c_int) -> c_int;
+        all_reduce = "ncclAllReduce"(u64, u64, usize, c_int, c_int, Handle, Handle) -> c_int;
+        async_error = "ncclCommGetAsyncError"(Handle, *mut c_int) -> c_int;
+        abort = "ncclCommAbort"(Handle) -> c_int;
+    }
+}
+
+/// Folders that are looked in where the loader finds nothing: those named by the environment, then the
+/// toolkit's usual place.
+fn folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Some(paths) = std::env::var_os("TURNWISE_CUDA_PATH") {
+        folders.extend(std::env::split_paths(&paths));
+    }
+    for root in ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(std::env::var_os) {
+        folders.push(PathBuf::from(root).join("lib64"));
+    }
+    folders.push("/usr/local/cuda/lib64".into());
+    folders
+}
+
+/// Opens the first file that can be opened.
+fn open(library: &'static str, names: &[&str], mend: &'static str) -> Result<Library, CudaError> {
+    let mut reason = String::new();
+    for name in names {
+        let places = std::iter::once(PathBuf::from(name)).chain(folders().into_iter().map(|f| f.join(name)));
+        for place in places {
+            // SAFETY: NVIDIA's libraries do nothing when loaded but set themselves up.
+            match unsafe { Library::new(&place) } {
+                Ok(library) => return Ok(library),
+                Err(error) if reason.is_empty() => reason = error.to_string(),
+                Err(_) => {}
+            }
+        }
+    }
+    Err(CudaError::Library { library, reason, mend })
+}
+
+macro_rules! loaded {
+    ($(#[$doc:meta])* $function:ident -> $kind:ident, $library:literal, $names:expr, $mend:literal) => {
+        $(#[$doc])*
+        pub(super) fn $function() -> Result<&'static $kind, CudaError> {
+            static LOADED: OnceLock<Result<$kind, CudaError>> = OnceLock::new();
+            let loaded = LOADED.get_or_init(|| {
+                // Never unloaded: the functions are used as long as the program runs.
+                let library = std::mem::ManuallyDrop::new(open($library, &$names, $mend)?);
+                // SAFETY: the library has this name, so its functions have these signatures.
+                unsafe { $kind::read(&library) }
+                    .map_err(|reason| CudaError::Library { library: $library, reason, mend: $mend })
+            });
+            loaded.as_ref().map_err(CudaError::clone)
+        }
+    };
+}
+
+loaded!(
+    /// The driver.
+    driver -> DriverLibrary,
+    "the NVIDIA driver, libcuda.so.1,",
+    ["libcuda.so.1", "libcuda.so"],
+    "install the driver of this machine's NVIDIA device, or set policy.device = \"cpu\""
+);
+loaded!(
+    /// Matrix products.
+    blas -> BlasLibrary,
+    "cuBLAS, libcublas.so,",
+    ["libcublas.so.13", "libcublas.so.12", "libcublas.so"],
+    "install it (for example `pip install nvidia-cublas`) and name its folder in TURNWISE_CUDA_PATH"
+);
+loaded!(
+    /// The compiler.
+    compiler -> CompilerLibrary,
+    "the run-time compiler NVRTC, libnvrtc.so,",
+    ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    "install it (for example `pip install nvidia-cuda-nvrtc`) and name its folder in TURNWISE_CUDA_PATH"
+);
+loaded!(
+    /// Sums over devices.
+    nccl -> NcclLibrary,
+    "NCCL, libnccl.so.2,",
+    ["libnccl.so.2", "libnccl.so"],
+    "install it (for example `pip install nvidia-nccl-cu13`) and name its folder in TURNWISE_CUDA_PATH"
+);

@@ -1,0 +1,229 @@
+//! Buffers in the device's memory.
+#![expect(unsafe_code, reason = "numbers are moved between host and device as bytes")]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::CudaError;
+use super::driver::{Address, Driver};
+
+/// A bfloat16's bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Bf16(pub(crate) u16);
+
+impl Bf16 {
+    /// The nearest one, ties to even.
+    pub(crate) fn from_f32(value: f32) -> Self {
+        let bits = value.to_bits();
+        if value.is_nan() {
+            return Self(0x7fff);
+        }
+        Self(((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16)
+    }
+
+    /// Exactly.
+    #[cfg(test)]
+    pub(crate) fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+}
+
+/// Numbers without padding or pointers, any bits of which are a value.
+///
+/// # Safety
+/// Implemented only for such types.
+pub(crate) unsafe trait Plain: Copy + Default + Send + Sync + 'static {}
+
+// SAFETY: plain numbers, and structs of equal ones.
+unsafe impl Plain for Bf16 {}
+// SAFETY: as above.
+unsafe impl Plain for f32 {}
+// SAFETY: as above.
+unsafe impl Plain for f64 {}
+// SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above; a `repr(C)` struct of four `i32`.
+unsafe impl Plain for Tile {}
+
+/// A tile of attention; what its numbers mean is said beside the kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Tile {
+    pub(crate) query_row: i32,
+    pub(crate) queries: i32,
+    pub(crate) key_row: i32,
+    pub(crate) position: i32,
+}
+
+fn bytes<T: Plain>(values: &[T]) -> &[u8] {
+    // SAFETY: the bytes of a slice of `Plain` numbers, for as long as the slice is borrowed.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+fn bytes_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; any bits are a value of a `Plain` type.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+}
+
+/// Memory for `len` numbers, given back when dropped.
+pub(crate) struct Buffer<T> {
+    driver: Arc<dyn Driver>,
+    at: Address,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Buffer").field("at", &self.at).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<T: Plain> Buffer<T> {
+    /// No memory yet.
+    pub(crate) fn empty(driver: &Arc<dyn Driver>) -> Self {
+        Self { driver: Arc::clone(driver), at: 0, len: 0, kind: PhantomData }
+    }
+
+    /// With anything in it.
+    pub(crate) fn new(driver: &Arc<dyn Driver>, len: usize) -> Result<Self, CudaError> {
+        let at = if len == 0 { 0 } else { driver.allocate(len * size_of::<T>())? };
+        Ok(Self { driver: Arc::clone(driver), at, len, kind: PhantomData })
+    }
+
+    /// Zeros.
+    pub(crate) fn zeros(driver: &Arc<dyn Driver>, len: usize) -> Result<Self, CudaError> {
+        let buffer = Self::new(driver, len)?;
+        buffer.all().clear(&**driver)?;
+        Ok(buffer)
+    }
+
+    /// A copy of host numbers.
+    pub(crate) fn of(driver: &Arc<dyn Driver>, values: &[T]) -> Result<Self, CudaError> {
+        let buffer = Self::new(driver, values.len())?;
+        buffer.all().upload(&**driver, values)?;
+        Ok(buffer)
+    }
+
+    /// A copy in memory of its own.
+    pub(crate) fn duplicate(&self, driver: &Arc<dyn Driver>) -> Result<Self, CudaError> {
+        let copy = Self::new(driver, self.len)?;
+        self.all().copy_to(&**driver, copy.all())?;
+        Ok(copy)
+    }
+
+    /// Makes room for `len` numbers; what was in it is lost where it has to grow.
+    pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
+        if self.len < len {
+            // The old memory first: both together may not fit.
+            *self = Self::empty(&self.driver);
+            *self = Self::new(&self.driver, len)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room and puts host numbers at the start; returns where they are.
+    pub(crate) fn put(&mut self, values: &[T]) -> Result<Part<T>, CudaError> {
+        self.grow(values.len())?;
+        let part = self.part(0..values.len());
+        part.upload(&*self.driver, values)?;
+        Ok(part)
+    }
+
+    /// Length in numbers.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All of it.
+    pub(crate) fn all(&self) -> Part<T> {
+        self.part(0..self.len)
+    }
+
+    /// Part of it.
+    pub(crate) fn part(&self, range: Range<usize>) -> Part<T> {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        let at = self.at + (range.start * size_of::<T>()) as u64;
+        Part { at, len: range.len(), kind: PhantomData }
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if self.at != 0 {
+            self.driver.free(self.at);
+        }
+    }
+}
+
+/// Where some numbers are. Like a pointer it may be copied; whoever keeps one keeps its [`Buffer`].
+pub(crate) struct Part<T> {
+    pub(crate) at: Address,
+    pub(crate) len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T> Clone for Part<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Part<T> {}
+
+impl<T: Plain> Part<T> {
+    /// Part of it.
+    pub(crate) fn part(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        let at = self.at + (range.start * size_of::<T>()) as u64;
+        Self { at, len: range.len(), kind: PhantomData }
+    }
+
+    /// Host to device; lengths are equal.
+    pub(crate) fn upload(self, driver: &dyn Driver, values: &[T]) -> Result<(), CudaError> {
+        assert_eq!(values.len(), self.len);
+        if values.is_empty() { Ok(()) } else { driver.upload(self.at, bytes(values)) }
+    }
+
+    /// Device to host; waits.
+    pub(crate) fn download(self, driver: &dyn Driver) -> Result<Vec<T>, CudaError> {
+        let mut values = vec![T::default(); self.len];
+        if self.len > 0 {
+            driver.download(self.at, bytes_mut(&mut values))?;
+        }
+        Ok(values)
+    }
+
+    /// Sets all to zero.
+    pub(crate) fn clear(self, driver: &dyn Driver) -> Result<(), CudaError> {
+        if self.len == 0 { Ok(()) } else { driver.clear(self.at, self.len * size_of::<T>()) }
+    }
+
+    /// Copies to a part of equal length.
+    pub(crate) fn copy_to(self, driver: &dyn Driver, to: Self) -> Result<(), CudaError> {
+        assert_eq!(self.len, to.len);
+        if self.len == 0 { Ok(()) } else { driver.copy(self.at, to.at, self.len * size_of::<T>()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bfloat16_is_the_nearest_one() {
+        for (value, bits) in [(1.0f32, 0x3f80), (-2.5, 0xc020), (0.0, 0), (f32::INFINITY, 0x7f80)] {
+            assert_eq!(Bf16::from_f32(value).0, bits);
+        }
+        // Halfway between two: to the even one, on either side.
+        assert_eq!(Bf16::from_f32(f32::from_bits(0x3f80_8000)).0, 0x3f80);
+        assert_eq!(Bf16::from_f32(f32::from_bits(0x3f81_8000)).0, 0x3f82);
+        assert_eq!(Bf16::from_f32(f32::from_bits(0x3f80_8001)).0, 0x3f81);
+        assert_eq!(Bf16::from_f32(f32::MAX).0, 0x7f80);
+        assert!(Bf16::from_f32(f32::NAN).to_f32().is_nan());
+    }
+}

@@ -1,0 +1,460 @@
+//! A decoder's weights on the device, and its linear layers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::CudaError;
+use super::device::{Into, device, matrix, multiply, narrow, wide};
+use super::driver::{Driver, Matrix, Output};
+use super::kernels::{Heads, Kernels, Preparation};
+use super::memory::{Bf16, Buffer, Part};
+use crate::lora::{Adapter, AdapterLayout, Branch, Dropout, Joint};
+use crate::{LayerLayout, Layout, ModelConfig, Parameters, Weights};
+
+/// Weights rounded to bfloat16, in the layout of [`Parameters`], and an adapter where one is trained.
+pub(crate) struct Network {
+    pub(crate) kernels: Kernels,
+    pub(crate) config: ModelConfig,
+    pub(crate) layout: Layout,
+    /// Shared where it is frozen.
+    pub(crate) weights: Arc<Buffer<Bf16>>,
+    pub(crate) adapter: Option<DeviceAdapter>,
+    /// A critic's value head in f32, `[hidden]` weights and the bias.
+    pub(crate) value: Option<Buffer<f32>>,
+}
+
+/// An adapter's rounded weights, in the layout of [`Adapter`].
+pub(crate) struct DeviceAdapter {
+    pub(crate) layout: AdapterLayout,
+    rank: usize,
+    scale: f32,
+    pub(crate) weights: Buffer<Bf16>,
+}
+
+/// Weights on a device as a sampler takes them.
+#[derive(Clone)]
+pub struct DeviceWeights {
+    pub(crate) network: Arc<Network>,
+    /// What completions report.
+    pub(crate) version: u64,
+}
+
+impl DeviceWeights {
+    /// Uploads weights to this process's device.
+    pub(crate) fn upload(weights: &Weights, version: u64) -> Result<Self, CudaError> {
+        Ok(Self { network: Arc::new(Network::upload(&device()?, weights, None)?), version })
+    }
+}
+
+impl Network {
+    /// Rounds and uploads weights; those of a base that is on the device already are shared.
+    pub(crate) fn upload(
+        driver: &Arc<dyn Driver>,
+        weights: &Weights,
+        base: Option<&Arc<Buffer<Bf16>>>,
+    ) -> Result<Self, CudaError> {
+        let Parameters { config, layout, data } = &*weights.base;
+        let kernels = Kernels::new(driver, config)?;
+        let value = match &weights.adapter {
+            Some(adapter) => adapter.layout.value.clone().map(|value| &adapter.data[value]),
+            None => layout.value.clone().map(|value| &data[value]),
+        };
+        let value = value.map(|value| Buffer::of(driver, value)).transpose()?;
+        let shared = match base {
+            Some(base) => Arc::clone(base),
+            None => Arc::new(upload_narrow(driver, data)?),
+        };
+        let adapter =
+            weights.adapter.as_ref().map(|adapter| DeviceAdapter::upload(driver, adapter)).transpose()?;
+        let (config, layout) = (config.clone(), layout.clone());
+        Ok(Self { kernels, config, layout, weights: shared, adapter, value })
+    }
+
+    /// The same with what is trained of it in memory of its own.
+    pub(crate) fn duplicate(&self) -> Result<Self, CudaError> {
+        let driver = &self.kernels.driver;
+        let value = self.value.as_ref().map(|value| value.duplicate(driver)).transpose()?;
+        let adapter = self.adapter.as_ref().map(|adapter| adapter.duplicate(driver)).transpose()?;
+        let weights = match &adapter {
+            Some(_) => Arc::clone(&self.weights),
+            None => Arc::new(self.weights.duplicate(driver)?),
+        };
+        let (kernels, config, layout) = (self.kernels.clone(), self.config.clone(), self.layout.clone());
+        Ok(Self { kernels, config, layout, weights, adapter, value })
+    }
+
+    /// What is trained of the rounded weights.
+    pub(crate) fn trained(&self) -> &Buffer<Bf16> {
+        self.adapter.as_ref().map_or(&*self.weights, |adapter| &adapter.weights)
+    }
+
+    /// Where a critic's value head is in what is trained.
+    pub(crate) fn value_place(&self) -> Option<Range<usize>> {
+        match &self.adapter {
+            Some(adapter) => adapter.layout.value.clone(),
+            None => self.layout.value.clone(),
+        }
+    }
+
+    /// Widest `x A^T` of any product.
+    pub(crate) fn low_width(&self) -> usize {
+        let branches = self.adapter.iter().flat_map(|adapter| {
+            adapter.layout.layers.iter().flatten().map(|branch| branch.parts.len() * adapter.rank)
+        });
+        branches.max().unwrap_or(0)
+    }
+
+    /// The device.
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.kernels.driver
+    }
+
+    /// A tensor.
+    pub(crate) fn at(&self, range: &Range<usize>) -> Part<Bf16> {
+        self.weights.part(range.clone())
+    }
+
+    /// The heads of every layer.
+    pub(crate) fn heads(&self) -> Heads {
+        Heads { queries: self.config.num_attention_heads, keys: self.config.num_key_value_heads }
+    }
+
+    /// Width of a row of queries, keys and values.
+    pub(crate) fn qkv_width(&self) -> usize {
+        self.config.query_width() + 2 * self.config.key_value_width()
+    }
+
+    /// Epsilon of all norms.
+    pub(crate) fn epsilon(&self) -> f32 {
+        self.config.rms_norm_eps as f32
+    }
+
+    /// What happens between the projection of queries, keys and values and attention.
+    pub(crate) fn preparation(&self, layer: &LayerLayout) -> Preparation {
+        Preparation {
+            bias: layer.qkv_bias().map(|bias| self.at(&bias)),
+            q_norm: head_norms(layer).map(|[norm, _]| self.at(&norm)),
+            k_norm: head_norms(layer).map(|[_, norm]| self.at(&norm)),
+            epsilon: self.epsilon(),
+            heads: self.heads(),
+        }
+    }
+
+    /// One of a layer's products.
+    pub(crate) fn linear(&self, index: usize, joint: Joint) -> Linear<'_> {
+        let layer = &self.layout.layers[index];
+        let ModelConfig { hidden_size: hidden, intermediate_size: inner, .. } = self.config;
+        let (weight, bias, inputs, outputs) = match joint {
+            // Its bias is added where the heads are turned.
+            Joint::Qkv => (layer.qkv_weight(), layer.qkv_bias(), hidden, self.qkv_width()),
+            Joint::Output => {
+                (layer.o_weight.clone(), layer.o_bias.clone(), self.config.query_width(), hidden)
+            }
+            Joint::GateUp => (layer.gate_up_weight(), layer.gate_up_bias(), hidden, 2 * inner),
+            Joint::Down => (layer.down_weight.clone(), layer.down_bias.clone(), inner, hidden),
+        };
+        let place = Joint::ALL.iter().position(|&one| one == joint).unwrap_or_default();
+        let adapter = self.adapter.as_ref().map(|adapter| (adapter, &adapter.layout.layers[index][place]));
+        let adapter = adapter.filter(|(_, branch)| !branch.parts.is_empty());
+        Linear { network: self, adapter, index, joint, weight, bias, inputs, outputs }
+    }
+}
+
+/// Rounds on the host and uploads, a piece at a time.
+pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<Buffer<Bf16>, CudaError> {
+    const PIECE: usize = 1 << 22;
+    let buffer = Buffer::new(driver, values.len())?;
+    for (index, piece) in values.chunks(PIECE).enumerate() {
+        let rounded: Vec<Bf16> = piece.iter().map(|&value| Bf16::from_f32(value)).collect();
+        buffer.part(index * PIECE..index * PIECE + piece.len()).upload(&**driver, &rounded)?;
+    }
+    Ok(buffer)
+}
+
+/// Where the norms of query and key heads are, in families that have them.
+pub(crate) fn head_norms(layer: &LayerLayout) -> Option<[Range<usize>; 2]> {
+    Some([layer.q_norm.clone()?, layer.k_norm.clone()?])
+}
+
+impl DeviceAdapter {
+    fn upload(driver: &Arc<dyn Driver>, adapter: &Adapter<f32>) -> Result<Self, CudaError> {
+        Ok(Self {
+            layout: adapter.layout.clone(),
+            rank: adapter.config.rank,
+            scale: adapter.config.scale() as f32,
+            weights: upload_narrow(driver, &adapter.data)?,
+        })
+    }
+
+    fn duplicate(&self, driver: &Arc<dyn Driver>) -> Result<Self, CudaError> {
+        let Self { layout, rank, scale, weights } = self;
+        Ok(Self { layout: layout.clone(), rank: *rank, scale: *scale, weights: weights.duplicate(driver)? })
+    }
+}
+
+/// Room for what flows through adapters: `x A^T` and its derivative.
+pub(crate) struct Low {
+    low: Buffer<Bf16>,
+    d_low: Buffer<Bf16>,
+    dropped: Buffer<Bf16>,
+    d_dropped: Buffer<Bf16>,
+    identities: Buffer<u64>,
+    /// What is dropped in this pass, with the rows it runs over and where they stand in their sequences.
+    dropout: Option<(Dropout, Range<usize>, Part<i32>)>,
+}
+
+impl Low {
+    /// None yet.
+    pub(crate) fn new(driver: &Arc<dyn Driver>) -> Self {
+        Self {
+            low: Buffer::empty(driver),
+            d_low: Buffer::empty(driver),
+            dropped: Buffer::empty(driver),
+            d_dropped: Buffer::empty(driver),
+            identities: Buffer::empty(driver),
+            dropout: None,
+        }
+    }
+
+    /// For some rows, forward and backward.
+    pub(crate) fn grow(&mut self, network: &Network, rows: usize, backward: bool) -> Result<(), CudaError> {
+        self.low.grow(rows * network.low_width())?;
+        self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
+    }
+
+    /// What is dropped in the passes that follow; `identities` names the sequence of every row, and
+    /// `widest` is the widest input of a product.
+    pub(crate) fn begin(
+        &mut self,
+        dropout: Option<Dropout>,
+        identities: &[u64],
+        widest: usize,
+        positions: Part<i32>,
+    ) -> Result<(), CudaError> {
+        self.dropout = None;
+        if let Some(dropout) = dropout {
+            self.identities.put(identities)?;
+            let room = identities.len().next_multiple_of(256) * widest;
+            self.dropped.grow(room)?;
+            self.d_dropped.grow(room)?;
+            self.dropout = Some((dropout, 0..identities.len(), positions));
+        }
+        Ok(())
+    }
+
+    /// Which rows the next products run over.
+    pub(crate) fn over(&mut self, rows: &Range<usize>) {
+        if let Some((_, over, _)) = &mut self.dropout {
+            *over = rows.clone();
+        }
+    }
+
+    /// Drops entries of a module's input, or of its derivative.
+    fn drop_entries(
+        &self,
+        kernels: &Kernels,
+        x: Part<Bf16>,
+        width: usize,
+        place: [usize; 2],
+        add: bool,
+        to: Part<Bf16>,
+    ) -> Result<(), CudaError> {
+        let Some((dropout, rows, positions)) = &self.dropout else { return Ok(()) };
+        let rows = (self.identities.part(rows.clone()), positions.part(rows.clone()));
+        kernels.drop_entries(x, width, *dropout, place, rows, add, to)
+    }
+}
+
+/// One product of a layer.
+pub(crate) struct Linear<'a> {
+    network: &'a Network,
+    adapter: Option<(&'a DeviceAdapter, &'a Branch)>,
+    index: usize,
+    joint: Joint,
+    weight: Range<usize>,
+    bias: Option<Range<usize>>,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// Where the gradients of what is trained go.
+#[derive(Clone, Copy)]
+pub(crate) struct Gradient {
+    /// In the layout of what is trained.
+    pub(crate) at: Part<f32>,
+    /// Whether the base is frozen, and an adapter trained.
+    pub(crate) frozen: bool,
+}
+
+impl Gradient {
+    /// The place of one of the base's tensors; `None` where it is frozen.
+    pub(crate) fn of(self, range: &Range<usize>) -> Option<Part<f32>> {
+        (!self.frozen).then(|| self.at.part(range.clone()))
+    }
+}
+
+impl Linear<'_> {
+    fn weight(&self) -> Matrix {
+        matrix(self.network.at(&self.weight), self.inputs)
+    }
+
+    /// `y = x W^T + b`, and what an adapter adds; without the bias for queries, keys and values.
+    pub(crate) fn forward(
+        &self,
+        x: Part<Bf16>,
+        rows: usize,
+        y: Part<Bf16>,
+        low: &Low,
+    ) -> Result<(), CudaError> {
+        let shape = [rows, self.inputs, self.outputs];
+        let operands = [matrix(x, self.inputs), self.weight().t()];
+        multiply(self.network.driver(), operands, narrow(y, self.outputs), shape, Into::Set, 1.0)?;
+        self.add_adapter(x, rows, low, &|columns| narrow(y.part(columns.start..y.len), self.outputs))?;
+        match &self.bias {
+            Some(bias) if self.joint != Joint::Qkv => {
+                self.network.kernels.add_bias(self.network.at(bias), rows, y)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `y += x W^T + b`, and what an adapter adds, on the residual stream.
+    pub(crate) fn add(&self, x: Part<Bf16>, rows: usize, y: Part<f32>, low: &Low) -> Result<(), CudaError> {
+        let shape = [rows, self.inputs, self.outputs];
+        let operands = [matrix(x, self.inputs), self.weight().t()];
+        multiply(self.network.driver(), operands, wide(y, self.outputs), shape, Into::Add, 1.0)?;
+        self.add_adapter(x, rows, low, &|columns| wide(y.part(columns.start..y.len), self.outputs))?;
+        match &self.bias {
+            Some(bias) => self.network.kernels.add_bias_wide(self.network.at(bias), rows, y),
+            None => Ok(()),
+        }
+    }
+
+    /// `y += s x A^T B^T`, each module in its columns.
+    fn add_adapter(
+        &self,
+        x: Part<Bf16>,
+        rows: usize,
+        low: &Low,
+        to: &dyn Fn(&Range<usize>) -> Output,
+    ) -> Result<(), CudaError> {
+        let Some((adapter, branch)) = self.adapter else { return Ok(()) };
+        let (driver, rank, width) = (self.network.driver(), adapter.rank, branch.parts.len() * adapter.rank);
+        self.fill_low(x, rows, low)?;
+        for (index, part) in branch.parts.iter().enumerate() {
+            let from = matrix(low.low.part(index * rank..low.low.len()), width);
+            let b = matrix(adapter.weights.part(part.b.clone()), rank);
+            let shape = [rows, rank, part.columns.len()];
+            multiply(driver, [from, b.t()], to(&part.columns), shape, Into::Add, adapter.scale)?;
+        }
+        Ok(())
+    }
+
+    /// `low = x A^T` of all modules.
+    fn fill_low(&self, x: Part<Bf16>, rows: usize, low: &Low) -> Result<(), CudaError> {
+        let Some((adapter, branch)) = self.adapter else { return Ok(()) };
+        let width = branch.parts.len() * adapter.rank;
+        if low.dropout.is_some() {
+            let (driver, rank) = (self.network.driver(), adapter.rank);
+            for (index, part) in branch.parts.iter().enumerate() {
+                let dropped = low.dropped.part(0..rows * self.inputs);
+                let place = [self.index, part.module as usize];
+                low.drop_entries(&self.network.kernels, x, self.inputs, place, false, dropped)?;
+                let a = matrix(adapter.weights.part(part.a.clone()), self.inputs);
+                let to = narrow(low.low.part(index * rank..low.low.len()), width);
+                let operands = [matrix(dropped, self.inputs), a.t()];
+                multiply(driver, operands, to, [rows, self.inputs, rank], Into::Set, 1.0)?;
+            }
+            return Ok(());
+        }
+        let a = matrix(adapter.weights.part(branch.a.clone()), self.inputs);
+        let to = narrow(low.low.part(0..rows * width), width);
+        let (operands, shape) = ([matrix(x, self.inputs), a.t()], [rows, self.inputs, width]);
+        multiply(self.network.driver(), operands, to, shape, Into::Set, 1.0)
+    }
+
+    /// Sets `d_x` and adds the derivatives of what is trained.
+    pub(crate) fn backward(
+        &self,
+        x: Part<Bf16>,
+        d_y: Part<Bf16>,
+        rows: usize,
+        d_x: Part<Bf16>,
+        gradient: Gradient,
+        low: &Low,
+    ) -> Result<(), CudaError> {
+        let (driver, kernels) = (self.network.driver(), &self.network.kernels);
+        let (d, shape) = (matrix(d_y, self.outputs), [rows, self.outputs, self.inputs]);
+        multiply(driver, [d, self.weight()], narrow(d_x, self.inputs), shape, Into::Set, 1.0)?;
+        if let Some(to) = gradient.of(&self.weight) {
+            let (operands, shape) = ([d.t(), matrix(x, self.inputs)], [self.outputs, rows, self.inputs]);
+            multiply(driver, operands, wide(to, self.inputs), shape, Into::Add, 1.0)?;
+        }
+        self.adapter_backward(x, d_y, rows, d_x, gradient, low)?;
+        match self.bias.as_ref().and_then(|bias| gradient.of(bias)) {
+            Some(to) => kernels.column_sums_narrow(d_y, rows, self.outputs, to),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds to `d_x` what flows back through the adapter, and the derivatives of its matrices.
+    fn adapter_backward(
+        &self,
+        x: Part<Bf16>,
+        d_y: Part<Bf16>,
+        rows: usize,
+        d_x: Part<Bf16>,
+        gradient: Gradient,
+        low: &Low,
+    ) -> Result<(), CudaError> {
+        let Some((adapter, branch)) = self.adapter else { return Ok(()) };
+        let (driver, rank, inputs) = (self.network.driver(), adapter.rank, self.inputs);
+        let width = branch.parts.len() * rank;
+        self.fill_low(x, rows, low)?;
+        for (index, part) in branch.parts.iter().enumerate() {
+            let columns = part.columns.len();
+            let d = matrix(d_y.part(part.columns.start..d_y.len), self.outputs);
+            let from = matrix(low.low.part(index * rank..low.low.len()), width);
+            let to = wide(gradient.at.part(part.b.clone()), rank);
+            multiply(driver, [d.t(), from], to, [columns, rows, rank], Into::Add, adapter.scale)?;
+            let b = matrix(adapter.weights.part(part.b.clone()), rank);
+            let to = narrow(low.d_low.part(index * rank..low.d_low.len()), width);
+            multiply(driver, [d, b], to, [rows, columns, rank], Into::Set, adapter.scale)?;
+        }
+        if low.dropout.is_some() {
+            for (index, part) in branch.parts.iter().enumerate() {
+                let (dropped, d_dropped) =
+                    (low.dropped.part(0..rows * inputs), low.d_dropped.part(0..rows * inputs));
+                let place = [self.index, part.module as usize];
+                low.drop_entries(&self.network.kernels, x, inputs, place, false, dropped)?;
+                let d_low = matrix(low.d_low.part(index * rank..low.d_low.len()), width);
+                let to = wide(gradient.at.part(part.a.clone()), inputs);
+                multiply(
+                    driver,
+                    [d_low.t(), matrix(dropped, inputs)],
+                    to,
+                    [rank, rows, inputs],
+                    Into::Add,
+                    1.0,
+                )?;
+                // What was dropped has no derivative, the rest has it scaled alike.
+                let a = matrix(adapter.weights.part(part.a.clone()), inputs);
+                multiply(
+                    driver,
+                    [d_low, a],
+                    narrow(d_dropped, inputs),
+                    [rows, rank, inputs],
+                    Into::Set,
+                    1.0,
+                )?;
+                low.drop_entries(&self.network.kernels, d_dropped, inputs, place, true, d_x)?;
+            }
+            return Ok(());
+        }
+        let d_low = matrix(low.d_low.part(0..rows * width), width);
+        let to = wide(gradient.at.part(branch.a.clone()), inputs);
+        multiply(driver, [d_low.t(), matrix(x, inputs)], to, [width, rows, inputs], Into::Add, 1.0)?;
+        let a = matrix(adapter.weights.part(branch.a.clone()), inputs);
+        multiply(driver, [d_low, a], narrow(d_x, inputs), [rows, width, inputs], Into::Add, 1.0)
+    }
+}

@@ -1,0 +1,622 @@
+//! The whole learner and engine with the kernels' source on the processor, against the CPU path.
+
+use std::sync::Arc;
+
+use turnwise_core::{
+    Completion, Contrast, ContrastGradients, ContrastLearner as _, ContrastObjective, ContrastStatistics,
+    Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
+    TokenGradients, TokenSequence, TokenStatistics,
+};
+
+use super::Trained;
+use super::emulator::emulator;
+use super::memory::Bf16;
+use crate::decoder::tests::{batch, config, parameters, sequence};
+use crate::engine::{EngineConfig, NativeEngine};
+use crate::{
+    Adapter, Family, LearnerConfig, LoraConfig, ModelConfig, NativeLearner, Parameters, RopeScaling, Weights,
+};
+
+const VOCABULARY: usize = 67;
+
+/// Shapes that the kernels can run, of every family.
+fn families() -> [ModelConfig; 4] {
+    let base = ModelConfig {
+        vocab_size: VOCABULARY,
+        hidden_size: 64,
+        intermediate_size: 48,
+        head_dim: 16,
+        ..config(4, 2, true)
+    };
+    let rope_scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 16,
+    };
+    let llama = ModelConfig { model_type: Family::Llama, rope_scaling, ..base.clone() };
+    [
+        base.clone(),
+        ModelConfig { tie_word_embeddings: false, num_key_value_heads: 4, ..base.clone() },
+        ModelConfig { model_type: Family::Qwen3, head_dim: 32, attention_bias: true, ..base },
+        ModelConfig { attention_bias: true, mlp_bias: true, ..llama },
+    ]
+}
+
+/// Random weights that a bfloat16 holds exactly, so that both sides start from the same.
+fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
+    let mut weights: Parameters<f32> = parameters(config, seed).cast();
+    for tensor in &weights.layout.tensors {
+        let factor = if tensor.shape.len() > 1 { 0.4 } else { 1.0 };
+        for value in &mut weights.data[tensor.range.clone()] {
+            *value = Bf16::from_f32(*value * factor).to_f32();
+        }
+    }
+    weights
+}
+
+/// Weights as the device's passes read them after an update.
+fn rounded(weights: &Weights) -> Weights {
+    let mut weights = weights.clone();
+    let data = match &mut weights.adapter {
+        Some(adapter) => &mut Arc::make_mut(adapter).data,
+        None => &mut Arc::make_mut(&mut weights.base).data,
+    };
+    for value in data {
+        *value = Bf16::from_f32(*value).to_f32();
+    }
+    weights
+}
+
+fn settings() -> LearnerConfig {
+    LearnerConfig { lanes: 1, micro_batch_tokens: 100_000, ..LearnerConfig::default() }
+}
+
+/// A learner on the processor and one on the emulated device, or `None` with a message.
+fn both<W: Clone + std::convert::Into<Weights>>(
+    weights: &W,
+    settings: LearnerConfig,
+) -> Option<[NativeLearner; 2]> {
+    let driver = emulator()?;
+    let weights = weights.clone().into();
+    let trained = Trained::on(driver, &weights).unwrap();
+    let device = NativeLearner::on_device(weights.clone(), settings, trained);
+    Some([NativeLearner::new(weights, settings).unwrap(), device])
+}
+
+/// `sum_t a_t logprob_t + b_t entropy_t + c_t KL_t` with coefficients from the place of the token.
+struct Probe {
+    kls: bool,
+    /// A sequence without a derivative.
+    silent: Option<usize>,
+}
+
+impl Objective for Probe {
+    fn needs_entropies(&self) -> bool {
+        true
+    }
+
+    fn needs_reference_kls(&self) -> bool {
+        self.kls
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let mut value = TokenGradients::default();
+        let factor = if self.silent == Some(sequence) { 0.0 } else { 1.0 };
+        for (index, (&logprob, &entropy)) in tokens.logprobs.iter().zip(tokens.entropies).enumerate() {
+            let place = (sequence * 31 + index) as f32;
+            let (a, b) = (factor * (place * 0.7).sin(), factor * (place * 0.3).cos());
+            value.loss += f64::from(a * logprob + b * entropy);
+            value.d_logprobs.push(a);
+            value.d_entropies.push(b);
+            if let Some(&kl) = tokens.reference_kls.get(index) {
+                let c = f64::from(factor) * (f64::from(place) * 0.2).sin();
+                value.loss += c * kl;
+                value.d_reference_kls.push(c);
+            }
+        }
+        Ok(value)
+    }
+}
+
+const PROBE: Probe = Probe { kls: false, silent: None };
+
+/// Length of the difference over the length of the second.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    assert_eq!(a.len(), b.len());
+    norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)))
+        / norm(&mut b.iter().map(|&b| f64::from(b))).max(1e-30)
+}
+
+/// Largest difference of any log-probability, in nats.
+fn apart(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let pairs = a.iter().zip(b).flat_map(|(a, b)| {
+        assert_eq!(a.len(), b.len());
+        a.iter().zip(b)
+    });
+    pairs.fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
+/// Two layers of numbers with eight binary places, in nats. Another model is tens of times further off.
+const LOGPROBS: f32 = 0.05;
+/// A gradient whose intermediate results all have eight binary places.
+const GRADIENT: f64 = 0.03;
+
+#[test]
+fn the_device_computes_what_the_processor_does() {
+    for config in families() {
+        let weights = weights(&config, 3);
+        let Some([mut host, mut device]) = both(&weights, settings()) else { return };
+        let batch = batch(VOCABULARY, 5);
+        let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+        assert!(apart(&found, &expected) < LOGPROBS, "{}: {}", config.model_type, apart(&found, &expected));
+        let (a, b) = (
+            host.forward_backward(&batch, &PROBE).unwrap(),
+            device.forward_backward(&batch, &PROBE).unwrap(),
+        );
+        assert!((a.loss - b.loss).abs() < 0.02 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
+        assert_eq!(a.total_tokens, b.total_tokens);
+        let (expected, found) = (host.gradient(), device.gradient());
+        let whole = distance(&found, &expected);
+        assert!(whole < GRADIENT, "{}: {whole}", config.model_type);
+        // Every tensor on its own scale, so that a small one cannot hide.
+        for tensor in &weights.layout.tensors {
+            let off = distance(&found[tensor.range.clone()], &expected[tensor.range.clone()]);
+            // The bias of keys adds one number to all scores of a row: its derivative is rounding alone.
+            let limit = if tensor.name.ends_with("k_proj.bias") && config.model_type != Family::Qwen3 {
+                10.0
+            } else {
+                0.08
+            };
+            assert!(off < limit, "{} {}: {off}", config.model_type, tensor.name);
+        }
+        assert!((device.gradient_norm().unwrap() / host.gradient_norm().unwrap() - 1.0).abs() < 0.01);
+        // Another model is seen.
+        let Some([_, mut other]) = both(&self::weights(&config, 4), settings()) else { return };
+        other.forward_backward(&batch, &PROBE).unwrap();
+        assert!(apart(&other.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) > 10.0 * LOGPROBS);
+        assert!(distance(&other.gradient(), &expected) > 10.0 * GRADIENT);
+    }
+}
+
+#[test]
+fn cuts_recomputation_and_silent_sequences_change_nothing_but_rounding() {
+    let weights = weights(&families()[2], 7);
+    let batch = [batch(VOCABULARY, 1), batch(VOCABULARY, 2)].concat();
+    let run = |settings: LearnerConfig, probe: &Probe| {
+        let [_, mut device] = both(&weights, settings)?;
+        device.forward_backward(&batch, probe).unwrap();
+        Some(device.gradient())
+    };
+    let Some(whole) = run(settings(), &PROBE) else { return };
+    assert_eq!(run(settings(), &PROBE).unwrap(), whole, "the same bits every time");
+    let recomputed = run(LearnerConfig { recompute: true, ..settings() }, &PROBE).unwrap();
+    assert_eq!(recomputed, whole, "recomputation gives the same bits");
+    let cut = run(LearnerConfig { micro_batch_tokens: 80, ..settings() }, &PROBE).unwrap();
+    assert!(distance(&cut, &whole) < 5e-3, "{}", distance(&cut, &whole));
+    // A sequence in the middle without a derivative splits the batch into two runs.
+    let silent = Probe { silent: Some(1), ..PROBE };
+    let Some([mut host, _]) = both(&weights, settings()) else { return };
+    host.forward_backward(&batch, &silent).unwrap();
+    for recompute in [false, true] {
+        let found = run(LearnerConfig { recompute, ..settings() }, &silent).unwrap();
+        assert!(distance(&found, &host.gradient()) < GRADIENT, "{}", distance(&found, &host.gradient()));
+    }
+    assert!(distance(&whole, &host.gradient()) > GRADIENT);
+}
+
+#[test]
+fn updates_moments_and_checkpoints_are_the_processors() {
+    let weights = weights(&families()[0], 11);
+    let Some([mut host, mut device]) = both(&weights, settings()) else { return };
+    let batch = batch(VOCABULARY, 9);
+    for learner in [&mut host, &mut device] {
+        learner.forward_backward(&batch, &PROBE).unwrap();
+    }
+    // Both from the device's gradient, so that the update alone is compared.
+    let gradient = device.gradient();
+    let norm = device.gradient_norm().unwrap();
+    let mut state = crate::OptimizerState::new(weights.data.len());
+    let mut expected = weights.data.clone();
+    state.update(&settings().optimizer, &weights.layout.tensors, 1e-3, norm, &gradient, &mut expected);
+    let kept = device.weights();
+    let report = device.step(1e-3).unwrap();
+    assert_eq!((report.step, report.gradient_norm), (1, norm));
+    assert_eq!(*kept.base, weights, "a kept copy stays");
+    device.fetch().unwrap();
+    assert!(distance(&device.weights().base.data, &expected) < 1e-6);
+    assert!(distance(&device.optimizer_state().first, &state.first) < 1e-6);
+    assert!(distance(&device.optimizer_state().second, &state.second) < 1e-6);
+    assert!(device.gradient().iter().all(|&g| g == 0.0));
+    assert_eq!(device.weights_version(), 1);
+    // Passes see the updated weights.
+    let after = device.logprobs(&batch).unwrap();
+    let updated = (*device.weights().base).clone();
+    let mut again = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();
+    assert!(apart(&after, &again.logprobs(&batch).unwrap()) < LOGPROBS);
+
+    // A restored learner goes on with the same bits.
+    let Some([_, mut resumed]) = both(&updated, settings()) else { return };
+    resumed.restore_optimizer(device.optimizer_state().clone()).unwrap();
+    for learner in [&mut device, &mut resumed] {
+        learner.forward_backward(&batch, &PROBE).unwrap();
+        learner.step(1e-3).unwrap();
+    }
+    assert_eq!(device.weights(), resumed.weights());
+    assert_eq!(device.optimizer_state(), resumed.optimizer_state());
+    assert!(distance(&device.weights().base.data, &updated.data) > 1e-4);
+}
+
+#[test]
+fn gradients_are_taken_out_and_put_back_and_bad_ones_refused() {
+    let weights = weights(&families()[0], 2);
+    let Some([_, mut device]) = both(&weights, settings()) else { return };
+    let batch = batch(VOCABULARY, 9);
+    device.forward_backward(&batch, &PROBE).unwrap();
+    let (before, norm) = (device.gradient(), device.gradient_norm().unwrap());
+    let taken = device.take_gradient();
+    assert_eq!(device.gradient_norm().unwrap(), 0.0);
+    device.forward_backward(&batch[..1], &PROBE).unwrap();
+    assert!(device.gradient_norm().unwrap() > 0.0);
+    device.put_gradient(taken, 0.5);
+    assert!(device.gradient().iter().zip(&before).all(|(new, old)| *new == 0.5 * old));
+    assert!((device.gradient_norm().unwrap() / norm - 0.5).abs() < 1e-6);
+    let taken = device.take_gradient();
+    device.put_gradient(taken, f64::NAN);
+    assert!(matches!(device.step(1e-3), Err(turnwise_core::LearnError::Gradient(_))));
+    assert_eq!(*device.weights().base, weights);
+    device.forward_backward(&batch, &PROBE).unwrap();
+    device.step(1e-3).unwrap();
+}
+
+/// Sums of all that a contrast is told, with coefficients of its own.
+struct Compare {
+    detached: bool,
+}
+
+impl ContrastObjective for Compare {
+    fn needs_divergences(&self) -> bool {
+        true
+    }
+
+    fn needs_reference(&self) -> bool {
+        true
+    }
+
+    fn detaches_blind(&self) -> bool {
+        self.detached
+    }
+
+    fn evaluate(
+        &self,
+        contrast: usize,
+        told: ContrastStatistics<'_>,
+    ) -> Result<ContrastGradients, ObjectiveError> {
+        let coefficient = |index: usize| ((contrast * 17 + index) as f64 * 0.4).sin();
+        let mut found = ContrastGradients::default();
+        for index in 0..told.full.len() {
+            let c = coefficient(index);
+            found.loss += c * (f64::from(told.full[index]) - 0.5 * f64::from(told.blind[index]))
+                + (1.0 + c) * told.aware[index]
+                - c * told.independent[index]
+                + 0.0 * f64::from(told.reference[index]);
+            found.d_full.push(c as f32);
+            found.d_blind.push(-0.5 * c as f32);
+            found.d_aware.push(1.0 + c);
+            found.d_independent.push(-c);
+        }
+        Ok(found)
+    }
+}
+
+#[test]
+fn divergences_and_contrasts_are_the_processors() {
+    let config = &families()[3];
+    let (weights, reference) = (weights(config, 3), Arc::new(weights(config, 8)));
+    let Some([mut host, mut device]) = both(&weights, settings()) else { return };
+    let batch = batch(VOCABULARY, 5);
+    let contrasts: Vec<Contrast> = [(0, 1, 3), (3, 0, 5), (3, 1, 2)]
+        .into_iter()
+        .map(|(sequence, span, prompt)| {
+            let own = &batch[sequence].spans[span];
+            let mut tokens: Vec<u32> = (0..prompt).map(|index| (index * 7 + 1) as u32).collect();
+            tokens.extend_from_slice(&batch[sequence].tokens[own.start..own.end]);
+            let end = tokens.len();
+            Contrast { sequence, span, tokens: self::sequence(&tokens, &[(prompt, end)]) }
+        })
+        .collect();
+    let missing = device.forward_backward(&batch, &Probe { kls: true, silent: None }).unwrap_err();
+    assert!(missing.to_string().contains("set_reference"), "{missing}");
+    for learner in [&mut host, &mut device] {
+        learner.set_reference(Arc::clone(&reference)).unwrap();
+    }
+    let (expected, found) =
+        (host.reference_logprobs(&batch).unwrap(), device.reference_logprobs(&batch).unwrap());
+    assert!(apart(&found, &expected) < LOGPROBS);
+    assert!(apart(&device.logprobs(&batch).unwrap(), &expected) > 10.0 * LOGPROBS);
+    for detached in [false, true] {
+        let objective = (
+            &Probe { kls: true, silent: None } as &dyn Objective,
+            &Compare { detached } as &dyn ContrastObjective,
+        );
+        let [a, b] = [&mut host, &mut device].map(|learner| {
+            learner.clear_gradient();
+            learner.forward_backward_contrast(&batch, &contrasts, objective).unwrap()
+        });
+        assert!((a.loss - b.loss).abs() < 0.02 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
+        let off = distance(&device.gradient(), &host.gradient());
+        assert!(off < GRADIENT, "{off}");
+    }
+    // The two kinds of contrast differ by more than that.
+    let detached = device.gradient();
+    device.clear_gradient();
+    let objective = (
+        &Probe { kls: true, silent: None } as &dyn Objective,
+        &Compare { detached: false } as &dyn ContrastObjective,
+    );
+    device.forward_backward_contrast(&batch, &contrasts, objective).unwrap();
+    assert!(distance(&device.gradient(), &detached) > GRADIENT);
+}
+
+#[test]
+fn hidden_states_and_critics_are_the_processors() {
+    let weights = weights(&families()[0], 3);
+    let Some([mut host, mut device]) = both(&weights, settings()) else { return };
+    let asked: Vec<(Vec<u32>, Vec<std::ops::Range<usize>>)> =
+        batch(VOCABULARY, 5).into_iter().map(|sequence| (sequence.tokens, vec![0..1, 1..2])).collect();
+    let (expected, found) = (host.mean_hidden(&asked).unwrap(), device.mean_hidden(&asked).unwrap());
+    for (a, b) in found.iter().flatten().zip(expected.iter().flatten()) {
+        assert!(distance(a, b) < 0.02, "{}", distance(a, b));
+    }
+
+    let mut critic = weights.to_critic();
+    let place = critic.layout.value.clone().unwrap();
+    let head: Vec<f32> = (0..place.len()).map(|index| (index as f32 * 0.3).sin() * 0.2).collect();
+    critic.data[place.clone()].copy_from_slice(&head);
+    let Some([mut host, mut device]) = both(&critic, settings()) else { return };
+    let batch = batch(VOCABULARY, 5);
+    let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+    assert!(apart(&found, &expected) < LOGPROBS);
+    for learner in [&mut host, &mut device] {
+        learner.forward_backward(&batch, &Values).unwrap();
+    }
+    let off = distance(&device.gradient(), &host.gradient());
+    assert!(off < GRADIENT, "{off}");
+    let off = distance(&device.gradient()[place.clone()], &host.gradient()[place]);
+    assert!(off < GRADIENT, "{off}");
+    // The value head moved with the rest, and passes read where it is now.
+    device.step(1e-2).unwrap();
+    let moved = device.logprobs(&batch).unwrap();
+    let mut host = NativeLearner::new(rounded(&device.weights()), settings()).unwrap();
+    assert!(apart(&moved, &host.logprobs(&batch).unwrap()) < LOGPROBS);
+    assert!(apart(&moved, &found) > 2.0 * LOGPROBS);
+}
+
+/// Squares of the difference from a number of each sequence.
+struct Values;
+
+impl Objective for Values {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let off = |value: f32| value - (sequence as f32 - 1.5);
+        Ok(TokenGradients {
+            loss: tokens.logprobs.iter().map(|&v| f64::from(off(v)).powi(2)).sum(),
+            d_logprobs: tokens.logprobs.iter().map(|&v| 2.0 * off(v)).collect(),
+            ..TokenGradients::default()
+        })
+    }
+}
+
+/// An adapter whose every matrix matters, on a base.
+fn adapted(base: Parameters<f32>, seed: u64, critic: bool) -> Weights {
+    let lora = LoraConfig { rank: 4, alpha: 6.0, ..LoraConfig::default() };
+    let mut adapter = Adapter::init(&base.config, &lora, Seed::derive(seed, Purpose::Init, &[])).unwrap();
+    if critic {
+        adapter = adapter.to_critic().unwrap();
+    }
+    for (index, value) in adapter.data.iter_mut().enumerate() {
+        let wave = ((index as f32 + seed as f32) * 0.71).sin() * 0.2;
+        *value = Bf16::from_f32(if *value == 0.0 { wave } else { *value }).to_f32();
+    }
+    Weights::adapted(Arc::new(base), adapter).unwrap()
+}
+
+#[test]
+fn adapters_train_and_sample_as_on_the_processor() {
+    for (config, critic) in [(&families()[0], false), (&families()[2], false), (&families()[3], true)] {
+        let policy = adapted(weights(config, 3), 1, critic);
+        let Some([mut host, mut device]) = both(&policy, settings()) else { return };
+        let batch = batch(VOCABULARY, 5);
+        let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+        assert!(apart(&found, &expected) < LOGPROBS, "{}", apart(&found, &expected));
+        let objective: &dyn Objective = if critic { &Values } else { &Probe { kls: true, silent: None } };
+        // The reference is the adapter switched off.
+        for learner in [&mut host, &mut device] {
+            learner.set_reference(policy.without_adapter()).unwrap();
+            learner.forward_backward(&batch, objective).unwrap();
+        }
+        let off = distance(&device.gradient(), &host.gradient());
+        assert!(off < GRADIENT, "{off}");
+        for tensor in policy.trained_tensors() {
+            let at = tensor.range.clone();
+            let off = distance(&device.gradient()[at.clone()], &host.gradient()[at]);
+            assert!(off < 0.1, "{}: {off}", tensor.name);
+        }
+        if critic {
+            continue;
+        }
+        let silent = device.reference_logprobs(&batch).unwrap();
+        assert!(apart(&silent, &host.reference_logprobs(&batch).unwrap()) < LOGPROBS);
+        assert!(apart(&silent, &found) > 4.0 * LOGPROBS);
+        device.step(1e-2).unwrap();
+        let moved = device.weights();
+        assert!(Arc::ptr_eq(&moved.base, &policy.base), "the base is not touched");
+        assert!(distance(moved.trained(), policy.trained()) > 1e-3);
+        let mut host = NativeLearner::new(rounded(&moved), settings()).unwrap();
+        let after = device.logprobs(&batch).unwrap();
+        assert!(apart(&after, &host.logprobs(&batch).unwrap()) < LOGPROBS);
+        assert_eq!(device.reference_logprobs(&batch).unwrap(), silent, "the reference stays");
+        // Sampling reads base and adapter where they are.
+        let sizes = EngineConfig { slots: 4, max_context: 140 };
+        let mut engine = NativeEngine::with_shared(&device.engine_weights().unwrap(), sizes, None).unwrap();
+        let params = SamplingParams { max_tokens: 4, ..SamplingParams::default() };
+        let answers = play(&mut engine, &params);
+        let recorded: Vec<Vec<f32>> = answers.iter().map(|(_, answer)| answer.logprobs.clone()).collect();
+        assert!(apart(&recorded, &scored(&mut device, &answers)) < LOGPROBS);
+    }
+    // Dropout drops the same entries on both sides, in recomputation and in runs of sequences too.
+    let mut dropping = adapted(weights(&families()[0], 3), 1, false);
+    Arc::make_mut(dropping.adapter.as_mut().unwrap()).config.dropout = 0.3;
+    for recompute in [false, true] {
+        let Some([mut host, mut device]) = both(&dropping, LearnerConfig { recompute, ..settings() }) else {
+            return;
+        };
+        let batch = batch(VOCABULARY, 5);
+        let plain = device.logprobs(&batch).unwrap();
+        let silent = Probe { silent: Some(1), ..PROBE };
+        let [a, b] =
+            [&mut host, &mut device].map(|learner| learner.forward_backward(&batch, &silent).unwrap().loss);
+        assert!((a - b).abs() < 0.02 * a.abs().max(1.0), "{a} {b}");
+        let off = distance(&device.gradient(), &host.gradient());
+        assert!(off < GRADIENT, "{off}");
+        // Passes without a gradient drop nothing, those with one do, and the next one others.
+        assert_eq!(device.logprobs(&batch).unwrap(), plain);
+        let first = device.gradient();
+        device.clear_gradient();
+        device.forward_backward(&batch, &silent).unwrap();
+        assert!(distance(&device.gradient(), &first) > 3.0 * GRADIENT);
+    }
+}
+
+fn request(session: u64, prompt: &[u32], params: &SamplingParams) -> SampleRequest {
+    let seed = Seed::derive(1, Purpose::Rollout, &[session, prompt.len() as u64]);
+    SampleRequest { session, prompt: prompt.to_vec(), params: params.clone(), seed }
+}
+
+/// Answers of an engine to some sessions with a common beginning, each asked twice.
+fn play(engine: &mut NativeEngine, params: &SamplingParams) -> Vec<(Vec<u32>, Completion)> {
+    let mut answers = Vec::new();
+    let mut prompts: Vec<Vec<u32>> = (0..5u32)
+        .map(|session| (0..24).map(|i| i * 5 % 61).chain((0..=session).map(|i| i * 11 % 67)).collect())
+        .collect();
+    prompts.push((0..70).map(|i| i * 13 % 67).collect());
+    for _ in 0..2 {
+        let asked: Vec<(u64, usize)> = prompts
+            .iter()
+            .enumerate()
+            .map(|(session, prompt)| {
+                let request = request(session as u64, prompt, params);
+                (engine.submit(request).unwrap(), session)
+            })
+            .collect();
+        let mut missing = asked.len();
+        while missing > 0 {
+            for completion in engine.poll().unwrap() {
+                missing -= 1;
+                let (_, session) = asked.iter().find(|(id, _)| *id == completion.request).unwrap();
+                answers.push((prompts[*session].clone(), completion.clone()));
+                prompts[*session].extend(&completion.tokens);
+                prompts[*session].push(3);
+            }
+        }
+    }
+    answers
+}
+
+/// Entry by entry what a learner says of sampled responses.
+fn scored(learner: &mut NativeLearner, answers: &[(Vec<u32>, Completion)]) -> Vec<Vec<f32>> {
+    let batch: Vec<TokenSequence> = answers
+        .iter()
+        .map(|(prompt, answer)| {
+            let tokens = [prompt.clone(), answer.tokens.clone()].concat();
+            sequence(&tokens, &[(prompt.len(), tokens.len())])
+        })
+        .collect();
+    learner.logprobs(&batch).unwrap()
+}
+
+#[test]
+fn sampling_on_the_device_is_that_of_the_learner_and_the_processor() {
+    let plain = (1.0, 1.0, 0);
+    for (config, kinds) in
+        [(&families()[0], &[(0.0, 1.0, 0), (0.8, 0.9, 20)][..]), (&families()[2], &[plain])]
+    {
+        let weights = weights(config, 3);
+        let Some([mut host, mut device]) = both(&weights, settings()) else { return };
+        let sizes = EngineConfig { slots: 4, max_context: 140 };
+        let engine = |learner: &NativeLearner| {
+            NativeEngine::with_shared(&learner.engine_weights().unwrap(), sizes, None).unwrap()
+        };
+        for &(temperature, top_p, top_k) in kinds {
+            let params =
+                SamplingParams { temperature, top_p, top_k, max_tokens: 9, ..SamplingParams::default() };
+            let answers = play(&mut engine(&device), &params);
+            assert_eq!(answers.len(), 12);
+            assert!(answers.iter().all(|(_, answer)| answer.tokens.len() == 9));
+            // What is recorded is what both learners say of it, at the temperature of sampling.
+            if temperature == 1.0 || temperature == 0.0 {
+                let recorded: Vec<Vec<f32>> =
+                    answers.iter().map(|(_, answer)| answer.logprobs.clone()).collect();
+                let own = apart(&recorded, &scored(&mut device, &answers));
+                assert!(own < LOGPROBS, "{own}");
+                let other = apart(&recorded, &scored(&mut host, &answers));
+                assert!(other < LOGPROBS, "{other}");
+            }
+            if temperature == 1.0 {
+                assert_eq!(play(&mut engine(&device), &params), answers, "the same bits every time");
+            }
+            if temperature == 0.0 {
+                // Where the most probable token is clear, both take it.
+                let expected = play(&mut engine(&host), &params);
+                let pairs = answers.iter().zip(&expected);
+                let equal = pairs.filter(|(a, b)| a.1.tokens == b.1.tokens).count();
+                assert!(equal >= 9, "{equal} of 12 greedy answers are equal");
+            }
+        }
+        if kinds.len() == 1 {
+            continue;
+        }
+        // Sampling reads the weights as they were when it began.
+        let mut kept = engine(&device);
+        let params = SamplingParams { temperature: 0.0, max_tokens: 5, ..SamplingParams::default() };
+        let before = play(&mut kept, &params);
+        device.forward_backward(&batch(VOCABULARY, 1), &PROBE).unwrap();
+        device.step(0.05).unwrap();
+        for session in 0..6 {
+            kept.end_session(session);
+        }
+        let strip = |answers: Vec<(Vec<u32>, Completion)>| -> Vec<Vec<u32>> {
+            answers.into_iter().map(|(_, answer)| answer.tokens).collect()
+        };
+        assert_eq!(strip(play(&mut kept, &params)), strip(before.clone()));
+        assert_ne!(strip(play(&mut engine(&device), &params)), strip(before));
+    }
+}
+
+#[test]
+fn shapes_that_the_kernels_cannot_run_are_refused() {
+    let Some(driver) = emulator() else { return };
+    let base = &families()[0];
+    for (config, expected) in [
+        (ModelConfig { hidden_size: 72, ..base.clone() }, "hidden_size"),
+        (ModelConfig { intermediate_size: 44, ..base.clone() }, "intermediate_size"),
+        (ModelConfig { head_dim: 24, ..base.clone() }, "head_dim"),
+        (ModelConfig { head_dim: 160, ..base.clone() }, "head_dim"),
+        (
+            ModelConfig { num_attention_heads: 34, num_key_value_heads: 2, ..base.clone() },
+            "num_key_value_heads",
+        ),
+    ] {
+        let error = Trained::on(Arc::clone(&driver), &Parameters::zeros(config).into()).err().unwrap();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Where an engine's numbers are computed: on this thread, or on a device.
+#![cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "only a device can fail"))]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pulp::Arch;
+use turnwise_core::{SampleError, SamplingParams};
+
+use super::cache::LayerCache;
+use super::choose::{Choice, Chooser};
+use super::forward::{Forward, Row};
+use super::weights::EngineWeights;
+
+/// Prompt rows that a step on the processor takes in besides the rows of sequences being decoded.
+pub(super) const PROMPT_ROWS: usize = 128;
+
+/// The caches of all slots, and what computes on them.
+#[derive(Debug)]
+pub(super) enum Backend {
+    /// On this thread.
+    Host(Box<Host>),
+    /// On a device.
+    #[cfg(feature = "cuda")]
+    Cuda { engine: Box<crate::cuda::Engine>, version: u64 },
+}
+
+/// The processor's.
+#[derive(Debug)]
+pub(super) struct Host {
+    forward: Forward,
+    arch: Arch,
+    chooser: Chooser,
+    /// `[slot][layer]`.
+    caches: Vec<Vec<LayerCache>>,
+}
+
+impl Backend {
+    /// Empty caches on this thread.
+    pub(super) fn host(weights: Arc<EngineWeights>, slots: usize, max_context: usize) -> Self {
+        let arch = Arch::new();
+        let layers = weights.layers.len();
+        let caches =
+            (0..slots).map(|_| std::iter::repeat_with(LayerCache::default).take(layers).collect()).collect();
+        let forward = Forward::new(weights, arch, max_context);
+        Self::Host(Box::new(Host { forward, arch, chooser: Chooser::default(), caches }))
+    }
+
+    /// Version of the weights.
+    pub(super) fn version(&self) -> u64 {
+        match self {
+            Self::Host(host) => host.forward.weights.version,
+            #[cfg(feature = "cuda")]
+            Self::Cuda { version, .. } => *version,
+        }
+    }
+
+    /// Tokens of the vocabulary.
+    pub(super) fn vocabulary(&self) -> usize {
+        match self {
+            Self::Host(host) => host.forward.weights.vocab,
+            #[cfg(feature = "cuda")]
+            Self::Cuda { engine, .. } => engine.vocabulary(),
+        }
+    }
+
+    /// Prompt rows that a step takes in.
+    pub(super) fn prompt_rows(&self) -> usize {
+        match self {
+            Self::Host(_) => PROMPT_ROWS,
+            #[cfg(feature = "cuda")]
+            Self::Cuda { .. } => crate::cuda::PROMPT_ROWS,
+        }
+    }
+
+    /// Copies the keys and values of some positions from one slot to another.
+    pub(super) fn copy(
+        &mut self,
+        from: usize,
+        to: usize,
+        positions: Range<usize>,
+    ) -> Result<(), SampleError> {
+        match self {
+            Self::Host(host) => {
+                let heads = host.forward.weights.heads;
+                if let Ok([to, from]) = host.caches.get_disjoint_mut([to, from]) {
+                    for (to, from) in to.iter_mut().zip(from.iter()) {
+                        to.copy(heads, from, positions.clone());
+                    }
+                }
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda { engine, .. } => engine.copy(from, to, positions)?,
+        }
+        Ok(())
+    }
+
+    /// Computes all rows and leaves the logits of those that want them.
+    pub(super) fn step(&mut self, rows: &[Row]) -> Result<(), SampleError> {
+        match self {
+            Self::Host(host) => host.forward.step(rows, &mut host.caches),
+            #[cfg(feature = "cuda")]
+            Self::Cuda { engine, .. } => engine.step(rows)?,
+        }
+        Ok(())
+    }
+
+    /// The choice of every row that wanted logits, in order, each with a number drawn from `[0, 1)`;
+    /// `None` where its logits are not finite.
+    pub(super) fn choose(
+        &mut self,
+        draws: &[(&SamplingParams, f64)],
+    ) -> Result<Vec<Option<Choice>>, SampleError> {
+        match self {
+            Self::Host(host) => {
+                let (stride, vocab) = (host.forward.logits_stride(), host.forward.weights.vocab);
+                let rows = host.forward.logits.chunks_exact(stride).zip(draws);
+                let chooser = &mut host.chooser;
+                let choose = |(logits, (params, uniform)): (&[f32], &(&SamplingParams, f64))| {
+                    chooser.choose(host.arch, logits, vocab, params, *uniform)
+                };
+                Ok(rows.map(choose).collect())
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda { engine, .. } => Ok(engine.choose(draws)?),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The CUDA backend on a device against the CPU path. Without a device the tests say so and end.
+//!
+//! Tolerances: numbers on the device have eight binary places where products read them, so that after a few
+//! layers log-probabilities agree to a few hundredths of a nat, and gradients to a few parts in a hundred of
+//! their length. The update itself is f32 on both sides.
+#![cfg(feature = "cuda")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips"
+)]
+
+use turnwise_core::{
+    Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
+    TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
+};
+use turnwise_model::cuda::describe;
+use turnwise_model::engine::{EngineConfig, NativeEngine};
+use turnwise_model::{Device, Family, LearnerConfig, ModelConfig, NativeLearner, Parameters};
+
+/// Largest difference of a log-probability, in nats.
+const LOGPROBS: f32 = 0.08;
+/// Length of a gradient's difference over its length.
+const GRADIENT: f64 = 0.05;
+
+fn device() -> bool {
+    match describe() {
+        Ok(device) => {
+            eprintln!("on {device}");
+            true
+        }
+        Err(error) => {
+            eprintln!("skipped: no device to compare with the processor ({error})");
+            false
+        }
+    }
+}
+
+/// Widths of heads of 64 and of 128, several tiles of attention, normed heads, a vocabulary that is no round number.
+fn models() -> [ModelConfig; 3] {
+    let base = ModelConfig {
+        vocab_size: 1003,
+        hidden_size: 256,
+        intermediate_size: 512,
+        num_hidden_layers: 3,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 64,
+        max_position_embeddings: 512,
+        tie_word_embeddings: true,
+        ..ModelConfig::default()
+    };
+    [
+        base.clone(),
+        ModelConfig { model_type: Family::Qwen3, head_dim: 128, num_key_value_heads: 1, ..base.clone() },
+        ModelConfig { model_type: Family::Llama, tie_word_embeddings: false, ..base },
+    ]
+}
+
+/// Weights large enough that every part matters, rounded to what a bfloat16 holds.
+fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
+    let mut weights = Parameters::init(config.clone(), Seed::derive(seed, Purpose::Init, &[])).unwrap();
+    for value in &mut weights.data {
+        *value = f32::from_bits((*value * 1.5).to_bits() & 0xffff_0000);
+    }
+    weights
+}
+
+fn batch(vocabulary: usize) -> Vec<TokenSequence> {
+    let mut rng = Seed::derive(1, Purpose::World, &[]).rng();
+    [300usize, 5, 64, 130]
+        .into_iter()
+        .map(|length| TokenSequence {
+            tokens: (0..length).map(|_| rng.below(vocabulary) as u32).collect(),
+            spans: vec![
+                TurnSpan { turn: 0, start: 1, end: length / 2 },
+                TurnSpan { turn: 1, start: length / 2, end: length },
+            ],
+        })
+        .collect()
+}
+
+/// Log-probabilities and entropies with coefficients of both signs.
+struct Probe;
+
+impl Objective for Probe {
+    fn needs_entropies(&self) -> bool {
+        true
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let mut value = TokenGradients::default();
+        for (index, (&logprob, &entropy)) in tokens.logprobs.iter().zip(tokens.entropies).enumerate() {
+            let place = (sequence * 31 + index) as f32;
+            let (a, b) = ((place * 0.7).sin(), (place * 0.3).cos());
+            value.loss += f64::from(a * logprob + b * entropy);
+            value.d_logprobs.push(a);
+            value.d_entropies.push(b);
+        }
+        Ok(value)
+    }
+}
+
+fn learners(weights: &Parameters<f32>) -> [NativeLearner; 2] {
+    let settings = LearnerConfig { micro_batch_tokens: 400, lanes: 1, ..LearnerConfig::default() };
+    [Device::Cpu, Device::Cuda]
+        .map(|device| NativeLearner::new(weights.clone(), LearnerConfig { device, ..settings }).unwrap())
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b))) / norm(&mut b.iter().map(|&b| f64::from(b)))
+}
+
+fn apart(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    pairs.fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
+#[test]
+fn the_device_trains_as_the_processor_does() {
+    if !device() {
+        return;
+    }
+    for config in models() {
+        let weights = weights(&config, 3);
+        let [mut host, mut device] = learners(&weights);
+        let batch = batch(config.vocab_size);
+        let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
+        let off = apart(&found, &expected);
+        assert!(off < LOGPROBS, "{}: log-probabilities {off} apart", config.model_type);
+        let [a, b] =
+            [&mut host, &mut device].map(|learner| learner.forward_backward(&batch, &Probe).unwrap());
+        assert!((a.loss - b.loss).abs() < 0.03 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
+        let off = distance(&device.gradient(), &host.gradient());
+        assert!(off < GRADIENT, "{}: gradients {off} apart", config.model_type);
+        // Another model is further off.
+        let [mut other, _] = learners(&self::weights(&config, 4));
+        assert!(apart(&other.logprobs(&batch).unwrap(), &found) > 4.0 * LOGPROBS);
+        other.forward_backward(&batch, &Probe).unwrap();
+        assert!(distance(&device.gradient(), &other.gradient()) > 4.0 * GRADIENT);
+        // The same bits every time.
+        let again = device.gradient();
+        device.clear_gradient();
+        device.forward_backward(&batch, &Probe).unwrap();
+        assert_eq!(device.gradient(), again);
+        for learner in [&mut host, &mut device] {
+            learner.step(1e-3).unwrap();
+        }
+        device.fetch().unwrap();
+        // Adam's first update is the sign of the gradient where it is not small.
+        let (moved, expected) = (device.weights(), host.weights());
+        let moves =
+            |new: &[f32]| new.iter().zip(&weights.data).map(|(new, old)| new - old).collect::<Vec<f32>>();
+        let off = distance(&moves(&moved.base.data), &moves(&expected.base.data));
+        assert!(off < 0.4, "{}: updates {off} apart", config.model_type);
+        assert!(apart(&device.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) < 2.0 * LOGPROBS);
+    }
+}
+
+#[test]
+fn the_device_samples_what_its_learner_says() {
+    if !device() {
+        return;
+    }
+    for config in models() {
+        let weights = weights(&config, 5);
+        let [mut host, mut device] = learners(&weights);
+        let sizes = EngineConfig { slots: 5, max_context: 400 };
+        let params = SamplingParams { temperature: 0.0, max_tokens: 40, ..SamplingParams::default() };
+        let answers = |learner: &NativeLearner| {
+            let weights = learner.engine_weights().unwrap();
+            let mut engine = NativeEngine::with_shared(&weights, sizes, None).unwrap();
+            let mut rng = Seed::derive(2, Purpose::World, &[]).rng();
+            let prompts: Vec<Vec<u32>> = [3usize, 70, 129, 300, 40, 8, 90]
+                .into_iter()
+                .map(|length| (0..length).map(|_| rng.below(config.vocab_size) as u32).collect())
+                .collect();
+            for (session, prompt) in prompts.iter().enumerate() {
+                let seed = Seed::derive(3, Purpose::Rollout, &[session as u64]);
+                let request = SampleRequest {
+                    session: session as u64,
+                    prompt: prompt.clone(),
+                    params: params.clone(),
+                    seed,
+                };
+                engine.submit(request).unwrap();
+            }
+            let mut done = Vec::new();
+            loop {
+                let more = engine.poll().unwrap();
+                if more.is_empty() {
+                    break;
+                }
+                done.extend(more);
+            }
+            done.sort_by_key(|completion| completion.request);
+            prompts.into_iter().zip(done).collect::<Vec<_>>()
+        };
+        let found = answers(&device);
+        assert_eq!(found, answers(&device), "the same bits every time");
+        let batch: Vec<TokenSequence> = found
+            .iter()
+            .map(|(prompt, answer)| {
+                let tokens = [prompt.clone(), answer.tokens.clone()].concat();
+                let end = tokens.len();
+                TokenSequence { tokens, spans: vec![TurnSpan { turn: 0, start: prompt.len(), end }] }
+            })
+            .collect();
+        let recorded: Vec<Vec<f32>> = found.iter().map(|(_, answer)| answer.logprobs.clone()).collect();
+        let own = apart(&recorded, &device.logprobs(&batch).unwrap());
+        assert!(own < LOGPROBS, "{}: sampler and learner {own} apart", config.model_type);
+        assert!(apart(&recorded, &host.logprobs(&batch).unwrap()) < LOGPROBS);
+        // Greedy answers begin alike; where two tokens are nearly as likely they may part.
+        let expected = answers(&host);
+        let pairs = found.iter().zip(&expected);
+        let alike =
+            pairs.map(|(a, b)| a.1.tokens.iter().zip(&b.1.tokens).take_while(|(a, b)| a == b).count());
+        let total: usize = alike.sum();
+        assert!(total > 7 * 40 / 2, "{}: {total} of {} greedy tokens alike", config.model_type, 7 * 40);
+    }
+}
+
+#[test]
+fn without_a_device_the_error_says_what_to_do() {
+    let Err(error) = describe() else { return };
+    let text = error.to_string();
+    assert!(text.contains("policy.device = \"cpu\"") || text.contains("TURNWISE_CUDA_PATH"), "{text}");
+    let config = models()[0].clone();
+    let settings = LearnerConfig { device: Device::Cuda, ..LearnerConfig::default() };
+    let error = NativeLearner::new(Parameters::zeros(config), settings).err().unwrap().to_string();
+    assert!(error.contains("policy.device"), "{error}");
+}
