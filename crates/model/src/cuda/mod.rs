@@ -2,7 +2,7 @@
 //!
 //! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape when first needed; matrix
 //! products are cuBLAS's. All of CUDA is loaded at run time, so this builds where nothing of it is
-//! (`docs/adr/0014-cuda.md`). In the tests the kernels' source runs on the processor instead.
+//! (`docs/adr/0014-cuda-by-hand.md`). In the tests the kernels' source runs on the processor instead.
 
 mod angles;
 mod compile;
