@@ -33,6 +33,8 @@ enum Command {
     Rollout(commands::rollout::RolloutArgs),
     /// Write a policy as a model or adapter that transformers, PEFT and vLLM load.
     Export(commands::export::ExportArgs),
+    /// Talk to a model in the terminal.
+    Chat(commands::chat::ChatArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
     /// Train and inspect the learned decomposer of returns.
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(args),
         Command::Rollout(args) => commands::rollout::run(args),
         Command::Export(args) => commands::export::run(&args),
+        Command::Chat(args) => commands::chat::run(args),
         Command::Credit(args) => commands::credit::run(args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),

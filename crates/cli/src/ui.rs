@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use turnwise_eval::{EvalError, Evaluation, EvaluationSettings, evaluate};
+use turnwise_eval::{Agent, EvalError, Evaluation, EvaluationSettings, evaluate};
 use turnwise_train::panel::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase};
 
@@ -47,6 +47,17 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
             std::process::exit(130);
         }
         let _ = writeln!(std::io::stderr(), "\nstopping at the next safe place; once more to stop at once");
+    })
+    .context("cannot watch for Ctrl-C")?;
+    Ok(&STOP)
+}
+
+/// The flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken back ends the program.
+pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
+    ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
     })
     .context("cannot watch for Ctrl-C")?;
     Ok(&STOP)
@@ -184,6 +195,8 @@ impl Observer for Ui {
                 weights: point.weights.clone(),
                 tokenizer: std::sync::Arc::clone(&point.tokenizer),
                 temperature: point.config.eval.temperature,
+                agent: Agent::Plain,
+                trials: 1,
                 stop: &STOP,
             };
             let outcome = evaluate(&settings, panel, |progress| {

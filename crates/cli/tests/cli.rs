@@ -29,6 +29,7 @@ fn every_command_explains_itself() {
         "eval",
         "rollout",
         "export",
+        "chat",
         "credit",
         "turnrd",
         "play",

@@ -1,6 +1,6 @@
 //! How responses become actions.
 //!
-//! A response either is the action (`line`) or carries it in a block of tags (`tags`). What cannot be
+//! A response either is the action (`line`) or carries it in a block of tags (`tags`) or after `Action:` (`react`). What cannot be
 //! read is still sent to the environment, which answers that nothing happens; the turn is marked
 //! invalid, and credit subtracts its penalty there.
 
@@ -16,6 +16,8 @@ pub enum ResponseStyle {
     },
     /// The response is the action, up to the end of its first line.
     Line,
+    /// Lines `Thought: ..` and `Action: ..`, as ReAct writes them.
+    React,
 }
 
 /// The action of a response.
@@ -79,6 +81,7 @@ impl ActionParser {
             }
             ResponseStyle::Tags { think } => tags(response, think, self.tail),
             ResponseStyle::Line => line(response),
+            ResponseStyle::React => react(response, self.tail),
         };
         let reason = reason.or_else(|| {
             let foreign = self.admissible && !offered(admissible, &action);
@@ -108,6 +111,20 @@ fn admits(listed: &str, action: &str) -> bool {
 fn line(response: &str) -> (String, Option<&'static str>) {
     let action = response.split(['\n', '\r']).next().unwrap_or_default().trim();
     (action.to_owned(), action.is_empty().then_some("the first line is empty"))
+}
+
+/// The first line that starts with `Action:` (or `Action 3:`) has the action; what a model writes after it is its own
+/// idea of what the world will answer. A thought is welcome and not demanded.
+fn react(response: &str, length: usize) -> (String, Option<&'static str>) {
+    let action = response.lines().find_map(|line| {
+        let (label, action) = line.trim_start().split_once(':')?;
+        let number = label.strip_prefix("Action")?.trim();
+        number.bytes().all(|byte| byte.is_ascii_digit()).then(|| action.trim())
+    });
+    match action {
+        Some(action) => (action.to_owned(), action.is_empty().then_some("the `Action:` line is empty")),
+        None => (tail(response, length).trim().to_owned(), Some("there is no `Action:` line")),
+    }
 }
 
 fn tags(response: &str, think: bool, length: usize) -> (String, Option<&'static str>) {
@@ -237,6 +254,25 @@ mod tests {
         // A malformed response keeps the first reason.
         let parsed = ActionParser::new(ResponseStyle::Line, true, false).parse("", &admissible);
         assert_eq!(parsed.reason, Some("the first line is empty"));
+    }
+
+    #[test]
+    fn react_takes_the_first_action_line() {
+        let parser = ActionParser::new(ResponseStyle::React, false, false);
+        for (response, action, valid) in [
+            ("Thought: there.\nAction: go to desk 1\nObservation:", "go to desk 1", true),
+            ("Action: look", "look", true),
+            ("Thought: a\n Action 12 :  look \nObservation: b\nAction: go", "look", true),
+            ("Thought: Action: look\nAction: search[a: b]", "search[a: b]", true),
+            ("Thought: nothing\nAction:\nlook", "", false),
+            ("I look.", "I look.", false),
+            ("Actions: look", "Actions: look", false),
+        ] {
+            let parsed = parser.parse(response, &[]);
+            assert_eq!((parsed.action.as_str(), parsed.valid), (action, valid), "{response}");
+        }
+        let strict = ActionParser::new(ResponseStyle::React, true, false);
+        assert!(!strict.parse("Action: fly", &["look".to_owned()]).valid);
     }
 
     #[test]

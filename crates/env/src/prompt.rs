@@ -2,8 +2,8 @@
 //!
 //! A template is a TOML file: the texts of the prompts with placeholders in braces, and how a response
 //! to them looks. Embedded are `alfworld` and `webshop` (free reasoning and tags; figures 12 to 15 of the STAPO
-//! paper), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies). A user's file
-//! replaces them; with `base = "alfworld"` it needs only the keys that differ.
+//! paper), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies), `alfworld-react` and
+//! `webshop-react` (a thought and an action, one worked example). A user's file replaces them; with `base = "alfworld"` it needs only the keys that differ.
 //!
 //! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
 //! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
@@ -63,11 +63,13 @@ pub struct PromptView<'a> {
     pub step: usize,
 }
 
-const EMBEDDED: [(&str, &str); 4] = [
+const EMBEDDED: [(&str, &str); 6] = [
     ("alfworld", include_str!("../templates/alfworld.toml")),
     ("alfworld-compact", include_str!("../templates/alfworld-compact.toml")),
+    ("alfworld-react", include_str!("../templates/alfworld-react.toml")),
     ("webshop", include_str!("../templates/webshop.toml")),
     ("webshop-compact", include_str!("../templates/webshop-compact.toml")),
+    ("webshop-react", include_str!("../templates/webshop-react.toml")),
 ];
 
 const KEYS: [(&str, &[&str]); 5] = [
@@ -313,7 +315,10 @@ impl PromptTemplate {
         let style = match file.response.style.as_str() {
             "tags" => ResponseStyle::Tags { think: file.response.think },
             "line" => ResponseStyle::Line,
-            other => return Err(format!("response.style: `{other}` is not one of \"tags\", \"line\"")),
+            "react" => ResponseStyle::React,
+            other => {
+                return Err(format!("response.style: `{other}` is not one of \"tags\", \"line\", \"react\""));
+            }
         };
         let template = Self {
             style,

@@ -7,17 +7,18 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use turnwise_core::{Purpose, Trajectory};
+use turnwise_core::{Purpose, Sampler, TaskSet, Trajectory};
 use turnwise_env::panel::Panel;
 use turnwise_env::parse::offered;
 use turnwise_model::engine::SharedWeights;
 use turnwise_model::{Tokenizer, Weights};
 use turnwise_train::config::Config;
+use turnwise_train::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{TrainError, engines, sampling_lanes, sampling_params};
 
-use crate::Rate;
+use crate::{Agent, Rate, reflexion};
 
 /// Why there is no result.
 #[derive(Debug, Error)]
@@ -42,8 +43,41 @@ pub struct EvaluationSettings<'a> {
     pub tokenizer: Arc<Tokenizer>,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
+    /// How it is prompted. Its prompts must be in the config ([`Agent::configure`]).
+    pub agent: Agent,
+    /// Times that `reflexion` tries a task at most.
+    pub trials: usize,
     /// Set from outside to stop early.
     pub stop: &'a AtomicBool,
+}
+
+/// What is played, whatever it is that samples.
+pub struct PlaySettings<'a> {
+    /// Prompts, parsing and limits.
+    pub config: &'a Config,
+    /// The tasks and their environments.
+    pub task_set: &'a dyn TaskSet,
+    /// Text to ids and back, with what the model's folder says about chats.
+    pub tokenizer: &'a Tokenizer,
+    /// Softmax temperature; 0 is greedy.
+    pub temperature: f32,
+    /// How it is prompted.
+    pub agent: Agent,
+    /// Times that `reflexion` tries a task at most.
+    pub trials: usize,
+    /// Set from outside to stop early.
+    pub stop: &'a AtomicBool,
+}
+
+/// Success in one trial of `reflexion` and up to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// The trial, from 1.
+    pub trial: usize,
+    /// Solved in this trial, of the tasks that were tried in it.
+    pub solved: Rate,
+    /// Solved in this trial or an earlier one, of all tasks.
+    pub success: Rate,
 }
 
 /// Success on one kind of task.
@@ -63,12 +97,18 @@ pub struct Evaluation {
     pub split: String,
     /// Hash of the panel's tasks.
     pub panel: String,
+    /// How the policy was prompted.
+    #[serde(default)]
+    pub agent: Agent,
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
     /// Seed of the draws (without effect when greedy).
     pub seed: u64,
-    /// All tasks.
+    /// All tasks. With `reflexion`: solved within the trials; the other numbers are those of each task's last trial.
     pub success: Rate,
+    /// Each trial of `reflexion`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<TrialResult>,
     /// By kind of task.
     pub kinds: BTreeMap<String, KindResult>,
     /// Mean number of turns.
@@ -86,46 +126,100 @@ pub struct Evaluation {
     pub seconds: f64,
 }
 
-/// Plays every task of the panel once; returns the result and the trajectories. The same settings
-/// give the same result.
+/// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up); returns the result
+/// and the trajectories. The same settings give the same result.
 pub fn evaluate(
     settings: &EvaluationSettings<'_>,
     panel: &Panel,
     tick: impl FnMut(&RolloutProgress),
 ) -> Result<(Evaluation, Vec<Trajectory>), EvalError> {
+    let config = settings.config;
+    let (lanes, slots) = sampling_lanes(config, 1);
+    let weights = SharedWeights::of(&settings.weights, 0, config.policy.device).map_err(TrainError::from)?;
+    let mut samplers = engines(config, &weights, &settings.tokenizer, lanes, slots)?;
+    let play = PlaySettings {
+        config,
+        task_set: settings.world.task_set(),
+        tokenizer: &settings.tokenizer,
+        temperature: settings.temperature,
+        agent: settings.agent,
+        trials: settings.trials,
+        stop: settings.stop,
+    };
+    evaluate_with(&play, panel, &mut samplers, tick)
+}
+
+/// [`evaluate`] with samplers of one's own, one lane each.
+pub fn evaluate_with<S: Sampler + Send>(
+    settings: &PlaySettings<'_>,
+    panel: &Panel,
+    samplers: &mut [S],
+    mut tick: impl FnMut(&RolloutProgress),
+) -> Result<(Evaluation, Vec<Trajectory>), EvalError> {
     let started = Instant::now();
     let config = settings.config;
     let template = setup::template(config)?;
     let parser = setup::parser(config, &template);
-    let jobs: Vec<Job> = panel
-        .tasks
-        .iter()
-        .enumerate()
-        .map(|(group, task)| Job { task: task.clone(), group, sample: 0 })
-        .collect();
-    let (lanes, slots) = sampling_lanes(config, 1);
+    let chat = setup::chat(config, settings.tokenizer)?;
+    let prompter = Prompter { template: &template, tokenizer: settings.tokenizer, chat: chat.as_ref() };
     let context = RolloutContext {
-        task_set: settings.world.task_set(),
-        tokenizer: &settings.tokenizer,
+        task_set: settings.task_set,
+        tokenizer: settings.tokenizer,
         template: &template,
+        chat: chat.as_ref(),
         parser: &parser,
         layout: config.prompt.layout,
         history: config.prompt.history,
-        params: sampling_params(config, &template, &settings.tokenizer, settings.temperature)?,
+        params: sampling_params(config, prompter, settings.temperature),
         max_context: config.rollout.max_context,
         reward_scale: config.env.reward_scale,
-        slots,
+        slots: sampling_lanes(config, 1).1,
         run_seed: config.seed,
         purpose: Purpose::Evaluation,
         step: 0,
         stop: settings.stop,
     };
-    let weights = SharedWeights::of(&settings.weights, 0, config.policy.device).map_err(TrainError::from)?;
-    let mut samplers = engines(config, &weights, &settings.tokenizer, lanes, slots)?;
-    let trajectories = rollout::run(&context, &jobs, &mut samplers, tick)?.ok_or(EvalError::Interrupted)?;
-    let evaluation =
-        summarise(&trajectories, panel, settings.temperature, config.seed, started.elapsed().as_secs_f64());
-    Ok((evaluation, trajectories))
+    let (last, all, trials) = if settings.agent == Agent::Reflexion {
+        let played = reflexion::play(&context, &panel.tasks, settings.trials, samplers, &mut tick)?;
+        let played = played.ok_or(EvalError::Interrupted)?;
+        let trials = trials_of(&played, settings.trials.max(1));
+        let last = played.iter().filter_map(|trials| trials.last().cloned()).collect();
+        (last, Some(played.into_iter().flatten().collect()), trials)
+    } else {
+        let jobs: Vec<Job> = panel
+            .tasks
+            .iter()
+            .enumerate()
+            .map(|(group, task)| Job { task: task.clone(), group, sample: 0, preamble: String::new() })
+            .collect();
+        let played = rollout::run(&context, &jobs, samplers, &mut tick)?.ok_or(EvalError::Interrupted)?;
+        (played, None, Vec::new())
+    };
+    let seconds = started.elapsed().as_secs_f64();
+    let mut evaluation = summarise(&last, panel, settings.temperature, config.seed, seconds);
+    evaluation.agent = settings.agent;
+    evaluation.trials = trials;
+    Ok((evaluation, all.unwrap_or(last)))
+}
+
+/// Success trial by trial, from the trajectories of each task in trial order.
+fn trials_of(played: &[Vec<Trajectory>], trials: usize) -> Vec<TrialResult> {
+    let solved_in = |trial: usize| {
+        played.iter().filter(|trials| trials.get(trial).is_some_and(|trajectory| trajectory.success)).count()
+    };
+    let mut success = 0;
+    (0..trials)
+        .map(|trial| {
+            let tried = played.iter().filter(|trials| trials.len() > trial).count();
+            let solved = solved_in(trial);
+            success += solved;
+            TrialResult {
+                trial: trial + 1,
+                solved: Rate::new(solved, tried),
+                success: Rate::new(success, played.len()),
+            }
+        })
+        .collect()
 }
 
 fn summarise(
@@ -152,6 +246,8 @@ fn summarise(
     Evaluation {
         split: panel.split.clone(),
         panel: panel.hash.clone(),
+        agent: Agent::Plain,
+        trials: Vec::new(),
         temperature,
         seed,
         success: rate(&all),

@@ -45,6 +45,9 @@ pub enum ModelError {
         /// Why, and what would do.
         reason: String,
     },
+    /// A chat template, or what it was given, cannot be used.
+    #[error("chat: {0}")]
+    Chat(String),
     /// The tokenizer refused.
     #[error("tokenizer: {0}")]
     Tokenizer(String),

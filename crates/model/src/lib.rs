@@ -1,6 +1,7 @@
 //! The policy: the only crate with tensors.
 
 mod accelerator;
+pub mod chat;
 mod compute;
 mod config;
 mod critic;
@@ -48,5 +49,5 @@ pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};
 pub use plan::{MemoryPlan, PlanItem, PlanPhase, PlanSettings};
 pub use rotary::{RopeScaling, Rotary};
 pub use schedule::{Schedule, ScheduleKind};
-pub use tokenizer::{Tokenizer, TokenizerConfig};
+pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig};
 pub use weights::Weights;

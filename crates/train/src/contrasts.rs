@@ -2,9 +2,11 @@
 
 use turnwise_core::{Batch, Observation, TokenSequence, Trajectory, TurnSpan};
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
-use turnwise_model::Tokenizer;
+use turnwise_model::chat::ChatFormat;
+use turnwise_model::{ModelError, Tokenizer};
 use turnwise_objective::BlindMask;
 
+use crate::prompting::Prompter;
 use crate::rollout::Layout;
 
 /// How blind prompts are written.
@@ -13,6 +15,8 @@ pub struct BlindPrompts<'a> {
     pub template: &'a PromptTemplate,
     /// Text to ids.
     pub tokenizer: &'a Tokenizer,
+    /// The model's chat format around the prompts.
+    pub chat: Option<&'a ChatFormat>,
     /// The run's layout.
     pub layout: Layout,
     /// Earlier turns that a windowed prompt shows.
@@ -26,7 +30,7 @@ impl BlindPrompts<'_> {
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
     /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out.
-    pub fn blind(&self, trajectory: &Trajectory, turn: usize) -> TokenSequence {
+    pub fn blind(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, ModelError> {
         let data = &trajectory.turns[turn];
         let window = match self.layout {
             Layout::Windowed => self.history,
@@ -50,11 +54,12 @@ impl BlindPrompts<'_> {
             BlindMask::Goal => Mask::Goal,
             BlindMask::History => Mask::History,
         };
-        let mut tokens = self.tokenizer.encode(&self.template.render(&view, PromptKind::Masked(mask)));
+        let prompter = Prompter { template: self.template, tokenizer: self.tokenizer, chat: self.chat };
+        let mut tokens = prompter.start(&self.template.render(&view, PromptKind::Masked(mask)))?;
         let start = tokens.len();
         tokens.extend_from_slice(&data.response_ids);
         let span = TurnSpan { turn, start, end: tokens.len() };
-        TokenSequence { tokens, spans: vec![span] }
+        Ok(TokenSequence { tokens, spans: vec![span] })
     }
 
     /// The blind sequence of every outlier turn that has tokens, `[trajectory][turn]` in batch order.
@@ -64,7 +69,7 @@ impl BlindPrompts<'_> {
         batch: &Batch,
         outliers: &[Vec<Vec<bool>>],
         max_context: usize,
-    ) -> Vec<Vec<(usize, TokenSequence)>> {
+    ) -> Result<Vec<Vec<(usize, TokenSequence)>>, ModelError> {
         let masks = outliers.iter().flatten();
         batch
             .trajectories()
@@ -72,8 +77,12 @@ impl BlindPrompts<'_> {
             .map(|(trajectory, mask)| {
                 (0..trajectory.turns.len())
                     .filter(|&turn| mask[turn] && !trajectory.turns[turn].response_ids.is_empty())
-                    .map(|turn| (turn, self.blind(trajectory, turn)))
-                    .filter(|(_, blind)| blind.spans[0].start > 0 && blind.tokens.len() <= max_context)
+                    .map(|turn| Ok((turn, self.blind(trajectory, turn)?)))
+                    .filter(|blind| {
+                        blind.as_ref().map_or(true, |(_, blind): &(usize, TokenSequence)| {
+                            blind.spans[0].start > 0 && blind.tokens.len() <= max_context
+                        })
+                    })
                     .collect()
             })
             .collect()

@@ -18,6 +18,7 @@ pub mod observer;
 pub mod panel;
 pub mod parallel;
 mod preflight;
+pub mod prompting;
 pub mod rollout;
 pub mod rundir;
 mod sampling;

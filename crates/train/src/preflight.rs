@@ -80,7 +80,7 @@ pub(crate) fn shape_of(path: &Path, missing: &mut Vec<String>) -> Result<ModelCo
     if !["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).is_file()) {
         missing.push(format!("{}: model.safetensors", folder.display()));
     }
-    match Tokenizer::load(&folder.join("tokenizer.json")) {
+    match Tokenizer::load_folder(&folder) {
         Ok(tokenizer) if tokenizer.vocab_size() > model.vocab_size => {
             missing.push(format!(
                 "{}: tokenizer.json has {} tokens but config.json says vocab_size = {}",

@@ -17,9 +17,11 @@ use turnwise_core::{
 };
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
-use turnwise_model::Tokenizer;
+use turnwise_model::chat::ChatFormat;
+use turnwise_model::{ModelError, Tokenizer};
 
 use crate::TrainError;
+use crate::prompting::Prompter;
 
 /// How the turns of a trajectory become token sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ pub struct Job {
     pub group: usize,
     /// Its place in the group.
     pub sample: usize,
+    /// What every prompt that starts a sequence begins with, such as what was learnt in earlier trials; empty for
+    /// nothing.
+    pub preamble: String,
 }
 
 /// Everything a rollout reads.
@@ -50,6 +55,8 @@ pub struct RolloutContext<'a> {
     pub tokenizer: &'a Tokenizer,
     /// How observations become prompts.
     pub template: &'a PromptTemplate,
+    /// The model's chat format around the prompts, where it has one that is used.
+    pub chat: Option<&'a ChatFormat>,
     /// How responses become actions.
     pub parser: &'a ActionParser,
     /// How turns become sequences.
@@ -246,7 +253,13 @@ impl<S: Sampler> Lane<'_, S> {
         let mut environment = self.context.task_set.environment();
         match environment.reset(&job.task) {
             Ok(observation) => {
-                let prompt = self.first_prompt(&job.task, &observation);
+                let prompt = match self.first_prompt(job, &observation) {
+                    Ok(prompt) => prompt,
+                    Err(error) => {
+                        trajectory.stop = StopReason::SampleError(error.to_string());
+                        return Ok(Some(trajectory));
+                    }
+                };
                 let live = Live {
                     job: index,
                     request: 0,
@@ -265,17 +278,21 @@ impl<S: Sampler> Lane<'_, S> {
         }
     }
 
-    fn first_prompt(&self, task: &Task, observation: &Observation) -> Vec<u32> {
+    fn prompter(&self) -> Prompter<'_> {
+        let RolloutContext { template, tokenizer, chat, .. } = *self.context;
+        Prompter { template, tokenizer, chat }
+    }
+
+    fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, ModelError> {
+        let Job { task, preamble, .. } = job;
+        let template = self.context.template;
         let text = match self.context.layout {
-            Layout::Concatenated => {
-                self.context.template.render_concatenated_first(&view(task, observation, &[], 0, 0))
+            Layout::Concatenated => template.render_concatenated_first(&view(task, observation, &[], 0, 0)),
+            Layout::Windowed => {
+                template.render(&view(task, observation, &[], 0, self.context.history), PromptKind::Full)
             }
-            Layout::Windowed => self
-                .context
-                .template
-                .render(&view(task, observation, &[], 0, self.context.history), PromptKind::Full),
         };
-        self.context.tokenizer.encode(&text)
+        self.prompter().start(&format!("{preamble}{text}"))
     }
 
     /// Asks for the next response, or ends the trajectory where that cannot be.
@@ -309,8 +326,9 @@ impl<S: Sampler> Lane<'_, S> {
         let context = self.context;
         self.progress.turns.fetch_add(1, Ordering::Relaxed);
         self.progress.tokens.fetch_add(completion.tokens.len(), Ordering::Relaxed);
-        let response = context.tokenizer.decode(&completion.tokens);
-        let parsed = context.parser.parse(&response, &live.observation.admissible);
+        let prompter = self.prompter();
+        let response = prompter.response(&completion.tokens);
+        let parsed = context.parser.parse(&prompter.whole(&response), &live.observation.admissible);
         record_tokens(&mut live, &completion, context.layout);
         let turn = Turn {
             observation: std::mem::take(&mut live.observation.text),
@@ -350,18 +368,24 @@ impl<S: Sampler> Lane<'_, S> {
         if completion.finish == FinishReason::Context {
             return Ok(Some(end(live, StopReason::ContextOverflow)));
         }
-        live.prompt = self.next_prompt(&live, completion.finish);
+        match self.next_prompt(&live, completion.finish) {
+            Ok(prompt) => live.prompt = prompt,
+            // A chat template that refuses these words ends this trajectory only.
+            Err(error) => return Ok(Some(end(live, StopReason::SampleError(error.to_string())))),
+        }
         self.ask(live)
     }
 
-    fn next_prompt(&self, live: &Live, finish: FinishReason) -> Vec<u32> {
+    fn next_prompt(&self, live: &Live, finish: FinishReason) -> Result<Vec<u32>, ModelError> {
         let context = self.context;
         let task = &live.trajectory.task;
         let turn = live.trajectory.turns.len();
         match context.layout {
             Layout::Windowed => {
                 let view = view(task, &live.observation, &live.history, turn, context.history);
-                context.tokenizer.encode(&context.template.render(&view, PromptKind::Full))
+                let preamble = &self.jobs[live.job].preamble;
+                let text = context.template.render(&view, PromptKind::Full);
+                self.prompter().start(&format!("{preamble}{text}"))
             }
             Layout::Concatenated => {
                 let mut tokens = live
@@ -371,11 +395,8 @@ impl<S: Sampler> Lane<'_, S> {
                     .map(|sequence| sequence.tokens.clone())
                     .unwrap_or_default();
                 let view = view(task, &live.observation, &[], turn, 0);
-                let closed = finish == FinishReason::Stop;
-                tokens.extend(
-                    context.tokenizer.encode(&context.template.render_concatenated_next(&view, closed)),
-                );
-                tokens
+                tokens.extend(self.prompter().between(&view, tokens.last().copied(), finish)?);
+                Ok(tokens)
             }
         }
     }

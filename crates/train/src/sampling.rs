@@ -8,6 +8,7 @@ use turnwise_credit::selection::{Selection, SelectionConfig};
 use crate::TrainError;
 use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
+use crate::prompting::Prompter;
 use crate::rollout::{self, Job, Lanes, RolloutContext};
 use crate::tasks::TaskOrder;
 use crate::trainer::{Run, engines, sampling_lanes, sampling_params};
@@ -77,18 +78,26 @@ impl Run {
             .enumerate()
             .flat_map(|(place, task)| {
                 let group = first + place;
-                (0..settings.group_size).map(move |sample| Job { task: task.clone(), group, sample })
+                (0..settings.group_size).map(move |sample| Job {
+                    task: task.clone(),
+                    group,
+                    sample,
+                    preamble: String::new(),
+                })
             })
             .collect();
         let (all, slots) = sampling_lanes(&self.config, self.ranks.count());
+        let prompter =
+            Prompter { template: &self.template, tokenizer: &self.tokenizer, chat: self.chat.as_ref() };
         let context = RolloutContext {
             task_set: self.world.task_set(),
             tokenizer: &self.tokenizer,
             template: &self.template,
+            chat: self.chat.as_ref(),
             parser: &self.parser,
             layout: self.config.prompt.layout,
             history: self.config.prompt.history,
-            params: sampling_params(&self.config, &self.template, &self.tokenizer, settings.temperature)?,
+            params: sampling_params(&self.config, prompter, settings.temperature),
             max_context: settings.max_context,
             reward_scale: self.config.env.reward_scale,
             slots,

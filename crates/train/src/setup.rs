@@ -10,6 +10,7 @@ use turnwise_env::alfworld::{AlfworldSet, PHRASES};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::webshop::{self, WebshopSet};
+use turnwise_model::chat::{ChatFormat, ChatSettings};
 use turnwise_model::{
     AdapterFile, ModelConfig, Parameters, Tokenizer, TokenizerConfig, Weights, is_adapter, load_adapter,
     load_model,
@@ -17,7 +18,7 @@ use turnwise_model::{
 
 use crate::TrainError;
 use crate::base;
-use crate::config::{Config, EnvConfig, ShopConfig, Validity};
+use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
 use crate::observer::{Event, Observer};
 use crate::sft;
 
@@ -135,6 +136,51 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
     if config.env.name == "webshop" { parser.with_tail(WEBSHOP_TAIL) } else { parser }
 }
 
+/// The chat format that a config wraps its prompts in, if any.
+///
+/// # Errors
+/// One is wanted and the model has none, or it cannot be used with the config's layout, or it has no switch for
+/// thinking and the config turns it.
+pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
+    let fail =
+        |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
+    let prompt = &config.prompt;
+    let wanted = match prompt.chat {
+        Switch::On => true,
+        Switch::Off => false,
+        Switch::Auto => tokenizer.chat_template().is_some(),
+    };
+    let thinking = match prompt.thinking {
+        Switch::Auto => None,
+        Switch::On => Some(true),
+        Switch::Off => Some(false),
+    };
+    if !wanted {
+        let set = [("system", prompt.system.is_some()), ("thinking", thinking.is_some())];
+        if let Some((key, _)) = set.into_iter().find(|(_, set)| *set) {
+            return fail(
+                key,
+                "is set, and prompts are not wrapped in a chat template that could use it".into(),
+            );
+        }
+        return Ok(None);
+    }
+    let settings = ChatSettings { system: prompt.system.clone(), thinking };
+    let format = match ChatFormat::new(tokenizer, settings) {
+        Ok(format) => format,
+        Err(error) => return fail("chat", format!("{error}; or set prompt.chat = \"off\"")),
+    };
+    if prompt.layout == Layout::Concatenated
+        && let Err(error) = format.check_growth()
+    {
+        return fail("layout", format!("{error}: set prompt.layout = \"windowed\" or prompt.chat = \"off\""));
+    }
+    if thinking.is_some() && !format.knows_thinking()? {
+        return fail("thinking", "is set, and this model's chat template has no such switch".into());
+    }
+    Ok(Some(format))
+}
+
 /// A policy: weights and tokenizer.
 pub struct Policy {
     /// The weights, with their adapter where they are in two parts.
@@ -152,7 +198,7 @@ impl Policy {
             return Self::load_adapted(&folder);
         }
         let weights = load_model(&folder)?;
-        let tokenizer = Arc::new(Tokenizer::load(&folder.join("tokenizer.json"))?);
+        let tokenizer = Arc::new(Tokenizer::load_folder(&folder)?);
         if tokenizer.vocab_size() > weights.config.vocab_size {
             return Err(TrainError::file(
                 &folder,
@@ -176,8 +222,14 @@ impl Policy {
         let Self { weights, tokenizer } = Self::load(&base)?;
         base::verify(folder, &base, &weights.base)?;
         let adapter = load_adapter(folder, weights.config())?;
-        let own = folder.join("tokenizer.json");
-        let tokenizer = if own.is_file() { Arc::new(Tokenizer::load(&own)?) } else { tokenizer };
+        let tokenizer = if folder.join("tokenizer.json").is_file() {
+            let own = Tokenizer::load_folder(folder)?;
+            // PEFT's folders need not say what the base's does: how a response ends, how a chat looks.
+            let bare = own.end_tokens().is_empty() && own.chat_template().is_none();
+            if bare && own.to_json()? == tokenizer.to_json()? { tokenizer } else { Arc::new(own) }
+        } else {
+            tokenizer
+        };
         Ok(Self { weights: Weights::adapted(weights.base, adapter)?, tokenizer })
     }
 

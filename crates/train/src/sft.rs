@@ -1,10 +1,11 @@
 //! The supervised warm start: demonstrations become token sequences with a weight on each token.
 
-use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
+use turnwise_core::{FinishReason, Purpose, Seed, TokenSequence, TurnSpan};
 use turnwise_env::alfworld::demonstrations::Demonstration;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
-use turnwise_model::Tokenizer;
+use turnwise_model::ModelError;
 
+use crate::prompting::Prompter;
 use crate::rollout::Layout;
 
 /// One demonstration as the learner sees it.
@@ -18,17 +19,16 @@ pub struct SftSequence {
     pub kept: Vec<bool>,
 }
 
-/// Puts text pieces together and remembers what each token is.
-struct Builder<'a> {
-    tokenizer: &'a Tokenizer,
+/// Puts pieces together and remembers what each token is.
+#[derive(Default)]
+struct Builder {
     tokens: Vec<u32>,
     action: Vec<bool>,
     kept: Vec<bool>,
 }
 
-impl Builder<'_> {
-    fn push(&mut self, text: &str, action: bool, kept: bool) {
-        let ids = self.tokenizer.encode(text);
+impl Builder {
+    fn push(&mut self, ids: Vec<u32>, action: bool, kept: bool) {
         self.action.extend(ids.iter().map(|_| action));
         self.kept.extend(ids.iter().map(|_| kept));
         self.tokens.extend(ids);
@@ -53,15 +53,14 @@ impl Builder<'_> {
 /// The sequences of one demonstration: one in all (`concatenated`) or one per imitated turn (`windowed`).
 pub fn sequences(
     demonstration: &Demonstration,
-    template: &PromptTemplate,
-    tokenizer: &Tokenizer,
+    prompter: Prompter<'_>,
     layout: Layout,
     history: usize,
     max_context: usize,
-) -> Vec<SftSequence> {
-    let builder = || Builder { tokenizer, tokens: Vec::new(), action: Vec::new(), kept: Vec::new() };
+) -> Result<Vec<SftSequence>, ModelError> {
+    let template = prompter.template;
     let mut pairs: Vec<(String, String)> = Vec::new();
-    let mut whole = builder();
+    let mut whole = Builder::default();
     let mut windows = Vec::new();
     for (index, turn) in demonstration.turns.iter().enumerate() {
         let view = PromptView {
@@ -72,31 +71,30 @@ pub fn sequences(
             admissible: &turn.admissible,
             step: index,
         };
-        let response = template.response(&turn.action);
         match layout {
             Layout::Concatenated => {
                 let prompt = if index == 0 {
-                    template.render_concatenated_first(&view)
+                    prompter.start(&template.render_concatenated_first(&view))?
                 } else {
-                    template.render_concatenated_next(&view, true)
+                    prompter.between(&view, whole.tokens.last().copied(), FinishReason::Stop)?
                 };
-                whole.push(&prompt, false, true);
-                whole.push(&response, turn.imitate, turn.imitate);
+                whole.push(prompt, false, true);
+                whole.push(prompter.demonstrated(&turn.action), turn.imitate, turn.imitate);
             }
             Layout::Windowed if turn.imitate => {
-                let mut window = builder();
-                window.push(&template.render(&view, PromptKind::Full), false, true);
-                window.push(&response, true, true);
+                let mut window = Builder::default();
+                window.push(prompter.start(&template.render(&view, PromptKind::Full))?, false, true);
+                window.push(prompter.demonstrated(&turn.action), true, true);
                 windows.extend(window.finish(max_context));
             }
             Layout::Windowed => {}
         }
         pairs.push((turn.observation.clone(), turn.action.clone()));
     }
-    match layout {
+    Ok(match layout {
         Layout::Concatenated => whole.finish(max_context).into_iter().collect(),
         Layout::Windowed => windows,
-    }
+    })
 }
 
 /// The texts a tokenizer for these demonstrations is trained on.

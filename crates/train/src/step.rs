@@ -90,7 +90,7 @@ impl Run {
 
         let started = Instant::now();
         let mut set = {
-            let blind = self.blind_sequences(&batch, &credit);
+            let blind = self.blind_sequences(&batch, &credit)?;
             update::training_set(
                 &batch,
                 &SetInputs {
@@ -185,19 +185,20 @@ impl Run {
         &self,
         batch: &Batch,
         credit: &CreditReport,
-    ) -> Vec<Vec<(usize, turnwise_core::TokenSequence)>> {
+    ) -> Result<Vec<Vec<(usize, turnwise_core::TokenSequence)>>, TrainError> {
         let (Some(selective), Some(outliers)) = (&self.config.objective.selective, &credit.outliers) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let prompts = BlindPrompts {
             template: &self.template,
             tokenizer: &self.tokenizer,
+            chat: self.chat.as_ref(),
             layout: self.config.prompt.layout,
             history: self.config.prompt.history,
             mask: selective.mask,
         };
         let longest = self.learner.model().max_position_embeddings;
-        prompts.of_batch(batch, &outliers.mask, longest)
+        Ok(prompts.of_batch(batch, &outliers.mask, longest)?)
     }
 
     /// Lets the KL coefficient follow what was measured.

@@ -8,6 +8,7 @@ use turnwise_core::{Collective, Learner as _, Purpose, SamplingParams, Seed};
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
+use turnwise_model::chat::ChatFormat;
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{
     Adapter, AdapterBase, Compute, Device, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer,
@@ -24,7 +25,8 @@ use crate::log::Logged;
 use crate::metrics::MetricsWriter;
 use crate::observer::{EvaluationPoint, Event, Observer};
 use crate::parallel::Ranks;
-use crate::rundir::{Phase, Position, RunDirectory, write_atomically};
+use crate::prompting::Prompter;
+use crate::rundir::{Phase, Position, RunDirectory};
 use crate::setup::{self, Policy, World};
 use crate::tasks::TaskOrder;
 use crate::{memory, panel, preflight, warm_start};
@@ -45,6 +47,8 @@ pub struct Run {
     pub(crate) world: World,
     pub(crate) template: PromptTemplate,
     pub(crate) tokenizer: Arc<Tokenizer>,
+    /// The chat format around prompts, where the policy has one and the config wants it.
+    pub(crate) chat: Option<ChatFormat>,
     pub(crate) learner: NativeLearner,
     pub(crate) position: Position,
     pub(crate) metrics: MetricsWriter,
@@ -97,6 +101,7 @@ impl Run {
             memory::warn(&config, policy.weights.config(), ranks.count(), observer);
             policy
         };
+        let chat = setup::chat(&config, &policy.tokenizer)?;
         observer.event(Event::Note(format!(
             "model: {} parameters, {} layers of width {}, vocabulary {}",
             policy.weights.base.layout.len,
@@ -129,6 +134,7 @@ impl Run {
             base,
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
+            chat,
             template,
             world,
             position,
@@ -174,6 +180,7 @@ impl Run {
         let checkpoint = checkpoint::latest(&directory)?;
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;
+        let chat = setup::chat(&config, &policy.tokenizer)?;
         ranks.agree(&config, &policy.weights)?;
         let mut learner = new_learner(&config, state.position.phase, policy.weights, &ranks)?;
         let moments = OptimizerState::load(&checkpoint.optimizer(), learner.trained_tensors())?;
@@ -204,6 +211,7 @@ impl Run {
             kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
+            chat,
             position: state.position,
             learner,
             metrics,
@@ -383,7 +391,7 @@ impl Run {
                 Some(adapter) => save_adapter(adapter, &policy, &base)?,
                 None => save_model(&weights.base, &policy)?,
             }
-            write_atomically(&policy.join("tokenizer.json"), self.tokenizer.to_json()?.as_bytes())?;
+            self.tokenizer.save_folder(&policy)?;
             let tensors = self.learner.trained_tensors();
             self.learner.optimizer_state().save(&folder.join("optimizer.safetensors"), tensors)?;
             if let Some(critic) = &self.critic {
@@ -422,7 +430,7 @@ fn begin_weights(
         let folder = directory.path(base::FOLDER);
         if ranks.leads() {
             save_model(&base, &folder)?;
-            write_atomically(&folder.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
+            policy.tokenizer.save_folder(&folder)?;
         }
         ranks.barrier()?;
         folder
@@ -518,13 +526,10 @@ pub(crate) fn sft_schedule(config: &Config) -> Schedule {
     }
 }
 
-/// How responses are sampled under a config: the template says where they end.
-pub fn sampling_params(
-    config: &Config,
-    template: &PromptTemplate,
-    tokenizer: &Tokenizer,
-    temperature: f32,
-) -> Result<SamplingParams, TrainError> {
+/// How responses are sampled under a config: the prompt template says where they end, and the model's own end
+/// tokens do.
+pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
+    let Prompter { template, tokenizer, chat } = prompter;
     let mut params = SamplingParams {
         temperature,
         top_p: config.rollout.top_p,
@@ -538,7 +543,9 @@ pub fn sampling_params(
             None => params.stop_strings.push(stop.clone()),
         }
     }
-    Ok(params)
+    let ends = chat.map_or(tokenizer.end_tokens(), ChatFormat::stop_tokens);
+    params.stop_tokens.extend(ends);
+    params
 }
 
 /// The token that a stop string can be looked for as, which needs no decoding while sampling: no other token has the

@@ -9,6 +9,7 @@ use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 use crate::TrainError;
 use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
+use crate::prompting::Prompter;
 use crate::sft::{self, BatchPlan, SftSequence};
 use crate::trainer::{Outcome, Run, sft_schedule};
 
@@ -82,18 +83,16 @@ fn demonstrations(run: &Run, observer: &mut dyn Observer) -> Result<Vec<SftSeque
         config.sft.demonstrations,
         config.env.max_turns
     )));
-    Ok(played
-        .episodes
-        .iter()
-        .flat_map(|demonstration| {
-            sft::sequences(
-                demonstration,
-                &run.template,
-                &run.tokenizer,
-                config.prompt.layout,
-                config.prompt.history,
-                config.rollout.max_context,
-            )
-        })
-        .collect())
+    let prompter = Prompter { template: &run.template, tokenizer: &run.tokenizer, chat: run.chat.as_ref() };
+    let mut sequences = Vec::new();
+    for demonstration in &played.episodes {
+        sequences.extend(sft::sequences(
+            demonstration,
+            prompter,
+            config.prompt.layout,
+            config.prompt.history,
+            config.rollout.max_context,
+        )?);
+    }
+    Ok(sequences)
 }

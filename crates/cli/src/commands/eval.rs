@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
-use clap::Args;
-use turnwise_eval::{Evaluation, EvaluationSettings, Rate, evaluate};
+use clap::{Args, ValueEnum};
+use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
 use turnwise_train::panel::pin_first;
 use turnwise_train::rundir::write_trajectories;
 use turnwise_train::setup::{Policy, World};
 
+use super::env::EnvironmentName;
 use super::train::split_arguments;
 use crate::ui::{self, Ui};
 
@@ -23,6 +24,19 @@ pub(crate) struct EvalArgs {
     /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
+    /// One more override written key.sub=value; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// The environment; the config's by default. Another one than the config's brings its own prompts and splits.
+    #[arg(long)]
+    env: Option<EnvironmentName>,
+    /// How the model is prompted: as the config says, with ReAct (a thought and an action each turn), or with Reflexion
+    /// (ReAct, and a reflection and another trial after a failure).
+    #[arg(long, value_enum, default_value_t)]
+    agent: AgentName,
+    /// Times that Reflexion tries a task at most.
+    #[arg(long, default_value_t = 3)]
+    trials: usize,
     /// Splits to evaluate; the config's by default.
     #[arg(long)]
     split: Vec<String>,
@@ -43,8 +57,34 @@ pub(crate) struct EvalArgs {
     trajectories: Option<PathBuf>,
 }
 
+/// The agents by the names they have on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AgentName {
+    #[default]
+    Plain,
+    React,
+    Reflexion,
+}
+
+impl From<AgentName> for Agent {
+    fn from(name: AgentName) -> Self {
+        match name {
+            AgentName::Plain => Self::Plain,
+            AgentName::React => Self::React,
+            AgentName::Reflexion => Self::Reflexion,
+        }
+    }
+}
+
 pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
-    let mut config = config_of(&args.policy, args.sources)?;
+    if args.trials == 0 {
+        anyhow::bail!("--trials 0: a task must be tried at least once");
+    }
+    let agent = args.agent.into();
+    let policy = Policy::load(&args.policy)?;
+    let sources = args.sources.into_iter().chain(args.settings).collect();
+    let mut config = config_of(&args.policy, &policy, sources, args.env, agent)?;
+    Agent::configure(agent, &mut config)?;
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
@@ -59,7 +99,6 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     }
     config.check()?;
     let mut ui = Ui::new();
-    let policy = Policy::load(&args.policy)?;
     let world = World::new(&config.env, &config.splits(), &mut ui)?;
     let stop = ui::stop_on_interrupt()?;
     let mut results = Vec::new();
@@ -72,6 +111,8 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
             weights: policy.weights.clone(),
             tokenizer: std::sync::Arc::clone(&policy.tokenizer),
             temperature: config.eval.temperature,
+            agent,
+            trials: args.trials,
             stop,
         };
         let (result, trajectories) = evaluate(&settings, &panel, |progress| {
@@ -97,25 +138,70 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The config a policy was trained with, where it lies in a run directory; else what the files say.
-pub(crate) fn config_of(policy: &Path, sources: Vec<String>) -> anyhow::Result<Config> {
-    let (files, overrides) = split_arguments(sources);
-    let own = policy
-        .canonicalize()
-        .with_context(|| policy.display().to_string())?
-        .ancestors()
-        .take(4)
-        .map(|folder| folder.join("config.toml"))
-        .find(|path| path.is_file());
-    let config = match own {
-        Some(path) if files.is_empty() && overrides.is_empty() => load_resolved(&path)?,
-        Some(path) => {
-            let files = std::iter::once(path).chain(files).collect();
-            load(&ConfigSource { preset: None, files, overrides })?
+/// The config a policy was trained with, where it lies in a run directory; else what the files say; else, for a
+/// model that knows how a response ends (one of the hub's), the prompts that such a model is asked with.
+pub(crate) fn config_of(
+    path: &Path,
+    policy: &Policy,
+    sources: Vec<String>,
+    env: Option<EnvironmentName>,
+    agent: Agent,
+) -> anyhow::Result<Config> {
+    let (mut files, overrides) = split_arguments(sources);
+    // A hub id is no path, so nothing lies around it.
+    let folder = path.canonicalize().unwrap_or_default();
+    let own = folder.ancestors().take(4).map(|folder| folder.join("config.toml")).find(|path| path.is_file());
+    let plain_model = own.is_none() && files.is_empty() && !policy.tokenizer.end_tokens().is_empty();
+    let untouched = files.is_empty() && overrides.is_empty() && env.is_none();
+    if let Some(own) = own {
+        if untouched {
+            return Ok(load_resolved(&own)?);
         }
-        None => load(&ConfigSource { preset: None, files, overrides })?,
+        files.insert(0, own);
+    }
+    let mut first = Vec::new();
+    if plain_model {
+        first = model_defaults(policy, "alfworld", agent);
+    }
+    if let Some(env) = env {
+        let name = env.to_possible_value().context("an environment has a name")?.get_name().to_owned();
+        let before = load(&ConfigSource { preset: None, files: files.clone(), overrides: first.clone() })?;
+        if plain_model {
+            first = model_defaults(policy, &name, agent);
+        } else if before.env.name != name {
+            let template = before.prompt.template.replacen(&before.env.name, &name, 1);
+            first = world_defaults(&name);
+            first.push(format!("prompt.template={template}"));
+        }
+        first.push(format!("env.name={name}"));
+    }
+    first.extend(overrides);
+    Ok(load(&ConfigSource { preset: None, files, overrides: first })?)
+}
+
+/// The limits and the splits of an environment's usual evaluation.
+fn world_defaults(env: &str) -> Vec<String> {
+    let (turns, splits) = match env {
+        "webshop" => (15, r#"["test"]"#),
+        _ => (50, r#"["valid_seen", "valid_unseen"]"#),
     };
-    Ok(config)
+    vec![format!("env.name={env}"), format!("env.max_turns={turns}"), format!("eval.splits={splits}")]
+}
+
+/// How a model of the hub is asked: free reasoning, two earlier turns, prompts of 4,096 and responses of 512 tokens;
+/// where an agent keeps the whole history, four times that.
+fn model_defaults(policy: &Policy, env: &str, agent: Agent) -> Vec<String> {
+    let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
+    let context = policy.weights.config().max_position_embeddings.min(wanted);
+    let mut defaults = world_defaults(env);
+    defaults.extend([
+        format!("prompt.template={env}"),
+        "prompt.layout=windowed".to_owned(),
+        "prompt.history=2".to_owned(),
+        "rollout.max_response_tokens=512".to_owned(),
+        format!("rollout.max_context={context}"),
+    ]);
+    defaults
 }
 
 /// A result as a table by kind of task.
@@ -141,6 +227,17 @@ pub(crate) fn table(result: &Evaluation) -> String {
             100.0 * rate.high
         )
     };
+    for trial in &result.trials {
+        text.push_str(&format!(
+            "  trial {}: {} of {} solved, {} of {} = {:.1} % so far\n",
+            trial.trial,
+            trial.solved.successes,
+            trial.solved.trials,
+            trial.success.successes,
+            trial.success.trials,
+            100.0 * trial.success.rate
+        ));
+    }
     for (kind, result) in &result.kinds {
         text.push_str(&row(kind, &result.success, result.mean_turns));
     }

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use turnwise_core::Purpose;
+use turnwise_eval::Agent;
 use turnwise_model::engine::SharedWeights;
 use turnwise_train::panel::pin_first;
+use turnwise_train::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::rundir::write_trajectories;
 use turnwise_train::setup::{self, Policy, World};
@@ -45,12 +47,12 @@ pub(crate) struct RolloutArgs {
 }
 
 pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
-    let mut config = config_of(&args.policy, args.sources)?;
+    let policy = Policy::load(&args.policy)?;
+    let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
     let mut ui = Ui::new();
-    let policy = Policy::load(&args.policy)?;
     let world = World::new(&config.env, &[&args.split], &mut ui)?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
     let template = setup::template(&config)?;
@@ -61,19 +63,27 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .iter()
         .enumerate()
         .flat_map(|(group, task)| {
-            (0..args.samples).map(move |sample| Job { task: task.clone(), group, sample })
+            (0..args.samples).map(move |sample| Job {
+                task: task.clone(),
+                group,
+                sample,
+                preamble: String::new(),
+            })
         })
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
+    let chat = setup::chat(&config, &policy.tokenizer)?;
+    let prompter = Prompter { template: &template, tokenizer: &policy.tokenizer, chat: chat.as_ref() };
     let (lanes, slots) = sampling_lanes(&config, 1);
     let context = RolloutContext {
         task_set: world.task_set(),
         tokenizer: &policy.tokenizer,
         template: &template,
+        chat: chat.as_ref(),
         parser: &parser,
         layout: config.prompt.layout,
         history: config.prompt.history,
-        params: sampling_params(&config, &template, &policy.tokenizer, temperature)?,
+        params: sampling_params(&config, prompter, temperature),
         max_context: config.rollout.max_context,
         reward_scale: config.env.reward_scale,
         slots,

@@ -126,6 +126,23 @@ fn compact_prompts_are_the_worlds_own_words() {
 }
 
 #[test]
+fn react_goes_on_where_the_response_stopped() {
+    for name in ["alfworld-react", "webshop-react"] {
+        let template = PromptTemplate::named(name).unwrap();
+        let (history, admissible) = (history(1), admissible());
+        let next = view(&history, &admissible, 0);
+        let response = template.response_with_thought("Over there.", "go to desk 1");
+        assert_eq!(response, "Thought: Over there.\nAction: go to desk 1\nObservation:");
+        assert!(response.ends_with(&template.stop()[0]));
+        assert_eq!(template.render_concatenated_next(&next, true), " You are here.\n");
+        assert_eq!(template.render_concatenated_next(&next, false), "\nObservation: You are here.\n");
+        let first = template.render_concatenated_first(&view(&[], &admissible, 0));
+        assert!(first.ends_with(&format!("Observation: {INTRO}\n")), "{first}");
+        assert_eq!(first.matches("Your task is to").count(), 1, "the example has its own words");
+    }
+}
+
+#[test]
 fn a_history_that_starts_late_keeps_its_numbers() {
     let template = PromptTemplate::named("alfworld").unwrap();
     let (history, admissible) = (history(3), admissible());

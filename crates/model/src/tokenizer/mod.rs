@@ -1,13 +1,20 @@
 //! Text to token ids and back.
 //!
-//! Any byte-level BPE tokenizer in the `tokenizers` library's `tokenizer.json` can be read. Small
+//! Any byte-level BPE tokenizer in the `tokenizers` library's `tokenizer.json` can be read, and a hub model's folder
+//! with all that it says about text: end tokens, chat template ([`Tokenizer::load_folder`]). Small
 //! models get one trained on their world's own text ([`Tokenizer::train`]), in which a whole phrase,
 //! or a name with its number, is one token.
 
+mod files;
 mod scanner;
+mod stream;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
+
+use files::Companions;
+pub use stream::DecodeStream;
 
 use scanner::Scanner;
 use serde_json::json;
@@ -45,6 +52,8 @@ pub struct Tokenizer {
     /// Ids of the 256 single bytes.
     byte_ids: Vec<u32>,
     fast: Option<Fast>,
+    /// What the other files of its folder say.
+    companions: Arc<Companions>,
 }
 
 /// What encodes without the library, for tokenizers trained here.
@@ -232,7 +241,7 @@ impl Tokenizer {
             ));
         };
         let fast = Fast::of(&library, &bytes);
-        Ok(Self { library, bytes, byte_ids, fast })
+        Ok(Self { library, bytes, byte_ids, fast, companions: Arc::default() })
     }
 
     /// Token ids of a text. Nothing is added to it.
@@ -266,6 +275,15 @@ impl Tokenizer {
     /// Id of a token by its name in the file: that of a special token is its text.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.library.token_to_id(token)
+    }
+
+    /// Whether a token is found in a text wherever its name stands, so that text on either side of it is tokenised
+    /// apart.
+    pub(crate) fn splits_text(&self, id: u32) -> bool {
+        self.library
+            .get_added_tokens_decoder()
+            .get(&id)
+            .is_some_and(|token| !token.single_word && !token.normalized)
     }
 
     /// One more than the largest id: rows the embedding needs.

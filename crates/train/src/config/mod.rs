@@ -145,6 +145,19 @@ pub enum Validity {
     Admissible,
 }
 
+/// Something that can be left to the model's files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// As the model's files say.
+    #[default]
+    Auto,
+    /// Yes, or an error.
+    On,
+    /// No.
+    Off,
+}
+
 /// Prompts and parsing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -155,6 +168,14 @@ pub struct PromptConfig {
     pub layout: Layout,
     /// Earlier turns that a windowed prompt shows.
     pub history: usize,
+    /// Wrap prompts in the model's chat template: every prompt is what the user says, every response a reply. `auto`
+    /// does so where the model has one.
+    pub chat: Switch,
+    /// System message of the chat. Without it the chat template may put in its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// `enable_thinking` for the chat templates that read it (Qwen3); `auto` leaves it to the template.
+    pub thinking: Switch,
     /// When an action is valid.
     pub valid: Validity,
     /// Parse responses exactly as verl-agent does, quirks included.
@@ -167,6 +188,9 @@ impl Default for PromptConfig {
             template: "alfworld-compact".into(),
             layout: Layout::Concatenated,
             history: 2,
+            chat: Switch::Auto,
+            system: None,
+            thinking: Switch::Auto,
             valid: Validity::Format,
             verl_agent_parsing: false,
         }

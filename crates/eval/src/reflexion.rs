@@ -1,0 +1,264 @@
+//! Trials with reflections between them.
+
+use turnwise_core::{SampleError, SampleRequest, Sampler, SamplingParams, Seed, Task, Trajectory};
+use turnwise_train::TrainError;
+use turnwise_train::prompting::Prompter;
+use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
+
+use crate::EvalError;
+
+/// Reflections that a trial is shown at most, the latest ones.
+const MEMORY: usize = 3;
+
+/// Longest reflection in tokens.
+const REFLECTION_TOKENS: usize = 256;
+
+/// Plays every task until it is solved, `trials` times at most. The trajectories of each task in trial order; `None`
+/// when it was stopped from outside.
+pub(crate) fn play<S: Sampler + Send>(
+    context: &RolloutContext<'_>,
+    tasks: &[Task],
+    trials: usize,
+    samplers: &mut [S],
+    tick: &mut impl FnMut(&RolloutProgress),
+) -> Result<Option<Vec<Vec<Trajectory>>>, EvalError> {
+    let mut played: Vec<Vec<Trajectory>> = vec![Vec::new(); tasks.len()];
+    let mut notes: Vec<Vec<String>> = vec![Vec::new(); tasks.len()];
+    let mut open: Vec<usize> = (0..tasks.len()).collect();
+    for trial in 0..trials.max(1) {
+        let jobs: Vec<Job> = open
+            .iter()
+            .map(|&index| Job {
+                task: tasks[index].clone(),
+                group: index,
+                sample: trial,
+                preamble: preamble(&notes[index]),
+            })
+            .collect();
+        let Some(trajectories) = rollout::run(context, &jobs, samplers, &mut *tick)? else { return Ok(None) };
+        let failed: Vec<Trajectory> =
+            trajectories.iter().filter(|trajectory| !trajectory.success).cloned().collect();
+        open = failed.iter().map(|trajectory| trajectory.group).collect();
+        for trajectory in trajectories {
+            played[trajectory.group].push(trajectory);
+        }
+        if open.is_empty() || trial + 1 == trials {
+            break;
+        }
+        let reflections = reflect(context, &failed, &notes, trial, samplers)?;
+        if context.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return Ok(None);
+        }
+        for (index, reflection) in open.iter().zip(reflections) {
+            notes[*index].extend(reflection);
+        }
+    }
+    Ok(Some(played))
+}
+
+/// What stands before a trial's first prompt.
+fn preamble(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "You have tried this task before and did not finish it. Afterwards you wrote down what to do better:\n",
+    );
+    for note in &notes[notes.len().saturating_sub(MEMORY)..] {
+        text.push_str(&format!("- {note}\n"));
+    }
+    text.push('\n');
+    text
+}
+
+/// Asks for a reflection on every failed trial; `None` for one that says nothing or could not be asked for.
+fn reflect<S: Sampler + Send>(
+    context: &RolloutContext<'_>,
+    failed: &[Trajectory],
+    notes: &[Vec<String>],
+    trial: usize,
+    samplers: &mut [S],
+) -> Result<Vec<Option<String>>, EvalError> {
+    let prompter = Prompter { template: context.template, tokenizer: context.tokenizer, chat: context.chat };
+    let params = SamplingParams {
+        max_tokens: REFLECTION_TOKENS,
+        // Plain text ends with a blank line.
+        stop_strings: if context.chat.is_some() { Vec::new() } else { vec!["\n\n".to_owned()] },
+        stop_tokens: context.chat.map_or(context.tokenizer.end_tokens(), |chat| chat.stop_tokens()).to_vec(),
+        ..context.params.clone()
+    };
+    let room = context.max_context.saturating_sub(REFLECTION_TOKENS);
+    let mut requests = Vec::with_capacity(failed.len());
+    for (session, trajectory) in failed.iter().enumerate() {
+        let coordinates = [context.step, trajectory.group as u64, trial as u64, u64::MAX];
+        let prompt = fitting(prompter, trajectory, &notes[trajectory.group], room)?;
+        requests.push(prompt.map(|prompt| SampleRequest {
+            session: session as u64,
+            prompt,
+            params: params.clone(),
+            seed: Seed::derive(context.run_seed, context.purpose, &coordinates),
+        }));
+    }
+    let replies = complete(samplers, &requests)?;
+    Ok(replies
+        .into_iter()
+        .map(|reply| {
+            let text = prompter.response(&reply?);
+            // A model that reasons first says what it concludes after it.
+            let said = text.rsplit("</think>").next().unwrap_or(&text);
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            (!said.is_empty()).then_some(said)
+        })
+        .collect())
+}
+
+/// The prompt that asks for a reflection; the earliest turns are left out until it fits, and nothing comes back where
+/// not even the task fits.
+fn fitting(
+    prompter: Prompter<'_>,
+    trajectory: &Trajectory,
+    notes: &[String],
+    room: usize,
+) -> Result<Option<Vec<u32>>, EvalError> {
+    for skipped in 0..=trajectory.turns.len() {
+        let text = question(trajectory, notes, skipped);
+        let tokens = prompter.start(&text).map_err(TrainError::from)?;
+        if tokens.len() <= room {
+            return Ok(Some(tokens));
+        }
+    }
+    Ok(None)
+}
+
+/// The words that ask for a reflection.
+fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String {
+    let mut text = format!(
+        "Below is an attempt at a task that did not finish it. Find out what went wrong, and write a short plan for the \
+         next attempt: what to do differently, step by step, with the names that matter. Two or three sentences, no \
+         more.\n\nThe task: {}\n",
+        trajectory.task.goal.trim()
+    );
+    if !notes.is_empty() {
+        text.push_str("\nWhat was noted after earlier attempts:\n");
+        for note in &notes[notes.len().saturating_sub(MEMORY)..] {
+            text.push_str(&format!("- {note}\n"));
+        }
+    }
+    text.push_str("\nThe attempt:\n");
+    if skipped > 0 {
+        text.push_str("(its beginning is left out)\n");
+    }
+    for turn in &trajectory.turns[skipped..] {
+        let said = turn.response.trim();
+        let said = said.strip_suffix("Observation:").unwrap_or(said).trim_end();
+        text.push_str(&format!("Observation: {}\n{said}\n", turn.observation.trim()));
+    }
+    if !trajectory.final_observation.is_empty() {
+        text.push_str(&format!("Observation: {}\n", trajectory.final_observation.trim()));
+    }
+    text.push_str("\nThe plan for the next attempt:");
+    text
+}
+
+/// The reply to each request, asked over all samplers; `None` where there was no request or it cannot be served.
+fn complete<S: Sampler + Send>(
+    samplers: &mut [S],
+    requests: &[Option<SampleRequest>],
+) -> Result<Vec<Option<Vec<u32>>>, EvalError> {
+    let lanes = samplers.len().max(1);
+    let mut replies = vec![None; requests.len()];
+    let answered = std::thread::scope(|scope| {
+        let handles: Vec<_> = samplers
+            .iter_mut()
+            .enumerate()
+            .map(|(lane, sampler)| {
+                let mine = requests.iter().enumerate().skip(lane).step_by(lanes);
+                scope.spawn(move || answer(sampler, mine))
+            })
+            .collect();
+        let joined = handles.into_iter().map(|handle| handle.join().unwrap_or(Err(TrainError::Thread)));
+        joined.collect::<Result<Vec<_>, TrainError>>()
+    })?;
+    for (index, reply) in answered.into_iter().flatten() {
+        replies[index] = Some(reply);
+    }
+    Ok(replies)
+}
+
+/// One sampler's share of the requests.
+fn answer<'a, S: Sampler>(
+    sampler: &mut S,
+    requests: impl Iterator<Item = (usize, &'a Option<SampleRequest>)>,
+) -> Result<Vec<(usize, Vec<u32>)>, TrainError> {
+    let mut waiting = Vec::new();
+    for (index, request) in requests.filter_map(|(index, request)| Some((index, request.clone()?))) {
+        let session = request.session;
+        match sampler.submit(request) {
+            Ok(id) => waiting.push((id, index, session)),
+            Err(SampleError::Request { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut replies = Vec::new();
+    while !waiting.is_empty() {
+        for completion in sampler.poll()? {
+            let Some(place) = waiting.iter().position(|(id, _, _)| *id == completion.request) else {
+                continue;
+            };
+            let (_, index, session) = waiting.swap_remove(place);
+            sampler.end_session(session);
+            replies.push((index, completion.tokens));
+        }
+    }
+    Ok(replies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwise_core::{SCHEMA_VERSION, StopReason, Turn};
+    use turnwise_env::prompt::PromptTemplate;
+    use turnwise_model::{Tokenizer, TokenizerConfig};
+
+    #[test]
+    fn an_attempt_too_long_to_be_read_loses_its_beginning() {
+        let turn = |number: usize| Turn {
+            observation: format!("Page {number}. {}", "long ".repeat(50)),
+            response: format!("Thought: on.\nAction: go {number}\nObservation:"),
+            ..Turn::default()
+        };
+        let trajectory = Trajectory {
+            schema_version: SCHEMA_VERSION,
+            task: Task { id: "t".into(), kind: "k".into(), goal: "Find it.".into() },
+            group: 0,
+            sample: 0,
+            step: 0,
+            turns: (0..10).map(turn).collect(),
+            final_observation: "The end.".into(),
+            stop: StopReason::MaxTurns,
+            success: false,
+            sequences: Vec::new(),
+            advantages: None,
+            story: None,
+            metrics: std::collections::BTreeMap::new(),
+        };
+        let template = PromptTemplate::named("alfworld-react").unwrap();
+        let tokenizer = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
+        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: None };
+        let shown = |room: usize| {
+            let tokens = fitting(prompter, &trajectory, &[], room).unwrap()?;
+            assert!(tokens.len() <= room);
+            Some(tokenizer.decode(&tokens))
+        };
+        let whole = shown(10_000).unwrap();
+        assert!(whole.contains("Page 0.") && !whole.contains("left out"), "{whole}");
+        assert!(whole.contains("Action: go 9\nObservation: The end.\n"), "{whole}");
+        let part = shown(1_500).unwrap();
+        assert!(
+            !part.contains("Page 0.")
+                && part.contains("Page 9.")
+                && part.contains("(its beginning is left out)")
+        );
+        assert_eq!(shown(100), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! ReAct and Reflexion with a sampler that follows a script.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::{
+    Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError, SampleRequest,
+    Sampler, Step, Task, TaskSet, Trajectory,
+};
+use turnwise_env::panel::Panel;
+use turnwise_eval::{Agent, Evaluation, PlaySettings, Rate, evaluate_with};
+use turnwise_model::chat::ChatTemplate;
+use turnwise_model::{Tokenizer, TokenizerConfig};
+use turnwise_train::Config;
+use turnwise_train::rollout::Layout;
+
+/// A house with one door. Whoever opens it within two turns has done it.
+struct Door {
+    turns: usize,
+}
+
+fn seen(text: &str) -> Observation {
+    Observation { text: text.to_owned(), admissible: vec!["open door".into(), "wait".into()] }
+}
+
+impl Environment for Door {
+    fn reset(&mut self, task: &Task) -> Result<Observation, EnvError> {
+        self.turns = 0;
+        Ok(seen(&format!("There is a door. {}", task.goal)))
+    }
+
+    fn step(&mut self, action: &str) -> Result<Step, EnvError> {
+        self.turns += 1;
+        let success = action == "open door";
+        Ok(Step {
+            observation: seen("Still here."),
+            reward: f64::from(u8::from(success)),
+            progress: None,
+            terminated: success,
+            truncated: self.turns == 2,
+            success,
+            understood: true,
+            metrics: Vec::new(),
+        })
+    }
+
+    fn state(&self) -> Result<Vec<u8>, EnvError> {
+        Err(EnvError::NotReset)
+    }
+
+    fn restore(&mut self, _state: &[u8]) -> Result<(), EnvError> {
+        Err(EnvError::NotReset)
+    }
+}
+
+struct House;
+
+impl TaskSet for House {
+    fn name(&self) -> &'static str {
+        "alfworld"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        vec!["test".into()]
+    }
+
+    fn tasks(&self, _split: &str) -> Result<Vec<Task>, EnvError> {
+        let task =
+            |name: &str| Task { id: name.into(), kind: "door".into(), goal: format!("Leave the {name}.") };
+        Ok(["house", "hut", "cave"].map(task).to_vec())
+    }
+
+    fn environment(&self) -> Box<dyn Environment> {
+        Box::new(Door { turns: 0 })
+    }
+}
+
+/// Opens the door of the house at once, that of the hut once it has told itself to, and that of the cave never.
+struct Script<'a> {
+    tokenizer: &'a Tokenizer,
+    waiting: Vec<(RequestId, String)>,
+    next: RequestId,
+    prompts: Vec<String>,
+}
+
+impl Sampler for Script<'_> {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        let prompt = self.tokenizer.decode(&request.prompt);
+        let opens = "Thought: Out.\nAction: open door";
+        let reply = if prompt.contains("The plan for the next attempt") {
+            "<think>\nIt was shut.\n</think>\n\nOpen the door\nat once."
+        } else if prompt.contains("Leave the house")
+            || prompt.contains("Leave the hut") && prompt.contains("- Open the door at once.\n")
+        {
+            opens
+        } else {
+            "Thought: Patience.\nAction: wait"
+        };
+        self.prompts.push(prompt);
+        self.next += 1;
+        self.waiting.push((self.next, reply.to_owned()));
+        Ok(self.next)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        let tokenizer = self.tokenizer;
+        let completion = |(request, reply): (RequestId, String)| {
+            // A plain text goes on with what the world would say, or ends with a blank line.
+            let end = match tokenizer.chat_template() {
+                Some(_) => "<|im_end|>",
+                None if reply.contains("Action:") => "\nObservation:",
+                None => "\n\n",
+            };
+            let tokens = tokenizer.encode(&format!("{reply}{end}"));
+            Completion {
+                request,
+                logprobs: vec![0.0; tokens.len()],
+                entropies: vec![0.0; tokens.len()],
+                tokens,
+                finish: FinishReason::Stop,
+                weights_version: 0,
+            }
+        };
+        Ok(self.waiting.drain(..).map(completion).collect())
+    }
+
+    fn end_session(&mut self, _session: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        0
+    }
+}
+
+const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+                      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+fn tokenizer(chat: bool) -> Tokenizer {
+    let special_tokens = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
+    let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
+    let tokenizer = Tokenizer::train(["a"].into_iter(), &config).unwrap();
+    let end = tokenizer.token_id("<|im_end|>").unwrap();
+    if chat { tokenizer.with_chat(ChatTemplate::from_source(CHATML).unwrap(), vec![end]) } else { tokenizer }
+}
+
+fn play(
+    agent: Agent,
+    trials: usize,
+    chat: bool,
+    context: usize,
+) -> (Evaluation, Vec<Trajectory>, Vec<String>) {
+    let tokenizer = tokenizer(chat);
+    let mut config = Config::default();
+    agent.configure(&mut config).unwrap();
+    config.rollout.max_context = context;
+    let stop = AtomicBool::new(false);
+    let settings = PlaySettings {
+        config: &config,
+        task_set: &House,
+        tokenizer: &tokenizer,
+        temperature: 0.0,
+        agent,
+        trials,
+        stop: &stop,
+    };
+    let tasks = House.tasks("test").unwrap();
+    let panel = Panel { env: "alfworld".into(), split: "test".into(), tasks, hash: "h".into() };
+    let script = || Script { tokenizer: &tokenizer, waiting: Vec::new(), next: 0, prompts: Vec::new() };
+    let mut scripts = [script(), script()];
+    let (evaluation, trajectories) = evaluate_with(&settings, &panel, &mut scripts, |_| {}).unwrap();
+    let prompts = scripts.into_iter().flat_map(|script| script.prompts).collect();
+    (evaluation, trajectories, prompts)
+}
+
+#[test]
+fn react_keeps_its_thoughts() {
+    let (evaluation, trajectories, prompts) = play(Agent::React, 1, true, 8192);
+    assert_eq!(evaluation.agent, Agent::React);
+    assert_eq!(evaluation.success, Rate::new(1, 3));
+    assert_eq!((evaluation.trials.len(), trajectories.len()), (0, 3));
+    assert_eq!(evaluation.invalid_rate, 0.0);
+    let later = prompts.iter().find(|prompt| prompt.contains("Still here.")).unwrap();
+    assert!(later.contains("Thought: Patience.\nAction: wait<|im_end|>"), "{later}");
+}
+
+#[test]
+fn reflexion_tries_again_with_what_it_learnt() {
+    for chat in [true, false] {
+        let (evaluation, trajectories, prompts) = play(Agent::Reflexion, 3, chat, 8192);
+        assert_eq!(evaluation.success, Rate::new(2, 3));
+        let of = |trial: usize| &evaluation.trials[trial];
+        assert_eq!((of(0).trial, of(0).solved, of(0).success), (1, Rate::new(1, 3), Rate::new(1, 3)));
+        assert_eq!((of(1).trial, of(1).solved, of(1).success), (2, Rate::new(1, 2), Rate::new(2, 3)));
+        assert_eq!((of(2).trial, of(2).solved, of(2).success), (3, Rate::new(0, 1), Rate::new(2, 3)));
+        // House once, hut twice, cave three times, each trial told by its sample.
+        let trials: Vec<(usize, usize)> =
+            trajectories.iter().map(|trajectory| (trajectory.group, trajectory.sample)).collect();
+        assert_eq!(trials, [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]);
+        // The plan is written from the failed attempt, and earlier plans are shown with it.
+        let asked: Vec<&String> =
+            prompts.iter().filter(|prompt| prompt.contains("The plan for the next attempt")).collect();
+        assert_eq!(asked.len(), 3, "hut and cave after the first trial, the cave after the second");
+        assert!(asked.iter().all(|prompt| prompt.contains("Action: wait\nObservation: Still here.")));
+        assert_eq!(asked.iter().filter(|prompt| prompt.contains("- Open the door at once.")).count(), 1);
+        // Two notes before the cave's third trial.
+        let most = prompts.iter().map(|prompt| prompt.matches("- Open the door at once.\n").count()).max();
+        assert_eq!(most, Some(2));
+        let json = serde_json::to_value(&evaluation).unwrap();
+        assert_eq!(json["agent"], "reflexion");
+        assert_eq!(json["trials"][1]["success"]["successes"], 2);
+        assert_eq!(serde_json::from_value::<Evaluation>(json).unwrap(), evaluation);
+    }
+}
+
+#[test]
+fn what_is_solved_at_once_is_not_tried_again() {
+    let (evaluation, _, prompts) = play(Agent::Reflexion, 1, true, 8192);
+    assert_eq!((evaluation.success, evaluation.trials.len()), (Rate::new(1, 3), 1));
+    assert!(
+        prompts.iter().all(|prompt| !prompt.contains("The plan for the next attempt")),
+        "no trial follows"
+    );
+}
+
+#[test]
+fn a_context_too_small_for_anything_is_a_failure_and_no_error() {
+    let (evaluation, _, prompts) = play(Agent::Reflexion, 2, true, 400);
+    assert!(prompts.is_empty(), "nothing fits");
+    assert_eq!(evaluation.success, Rate::new(0, 3));
+}
+
+#[test]
+fn the_agents_prompts_are_those_of_the_environment() {
+    let mut config = Config::default();
+    Agent::Plain.configure(&mut config).unwrap();
+    assert_eq!(config, Config::default());
+    config.prompt.layout = Layout::Windowed;
+    config.env.name = "webshop".into();
+    Agent::Reflexion.configure(&mut config).unwrap();
+    assert_eq!(
+        (config.prompt.template.as_str(), config.prompt.layout),
+        ("webshop-react", Layout::Concatenated)
+    );
+    let text = r#"{"split":"s","panel":"p","temperature":0.0,"seed":0,"success":{"successes":0,"trials":0,"rate":0.0,
+        "low":0.0,"high":1.0},"kinds":{},"mean_turns":0.0,"mean_return":0.0,"invalid_rate":0.0,
+        "inadmissible_rate":0.0,"seconds":0.0}"#;
+    let old: Evaluation = serde_json::from_str(text).unwrap();
+    assert_eq!((old.agent, old.trials.len()), (Agent::Plain, 0), "results of before are read");
+}

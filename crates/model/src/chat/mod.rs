@@ -1,0 +1,265 @@
+//! Chat templates: the Jinja programs that hub models carry, rendered as `transformers` renders them.
+//!
+//! What differs between Jinja in Python and here is mended in this module: block trimming, Python's JSON and Python's
+//! way of printing values, `raise_exception`, `strftime_now`, the `generation` tags of training templates, string
+//! methods. [`ChatFormat`] grows a conversation token by token without tokenising an earlier turn twice.
+//!
+//! Left out: images and documents, `continue_final_message`, and the operator `~` prints `true`, `false` and `none` in
+//! Jinja's spelling (`{{ .. }}` and the filter `string` print them as Python does).
+
+mod clock;
+mod format;
+mod python;
+mod source;
+
+use std::collections::BTreeMap;
+
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{Environment, ErrorKind, State, Value};
+
+pub use format::{ChatFormat, ChatSettings};
+
+use crate::ModelError;
+
+/// The time that `strftime_now` sees unless told otherwise: 26 July 2024, the day that Llama's templates fall back to.
+/// A fixed one, so that a prompt does not change from one day to the next.
+pub const FIXED_TIME: i64 = 1_721_952_000;
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message(Value);
+
+impl Message {
+    /// A message that is a text.
+    pub fn new(role: &str, content: &str) -> Self {
+        Self([("role", Value::from(role)), ("content", Value::from(content))].into_iter().collect())
+    }
+
+    /// The user's words.
+    pub fn user(content: &str) -> Self {
+        Self::new("user", content)
+    }
+
+    /// The model's words.
+    pub fn assistant(content: &str) -> Self {
+        Self::new("assistant", content)
+    }
+
+    /// Instructions that stand before the conversation.
+    pub fn system(content: &str) -> Self {
+        Self::new("system", content)
+    }
+
+    /// A message as JSON, with whatever else its template reads (`tool_calls`, `reasoning_content` ..). Reasoning may
+    /// also be given as `thinking` or `reasoning`, as in `transformers`.
+    pub fn from_json(json: &str) -> Result<Self, ModelError> {
+        let message = value_of(json, "a message")?;
+        if message.kind() != ValueKind::Map || message.get_attr("role").is_ok_and(|role| role.is_undefined())
+        {
+            return Err(ModelError::Chat("a message is an object with `role` and `content`".into()));
+        }
+        Ok(Self(with_reasoning(message)))
+    }
+}
+
+/// The message with its reasoning under each of the names that templates read.
+fn with_reasoning(message: Value) -> Value {
+    let given =
+        |key: &str| message.get_attr(key).ok().filter(|value| !value.is_undefined() && !value.is_none());
+    let Some(reasoning) = ["reasoning_content", "thinking", "reasoning"].into_iter().find_map(given) else {
+        return message;
+    };
+    let mut entries: Vec<(Value, Value)> = Vec::new();
+    if message.get_attr("thinking").is_ok_and(|value| value.is_undefined()) {
+        entries.push((Value::from("thinking"), reasoning.clone()));
+    }
+    for key in message.try_iter().into_iter().flatten() {
+        if key.as_str() != Some("reasoning_content") {
+            entries.push((key.clone(), message.get_item(&key).unwrap_or_default()));
+        }
+    }
+    entries.push((Value::from("reasoning_content"), reasoning));
+    entries.into_iter().collect()
+}
+
+/// A tool that the model may call: its JSON schema, keys in the order they were written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool(Value);
+
+impl Tool {
+    /// A tool as JSON.
+    pub fn from_json(json: &str) -> Result<Self, ModelError> {
+        Ok(Self(value_of(json, "a tool")?))
+    }
+}
+
+fn value_of(json: &str, what: &str) -> Result<Value, ModelError> {
+    serde_json::from_str(json).map_err(|error| ModelError::Chat(format!("{what} is not JSON: {error}")))
+}
+
+/// What a rendering is asked for besides the messages.
+#[derive(Clone, Debug, Default)]
+pub struct RenderOptions {
+    /// End with the start of the model's next reply.
+    pub add_generation_prompt: bool,
+    /// Tools that the model may call.
+    pub tools: Vec<Tool>,
+    /// `enable_thinking`, for the templates that read it; without a value they decide themselves.
+    pub thinking: Option<bool>,
+}
+
+/// A model's chat template, or several by name.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// The template as it was written, by name.
+    sources: BTreeMap<String, String>,
+    /// `bos_token` and the like, by name.
+    named_tokens: BTreeMap<String, String>,
+}
+
+impl ChatTemplate {
+    /// Compiles templates. The one named `default` (or the only one) is used; where there are tools, the one named
+    /// `tool_use`, if there is one. `named_tokens` are the texts that templates know as `bos_token`, `eos_token` ..
+    pub fn new(
+        sources: BTreeMap<String, String>,
+        named_tokens: BTreeMap<String, String>,
+    ) -> Result<Self, ModelError> {
+        let mut environment = environment();
+        for (name, source) in &sources {
+            environment
+                .add_template_owned(name.clone(), source::rewritten(source))
+                .map_err(|error| broken(name, &error))?;
+        }
+        if !sources.contains_key("default") && sources.len() != 1 {
+            let names: Vec<&str> = sources.keys().map(String::as_str).collect();
+            return Err(ModelError::Chat(format!(
+                "several templates and none named `default`: {}",
+                names.join(", ")
+            )));
+        }
+        Ok(Self { environment, sources, named_tokens }.at(FIXED_TIME))
+    }
+
+    /// A single template without named tokens.
+    pub fn from_source(source: &str) -> Result<Self, ModelError> {
+        Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
+    }
+
+    /// The same with another time for `strftime_now`, in seconds since 1970 (UTC).
+    pub fn at(mut self, seconds: i64) -> Self {
+        self.environment.add_function("strftime_now", move |format: &str| {
+            clock::strftime(seconds, format)
+                .map_err(|reason| minijinja::Error::new(ErrorKind::InvalidOperation, reason))
+        });
+        self
+    }
+
+    /// The plain template as it was written.
+    pub fn source(&self) -> &str {
+        self.sources.get(self.name(false)).map_or("", String::as_str)
+    }
+
+    fn name(&self, tools: bool) -> &str {
+        let wanted = if tools && self.sources.contains_key("tool_use") { "tool_use" } else { "default" };
+        match self.sources.get_key_value(wanted) {
+            Some((name, _)) => name,
+            None => self.sources.keys().next().map_or("default", String::as_str),
+        }
+    }
+
+    /// The conversation as text.
+    ///
+    /// # Errors
+    /// What the template refuses (`raise_exception`) or cannot do, with its line.
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, ModelError> {
+        let name = self.name(!options.tools.is_empty());
+        let mut variables: BTreeMap<&str, Value> = self
+            .named_tokens
+            .iter()
+            .map(|(name, text)| (name.as_str(), Value::from(text.as_str())))
+            .collect();
+        let tools: Vec<Value> = options.tools.iter().map(|tool| tool.0.clone()).collect();
+        variables.insert("messages", messages.iter().map(|message| message.0.clone()).collect());
+        // Absent is None in Python, which is defined.
+        variables.insert("tools", if tools.is_empty() { Value::from(()) } else { Value::from(tools) });
+        variables.insert("documents", Value::from(()));
+        variables.insert("add_generation_prompt", Value::from(options.add_generation_prompt));
+        if let Some(thinking) = options.thinking {
+            variables.insert("enable_thinking", Value::from(thinking));
+        }
+        let template = self.environment.get_template(name).map_err(|error| broken(name, &error))?;
+        template.render(variables).map_err(|error| broken(name, &error))
+    }
+}
+
+fn broken(name: &str, error: &minijinja::Error) -> ModelError {
+    let place = error.line().map_or_else(String::new, |line| format!("line {line}: "));
+    let reason = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    ModelError::Chat(format!("template `{name}`: {place}{reason}"))
+}
+
+/// The Jinja of `transformers`.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|out, _state, value| {
+        out.write_str(&python::text(value)).map_err(|_| ErrorKind::WriteFailure.into())
+    });
+    environment.add_filter("tojson", to_json);
+    environment.add_filter("string", |value: Value| python::text(&value));
+    // A text and something undefined can be walked through in Python; None cannot.
+    environment.add_test("iterable", |value: Value| {
+        value.as_str().is_some() || value.is_undefined() || (!value.is_none() && value.try_iter().is_ok())
+    });
+    environment.add_test("sequence", |value: Value| {
+        value.as_str().is_some()
+            || matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+    });
+    environment.add_function("raise_exception", |message: Value| -> Result<Value, minijinja::Error> {
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, python::text(&message)))
+    });
+    environment
+}
+
+/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's `json.dumps`.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that filters have")]
+fn to_json(
+    _state: &State<'_, '_>,
+    value: Value,
+    positional: Rest<Value>,
+    named: Kwargs,
+) -> Result<Value, minijinja::Error> {
+    let argument = |place: usize, name: &str| -> Option<Value> {
+        let given = positional.get(place).cloned().or_else(|| named.get::<Value>(name).ok());
+        given.filter(|value| !value.is_none() && !value.is_undefined())
+    };
+    let separators = match argument(2, "separators") {
+        None => None,
+        Some(pair) => {
+            let text = |index: usize| -> Result<String, minijinja::Error> {
+                Ok(python::text(&pair.get_item(&Value::from(index))?))
+            };
+            Some((text(0)?, text(1)?))
+        }
+    };
+    let indent = match argument(1, "indent") {
+        None => None,
+        Some(indent) if indent.as_str().is_some() => Some(python::text(&indent)),
+        Some(indent) => Some(" ".repeat(usize::try_from(indent)?)),
+    };
+    let style = python::JsonStyle {
+        ascii: argument(0, "ensure_ascii").is_some_and(|value| value.is_true()),
+        indent,
+        separators,
+        sorted: argument(3, "sort_keys").is_some_and(|value| value.is_true()),
+    };
+    named.assert_all_used()?;
+    python::json(&value, &style).map(Value::from)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Values as Python writes them: `str`, `repr` and `json.dumps`.
+
+use std::fmt::Write as _;
+
+use minijinja::value::ValueKind;
+use minijinja::{Error, ErrorKind, Value};
+
+/// `str(value)`; nothing for what is undefined.
+pub(super) fn text(value: &Value) -> String {
+    match value.as_str() {
+        Some(text) => text.to_owned(),
+        None if value.is_undefined() => String::new(),
+        None => repr(value),
+    }
+}
+
+/// `repr(value)`.
+fn repr(value: &Value) -> String {
+    let items = |open: char, close: char, items: Vec<String>| format!("{open}{}{close}", items.join(", "));
+    match value.kind() {
+        ValueKind::Undefined => "Undefined".into(),
+        ValueKind::None => "None".into(),
+        ValueKind::Bool => if value.is_true() { "True" } else { "False" }.into(),
+        ValueKind::Number => number(value),
+        ValueKind::String => quoted(value.as_str().unwrap_or_default()),
+        ValueKind::Seq | ValueKind::Iterable => {
+            items('[', ']', value.try_iter().into_iter().flatten().map(|item| repr(&item)).collect())
+        }
+        ValueKind::Map => {
+            let entry = |key: Value| {
+                let item = value.get_item(&key).unwrap_or_default();
+                format!("{}: {}", repr(&key), repr(&item))
+            };
+            items('{', '}', value.try_iter().into_iter().flatten().map(entry).collect())
+        }
+        _ => value.to_string(),
+    }
+}
+
+/// A text in Python's quotes: single ones, unless it has single and no double ones.
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push(quote);
+    for character in text.chars() {
+        match character {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            quoted if quoted == quote => {
+                out.push('\\');
+                out.push(quoted);
+            }
+            // Writing into a string cannot fail.
+            control if (control as u32) < 0xa0 && control.is_control() => {
+                let _ = write!(out, "\\x{:02x}", control as u32);
+            }
+            other => out.push(other),
+        }
+    }
+    out.push(quote);
+    out
+}
+
+fn number(value: &Value) -> String {
+    if value.is_integer() {
+        return value.to_string();
+    }
+    f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
+}
+
+/// The shortest digits that read back as the number, as Python lays them out: with an exponent below 1e-4 and from
+/// 1e16 on.
+fn float(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    let scientific = format!("{value:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        let plain = format!("{value}");
+        return if plain.contains('.') { plain } else { format!("{plain}.0") };
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// How JSON is laid out.
+pub(super) struct JsonStyle {
+    /// Everything outside ASCII as `\uXXXX`.
+    pub(super) ascii: bool,
+    /// What each level is indented by; all on one line without it.
+    pub(super) indent: Option<String>,
+    /// Between items, and between a key and its value.
+    pub(super) separators: Option<(String, String)>,
+    /// Keys in order.
+    pub(super) sorted: bool,
+}
+
+/// `json.dumps(value)`.
+pub(super) fn json(value: &Value, style: &JsonStyle) -> Result<String, Error> {
+    let comma = if style.indent.is_some() { "," } else { ", " };
+    let (item, key) = style.separators.clone().unwrap_or_else(|| (comma.into(), ": ".into()));
+    let mut writer = JsonWriter { out: String::new(), style, item, key };
+    writer.value(value, 0)?;
+    Ok(writer.out)
+}
+
+struct JsonWriter<'a> {
+    out: String,
+    style: &'a JsonStyle,
+    item: String,
+    key: String,
+}
+
+impl JsonWriter<'_> {
+    fn line(&mut self, level: usize) {
+        if let Some(indent) = &self.style.indent {
+            self.out.push('\n');
+            for _ in 0..level {
+                self.out.push_str(indent);
+            }
+        }
+    }
+
+    fn value(&mut self, value: &Value, level: usize) -> Result<(), Error> {
+        match value.kind() {
+            ValueKind::None => self.out.push_str("null"),
+            ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => {
+                let text = match number(value).as_str() {
+                    "nan" => "NaN".into(),
+                    "inf" => "Infinity".into(),
+                    "-inf" => "-Infinity".into(),
+                    other => other.to_owned(),
+                };
+                self.out.push_str(&text);
+            }
+            ValueKind::String => self.string(value.as_str().unwrap_or_default()),
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items: Vec<Value> = value.try_iter()?.collect();
+                self.many('[', ']', &items, level, |writer, item| writer.value(item, level + 1))?;
+            }
+            ValueKind::Map => {
+                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                if self.style.sorted {
+                    keys.sort();
+                }
+                self.many('{', '}', &keys, level, |writer, key| {
+                    let name = match key.kind() {
+                        ValueKind::None => "null".to_owned(),
+                        ValueKind::Bool => key.is_true().to_string(),
+                        _ => text(key),
+                    };
+                    writer.string(&name);
+                    let separator = writer.key.clone();
+                    writer.out.push_str(&separator);
+                    writer.value(&value.get_item(key)?, level + 1)
+                })?;
+            }
+            kind => {
+                let reason = format!("a value of type {kind} has no JSON form");
+                return Err(Error::new(ErrorKind::InvalidOperation, reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn many(
+        &mut self,
+        open: char,
+        close: char,
+        items: &[Value],
+        level: usize,
+        mut write: impl FnMut(&mut Self, &Value) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.out.push(open);
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                let separator = self.item.clone();
+                self.out.push_str(&separator);
+            }
+            self.line(level + 1);
+            write(self, item)?;
+        }
+        if !items.is_empty() {
+            self.line(level);
+        }
+        self.out.push(close);
+        Ok(())
+    }
+
+    fn string(&mut self, text: &str) {
+        self.out.push('"');
+        for character in text.chars() {
+            match character {
+                '"' => self.out.push_str("\\\""),
+                '\\' => self.out.push_str("\\\\"),
+                '\n' => self.out.push_str("\\n"),
+                '\r' => self.out.push_str("\\r"),
+                '\t' => self.out.push_str("\\t"),
+                '\u{8}' => self.out.push_str("\\b"),
+                '\u{c}' => self.out.push_str("\\f"),
+                other if (other as u32) < 0x20 || (self.style.ascii && !(' '..='~').contains(&other)) => {
+                    for unit in other.encode_utf16(&mut [0; 2]) {
+                        let _ = write!(self.out, "\\u{unit:04x}");
+                    }
+                }
+                other => self.out.push(other),
+            }
+        }
+        self.out.push('"');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_laid_out_as_in_python() {
+        for (value, expected) in [
+            (1.0, "1.0"),
+            (-0.0, "-0.0"),
+            (0.1, "0.1"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.5e300, "1.5e+300"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (1.25e-7, "1.25e-07"),
+            (f64::NAN, "nan"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(float(value), expected);
+        }
+    }
+
+    #[test]
+    fn texts_are_quoted_as_in_python() {
+        for (text, expected) in [
+            ("plain", "'plain'"),
+            ("it's", "\"it's\""),
+            ("it's \"so\"", "'it\\'s \"so\"'"),
+            ("a\nb\\\u{7f}é", "'a\\nb\\\\\\x7fé'"),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
+}

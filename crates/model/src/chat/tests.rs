@@ -1,0 +1,56 @@
+use super::*;
+
+fn render(source: &str, messages: &[Message], options: &RenderOptions) -> Result<String, ModelError> {
+    ChatTemplate::from_source(source)?.render(messages, options)
+}
+
+/// What a template says about one message.
+fn say(source: &str) -> String {
+    render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap()
+}
+
+#[test]
+fn generation_tags_do_nothing_but_trim() {
+    let source =
+        "a\n{%- generation -%}  b {{ 1 }}  {%- endgeneration %}\nc {% generation %}d{%+ endgeneration +%}e";
+    assert_eq!(say(source), "ab 1c de");
+}
+
+#[test]
+fn refusals_name_the_line() {
+    let source = "{% if messages|length == 1 %}\n{{ raise_exception('two messages, please') }}\n{% endif %}";
+    let error = render(source, &[Message::user("hi")], &RenderOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("two messages, please") && error.contains("line 2"), "{error}");
+    let error = ChatTemplate::from_source("{% if %}").unwrap_err().to_string();
+    assert!(error.contains("line 1"), "{error}");
+}
+
+#[test]
+fn the_clock_stands_still_unless_told() {
+    let source = "{{ strftime_now('%d %B %Y') }}";
+    assert_eq!(say(source), "26 July 2024");
+    let template = ChatTemplate::from_source(source).unwrap().at(0);
+    assert_eq!(template.render(&[], &RenderOptions::default()).unwrap(), "01 January 1970");
+}
+
+#[test]
+fn a_named_template_is_chosen_by_what_is_asked() {
+    let sources = [("default", "plain"), ("tool_use", "tools {{ tools|length }}"), ("rag", "rag")];
+    let sources = sources.map(|(name, source)| (name.to_owned(), source.to_owned()));
+    let template = ChatTemplate::new(sources.into(), BTreeMap::new()).unwrap();
+    let tools = vec![Tool::from_json("{}").unwrap()];
+    let options = RenderOptions { tools, ..RenderOptions::default() };
+    assert_eq!(template.render(&[], &options).unwrap(), "tools 1");
+    assert_eq!(template.render(&[], &RenderOptions::default()).unwrap(), "plain");
+    let none = ["a", "b"].map(|name| (name.to_owned(), String::new()));
+    assert!(ChatTemplate::new(none.into(), BTreeMap::new()).unwrap_err().to_string().contains("`default`"));
+}
+
+#[test]
+fn reasoning_goes_by_any_of_its_names() {
+    let message = Message::from_json(r#"{"role": "assistant", "content": "a", "reasoning": "r"}"#).unwrap();
+    let source = "{{ messages[0].reasoning_content }} {{ messages[0].thinking }}";
+    assert_eq!(render(source, &[message], &RenderOptions::default()).unwrap(), "r r");
+    assert!(Message::from_json(r#"{"content": "a"}"#).is_err());
+    assert!(Message::from_json("[").is_err());
+}

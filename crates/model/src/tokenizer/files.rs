@@ -1,0 +1,421 @@
+//! A model folder's files about text, as the hub has them.
+//!
+//! | file | what is read |
+//! |---|---|
+//! | `tokenizer.json` | the whole tokenizer |
+//! | `vocab.json`, `merges.txt` | the same in parts, where there is no `tokenizer.json` |
+//! | `tokenizer_config.json` | added tokens, named tokens (`eos_token` ..), the chat template |
+//! | `added_tokens.json`, `special_tokens_map.json` | added and named tokens of older folders |
+//! | `generation_config.json`, `config.json` | ids of the tokens that end a response, and of padding |
+//! | `chat_template.jinja`, `additional_chat_templates/*.jinja` | chat templates |
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokenizers::AddedToken;
+
+use super::{MOST_IDS, Tokenizer, refused};
+use crate::ModelError;
+use crate::chat::ChatTemplate;
+use crate::files::{failed, read, write_aside, wrong};
+
+const TOKENIZER: &str = "tokenizer.json";
+const VOCABULARY: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+const SETTINGS: &str = "tokenizer_config.json";
+const ADDED: &str = "added_tokens.json";
+const NAMED: &str = "special_tokens_map.json";
+const GENERATION: &str = "generation_config.json";
+const MODEL: &str = "config.json";
+const CHAT: &str = "chat_template.jinja";
+const MORE_CHATS: &str = "additional_chat_templates";
+
+/// Files that go with a model wherever it is saved.
+const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
+
+/// The tokens that have a role of their own.
+const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
+
+/// How Qwen2's tokenizer cuts text before merging.
+const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// What the files beside the tokenizer say. Empty for tokenizers trained here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Companions {
+    pub(super) end: Vec<u32>,
+    pub(super) padding: Option<u32>,
+    pub(super) chat: Option<Arc<ChatTemplate>>,
+    /// Name and content of every file that [`Tokenizer::save_folder`] writes besides `tokenizer.json`.
+    files: Vec<(String, Vec<u8>)>,
+}
+
+/// A token in the `added_tokens_decoder` of `tokenizer_config.json`.
+#[derive(Debug, Deserialize)]
+struct Added {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    normalized: Option<bool>,
+    #[serde(default)]
+    special: bool,
+}
+
+impl Tokenizer {
+    /// Reads the tokenizer of a model folder with all that its files say about text.
+    ///
+    /// # Errors
+    /// Name the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`, an unsupported kind of
+    /// tokenizer, an added token whose id does not follow, an end token that is no token, a broken chat template.
+    pub fn load_folder(folder: &Path) -> Result<Self, ModelError> {
+        let settings = object(folder, SETTINGS)?.unwrap_or_default();
+        let whole = folder.join(TOKENIZER);
+        let mut library = if whole.is_file() {
+            let json = read(&whole)?;
+            let library =
+                tokenizers::Tokenizer::from_bytes(&json).map_err(|error| wrong(&whole, error.to_string()))?;
+            check_ids(&whole, &json, &library)?;
+            library
+        } else {
+            from_parts(folder, &settings)?
+        };
+        add_tokens(folder, &settings, &mut library)?;
+        let mut tokenizer = Self::new(library).map_err(|error| match error {
+            ModelError::Tokenizer(reason) => wrong(folder, reason),
+            other => other,
+        })?;
+        let named = named_tokens(folder, &settings)?;
+        let (end, padding) = end_and_padding(folder, &named, &tokenizer)?;
+        let files = COMPANIONS
+            .iter()
+            .filter(|name| folder.join(name).is_file())
+            .map(|name| Ok(((*name).to_owned(), read(&folder.join(name))?)))
+            .collect::<Result<_, ModelError>>()?;
+        let mut companions = Companions { end, padding, chat: None, files };
+        let templates = chat_templates(folder, &settings, &mut companions.files)?;
+        if !templates.is_empty() {
+            companions.chat = Some(Arc::new(ChatTemplate::new(templates, named)?));
+        }
+        tokenizer.companions = Arc::new(companions);
+        Ok(tokenizer)
+    }
+
+    /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all.
+    pub fn save_folder(&self, folder: &Path) -> Result<(), ModelError> {
+        for (name, content) in &self.companions.files {
+            let path = folder.join(name);
+            if let Some(parent) = path.parent() {
+                std::fs::create_dir_all(parent).map_err(failed(parent))?;
+            }
+            write_aside(&path, content)?;
+        }
+        write_aside(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
+    }
+
+    /// Ids of the tokens with which the model ends a response; empty where no file names one.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.companions.end
+    }
+
+    /// Id of the padding token, where a file names one. Nothing here pads.
+    pub fn padding_token(&self) -> Option<u32> {
+        self.companions.padding
+    }
+
+    /// The chat template, where the folder has one.
+    pub fn chat_template(&self) -> Option<&Arc<ChatTemplate>> {
+        self.companions.chat.as_ref()
+    }
+
+    /// Gives it a chat template and the tokens that end a response, as if its folder had them.
+    pub fn with_chat(mut self, template: ChatTemplate, end: Vec<u32>) -> Self {
+        let source = template.source().as_bytes().to_vec();
+        let mut companions = Companions::clone(&self.companions);
+        companions.files.retain(|(name, _)| name != CHAT && name != GENERATION);
+        companions.files.push((CHAT.to_owned(), source));
+        companions
+            .files
+            .push((GENERATION.to_owned(), json!({ "eos_token_id": end }).to_string().into_bytes()));
+        companions.chat = Some(Arc::new(template));
+        companions.end = end;
+        self.companions = Arc::new(companions);
+        self
+    }
+}
+
+/// A file's JSON object; `None` without the file.
+fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, ModelError> {
+    let path = folder.join(name);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&read(&path)?).map(Some).map_err(|error| wrong(&path, error))
+}
+
+/// Refuses a file whose added tokens do not get the ids it gives them.
+fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), ModelError> {
+    #[derive(Deserialize)]
+    struct File {
+        #[serde(default)]
+        added_tokens: Vec<Token>,
+    }
+    #[derive(Deserialize)]
+    struct Token {
+        id: u32,
+        content: String,
+    }
+    let file: File = serde_json::from_slice(json).map_err(|error| wrong(path, error))?;
+    for token in file.added_tokens {
+        let given = library.token_to_id(&token.content);
+        if given != Some(token.id) {
+            let given = given.map_or_else(|| "none".to_owned(), |id| id.to_string());
+            return Err(wrong(
+                path,
+                format!(
+                    "added_tokens: `{}` is to have id {}, but the vocabulary leaves it {given}; ids of added tokens \
+                     must follow the vocabulary without gaps",
+                    token.content, token.id
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The tokenizer of a folder that has it as `vocab.json` and `merges.txt`.
+fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers::Tokenizer, ModelError> {
+    let (vocabulary, merges) = (folder.join(VOCABULARY), folder.join(MERGES));
+    if !vocabulary.is_file() || !merges.is_file() {
+        return Err(wrong(
+            folder,
+            "has no tokenizer: expected tokenizer.json, or vocab.json with merges.txt (a SentencePiece \
+             `tokenizer.model` alone is not supported; `AutoTokenizer.from_pretrained(..).save_pretrained(..)` \
+             writes tokenizer.json)",
+        ));
+    }
+    let kind = match settings.get("tokenizer_class").and_then(Value::as_str) {
+        Some(kind) => kind.strip_suffix("Fast").unwrap_or(kind).to_owned(),
+        None => match object(folder, MODEL)?.as_ref().and_then(|model| model.get("model_type")?.as_str()) {
+            Some("qwen2" | "qwen3") => "Qwen2Tokenizer".to_owned(),
+            _ => String::new(),
+        },
+    };
+    let prefix = settings.get("add_prefix_space").and_then(Value::as_bool).unwrap_or(false);
+    let bytes = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true, "use_regex": regex});
+    let (normalizer, cut) = match kind.as_str() {
+        "Qwen2Tokenizer" => {
+            let split = json!({
+                "type": "Split", "pattern": {"Regex": QWEN2_PIECES}, "behavior": "Isolated", "invert": false,
+            });
+            (json!({"type": "NFC"}), json!({"type": "Sequence", "pretokenizers": [split, bytes(false)]}))
+        }
+        "GPT2Tokenizer" => (Value::Null, bytes(true)),
+        _ => {
+            return Err(wrong(
+                &folder.join(SETTINGS),
+                format!(
+                    "tokenizer_class: `{kind}` says nothing about how vocab.json and merges.txt are to be used; \
+                     supported are Qwen2Tokenizer and GPT2Tokenizer (or give the folder a tokenizer.json)"
+                ),
+            ));
+        }
+    };
+    let table: BTreeMap<String, u32> =
+        serde_json::from_slice(&read(&vocabulary)?).map_err(|error| wrong(&vocabulary, error))?;
+    let text = String::from_utf8(read(&merges)?).map_err(|error| wrong(&merges, error))?;
+    let mut pairs = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.is_empty() || (number == 0 && line.starts_with("#version")) {
+            continue;
+        }
+        let Some((left, right)) = line.split_once(' ') else {
+            return Err(wrong(
+                &merges,
+                format!("line {}: a merge is two pieces with one space between", number + 1),
+            ));
+        };
+        pairs.push([left, right]);
+    }
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": normalizer,
+        "pre_tokenizer": cut,
+        "post_processor": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": table, "merges": pairs,
+        },
+    });
+    tokenizers::Tokenizer::from_bytes(file.to_string()).map_err(|error| wrong(&merges, error.to_string()))
+}
+
+/// Adds the tokens that the files beside the tokenizer name and it does not have yet.
+fn add_tokens(
+    folder: &Path,
+    settings: &Map<String, Value>,
+    library: &mut tokenizers::Tokenizer,
+) -> Result<(), ModelError> {
+    let mut tokens: BTreeMap<u32, AddedToken> = BTreeMap::new();
+    let mut origin = folder.join(SETTINGS);
+    if let Some(Value::Object(table)) = settings.get("added_tokens_decoder") {
+        for (id, token) in table {
+            let fail = |reason: String| wrong(&origin, format!("added_tokens_decoder.{id}: {reason}"));
+            let number: u32 = id.parse().map_err(|_| fail("the key is not an id".into()))?;
+            let added: Added =
+                serde_json::from_value(token.clone()).map_err(|error| fail(error.to_string()))?;
+            let token = AddedToken::from(added.content, added.special)
+                .single_word(added.single_word)
+                .lstrip(added.lstrip)
+                .rstrip(added.rstrip)
+                .normalized(added.normalized.unwrap_or(!added.special));
+            tokens.insert(number, token);
+        }
+    } else if let Some(table) = object(folder, ADDED)? {
+        origin = folder.join(ADDED);
+        let special = object(folder, NAMED)?.unwrap_or_default();
+        let special: Vec<&str> = special.values().flat_map(texts).collect();
+        for (content, id) in table {
+            let id = id
+                .as_u64()
+                .filter(|&id| id < MOST_IDS as u64)
+                .ok_or_else(|| wrong(&origin, format!("`{content}` has no id")))?;
+            let special = special.contains(&content.as_str());
+            tokens.insert(id as u32, AddedToken::from(content, special));
+        }
+    }
+    let known = library.get_added_tokens_decoder();
+    for (id, token) in tokens {
+        // A tokenizer.json says itself how its added tokens are matched.
+        if known.get(&id).is_some_and(|known| known.content == token.content) {
+            continue;
+        }
+        let content = token.content.clone();
+        library.add_tokens([token]).map_err(refused)?;
+        let given = library.token_to_id(&content);
+        if given != Some(id) {
+            let given = given.map_or_else(|| "none".to_owned(), |id| id.to_string());
+            let reason = format!(
+                "`{content}` is to have id {id}, but the tokenizer leaves it {given}; do these files belong together?"
+            );
+            return Err(wrong(&origin, reason));
+        }
+    }
+    Ok(())
+}
+
+/// The strings in a value of `special_tokens_map.json`: a text, an object with a `content`, or a list of either.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Object(token) => token.get("content").and_then(Value::as_str).into_iter().collect(),
+        Value::Array(tokens) => tokens.iter().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The texts of the tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
+fn named_tokens(
+    folder: &Path,
+    settings: &Map<String, Value>,
+) -> Result<BTreeMap<String, String>, ModelError> {
+    let older = object(folder, NAMED)?.unwrap_or_default();
+    let mut named = BTreeMap::new();
+    for role in ROLES {
+        let text = |table: &Map<String, Value>| {
+            table.get(role).map(texts).unwrap_or_default().first().map(|text| (*text).to_owned())
+        };
+        if let Some(text) = text(settings).or_else(|| text(&older)) {
+            named.insert(role.to_owned(), text);
+        }
+    }
+    Ok(named)
+}
+
+/// The ids that end a response and the id of padding.
+///
+/// A response ends with any id that `generation_config.json` lists (a number or a list) and with the tokenizer's
+/// `eos_token`; `config.json` is asked where neither says anything.
+fn end_and_padding(
+    folder: &Path,
+    named: &BTreeMap<String, String>,
+    tokenizer: &Tokenizer,
+) -> Result<(Vec<u32>, Option<u32>), ModelError> {
+    let ids = |name: &str, key: &str| -> Result<Vec<u32>, ModelError> {
+        let path = folder.join(name);
+        let table = object(folder, name)?.unwrap_or_default();
+        let listed = match table.get(key) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(ids)) => ids.as_slice(),
+            Some(id) => std::slice::from_ref(id),
+        };
+        let id = |value: &Value| {
+            let id = value.as_u64().filter(|&id| (id as usize) < tokenizer.vocab_size());
+            id.map(|id| id as u32).ok_or_else(|| {
+                let size = tokenizer.vocab_size();
+                wrong(&path, format!("{key}: {value} is not the id of a token; the tokenizer has {size} ids"))
+            })
+        };
+        listed.iter().map(id).collect()
+    };
+    let role = |role: &str| named.get(role).and_then(|text| tokenizer.token_id(text));
+    let mut end = ids(GENERATION, "eos_token_id")?;
+    end.extend(role("eos_token").filter(|id| !end.contains(id)));
+    if end.is_empty() {
+        end = ids(MODEL, "eos_token_id")?;
+    }
+    let padding = ids(GENERATION, "pad_token_id")?.first().copied().or_else(|| role("pad_token"));
+    Ok((end, padding))
+}
+
+/// The folder's chat templates by name; the plain one is `default`. Those in files of their own come before what
+/// `tokenizer_config.json` says; `files` gets the additional ones.
+fn chat_templates(
+    folder: &Path,
+    settings: &Map<String, Value>,
+    files: &mut Vec<(String, Vec<u8>)>,
+) -> Result<BTreeMap<String, String>, ModelError> {
+    let mut templates = BTreeMap::new();
+    let origin = folder.join(SETTINGS);
+    match settings.get("chat_template") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(source)) => {
+            templates.insert("default".to_owned(), source.clone());
+        }
+        Some(Value::Array(list)) => {
+            for entry in list {
+                let text = |key: &str| entry.get(key).and_then(Value::as_str);
+                let (Some(name), Some(source)) = (text("name"), text("template")) else {
+                    let reason = "chat_template: an entry of a list of templates has `name` and `template`";
+                    return Err(wrong(&origin, reason));
+                };
+                templates.insert(name.to_owned(), source.to_owned());
+            }
+        }
+        Some(_) => return Err(wrong(&origin, "chat_template: expected a text or a list of named templates")),
+    }
+    let text = |path: &Path| String::from_utf8(read(path)?).map_err(|error| wrong(path, error));
+    if folder.join(CHAT).is_file() {
+        templates.insert("default".to_owned(), text(&folder.join(CHAT))?);
+    }
+    let more = folder.join(MORE_CHATS);
+    if more.is_dir() {
+        for entry in std::fs::read_dir(&more).map_err(failed(&more))? {
+            let path = entry.map_err(failed(&more))?.path();
+            let name = path.file_stem().and_then(|stem| stem.to_str());
+            if let (Some(name), Some("jinja")) = (name, path.extension().and_then(|end| end.to_str())) {
+                let source = text(&path)?;
+                files.push((format!("{MORE_CHATS}/{name}.jinja"), source.clone().into_bytes()));
+                templates.insert(name.to_owned(), source);
+            }
+        }
+    }
+    Ok(templates)
+}

@@ -1,0 +1,89 @@
+//! Prompts as tokens: the template's text, and the model's chat format around it where there is one.
+//!
+//! With a chat format every prompt is what the user says and every response a reply. A windowed prompt is a
+//! conversation of its own, so what the chat template does to earlier replies (Qwen3's drops their reasoning) never
+//! comes to pass; a concatenated sequence is one conversation that grows and keeps its replies as they were sampled.
+
+use std::borrow::Cow;
+
+use turnwise_core::FinishReason;
+use turnwise_env::prompt::{PromptTemplate, PromptView};
+use turnwise_model::chat::ChatFormat;
+use turnwise_model::{ModelError, Tokenizer};
+
+/// Makes tokens of prompts and text of responses.
+#[derive(Clone, Copy)]
+pub struct Prompter<'a> {
+    /// The environment's prompts.
+    pub template: &'a PromptTemplate,
+    /// Text to ids and back.
+    pub tokenizer: &'a Tokenizer,
+    /// The model's chat format; without it prompts are plain text.
+    pub chat: Option<&'a ChatFormat>,
+}
+
+impl Prompter<'_> {
+    /// A prompt that starts a sequence.
+    pub fn start(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+        match self.chat {
+            Some(chat) => chat.first(self.tokenizer, text),
+            None => Ok(self.tokenizer.encode(text)),
+        }
+    }
+
+    /// What a concatenated sequence gets between a response and the next one: `last` is the response's last token,
+    /// `finish` why it ended.
+    pub fn between(
+        &self,
+        view: &PromptView<'_>,
+        last: Option<u32>,
+        finish: FinishReason,
+    ) -> Result<Vec<u32>, ModelError> {
+        if let Some(chat) = self.chat {
+            // The blanks that set an observation off from the text before it mean nothing in a message.
+            let text = self.template.render_concatenated_next(view, true);
+            return chat.next(self.tokenizer, text.trim_start(), last);
+        }
+        // An end token is not the text that a response to this template ends with.
+        let ended = last.is_some_and(|last| self.tokenizer.end_tokens().contains(&last));
+        let closed = finish == FinishReason::Stop && !ended;
+        Ok(self.tokenizer.encode(&self.template.render_concatenated_next(view, closed)))
+    }
+
+    /// A demonstrated response as the model should write it, its end included.
+    pub fn demonstrated(&self, action: &str) -> Vec<u32> {
+        let text = self.template.response(action);
+        let stops = self.template.stop();
+        let Some(chat) = self.chat else {
+            let mut ids = self.tokenizer.encode(&text);
+            // Where the prompt template ends no response, the model's own end token does.
+            ids.extend(self.tokenizer.end_tokens().first().filter(|_| stops.is_empty()));
+            return ids;
+        };
+        // A reply ends with the token that closes it, and not before with what would end a plain text.
+        let text = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str())).unwrap_or(&text);
+        let mut ids = self.tokenizer.encode(text.strip_prefix(chat.opening()).unwrap_or(text));
+        ids.push(chat.close());
+        ids
+    }
+
+    /// The text of a sampled response, without the token that ended it.
+    pub fn response(&self, ids: &[u32]) -> String {
+        match (self.chat, ids.split_last()) {
+            (Some(chat), _) => chat.reply_text(self.tokenizer, ids),
+            (None, Some((last, rest))) if self.tokenizer.end_tokens().contains(last) => {
+                self.tokenizer.decode(rest)
+            }
+            (None, _) => self.tokenizer.decode(ids),
+        }
+    }
+
+    /// The response with what the chat template wrote of it before the model did, such as an opened `<think>`: what
+    /// the action is read from.
+    pub fn whole<'t>(&self, response: &'t str) -> Cow<'t, str> {
+        match self.chat.map(ChatFormat::opening) {
+            Some(opening) if !opening.is_empty() => Cow::Owned(format!("{opening}{response}")),
+            _ => Cow::Borrowed(response),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! A policy with a chat template: what it is asked and what is trained on, in both layouts.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::{
+    Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, Seed, Trajectory,
+};
+use turnwise_model::chat::{ChatTemplate, Message, RenderOptions};
+use turnwise_model::{ModelConfig, Parameters, Tokenizer, TokenizerConfig, save_model};
+use turnwise_train::prompting::Prompter;
+use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::setup::{self, Policy, World};
+use turnwise_train::{Config, Silent, sampling_params, sft};
+
+const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+                      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+const REASONING: &str = include_str!("../../model/tests/golden/chat/templates/reasoning.jinja");
+
+fn tokenizer(template: &str) -> Tokenizer {
+    let config = TokenizerConfig {
+        phrases: vec!["You are in the middle of a room.".into(), "go to".into()],
+        max_pieces: 60,
+        special_tokens: ["<|im_start|>", "<|im_end|>", "<think>", "</think>"].map(String::from).to_vec(),
+    };
+    let words =
+        ["You arrive at shelf 1. On the shelf 1, you see a mug 1.\nuser\nassistant\nNothing happens."];
+    let tokenizer = Tokenizer::train(words.into_iter(), &config).unwrap();
+    let end = tokenizer.token_id("<|im_end|>").unwrap();
+    tokenizer.with_chat(ChatTemplate::from_source(template).unwrap(), vec![end])
+}
+
+/// A model folder with a chat template, as the hub has them.
+fn model_folder(folder: &Path, template: &str) {
+    let tokenizer = tokenizer(template);
+    let scratch = turnwise_train::config::ScratchConfig {
+        hidden_size: 16,
+        layers: 1,
+        heads: 2,
+        key_value_heads: 1,
+        intermediate_size: 32,
+        ..turnwise_train::config::ScratchConfig::default()
+    };
+    let model: ModelConfig = scratch.model_config(tokenizer.vocab_size(), 1024);
+    let weights = Parameters::init(model, Seed::derive(1, Purpose::Init, &[])).unwrap();
+    save_model(&weights, folder).unwrap();
+    tokenizer.save_folder(folder).unwrap();
+}
+
+/// Gives the same replies to everybody, in turn.
+struct Script<'a> {
+    tokenizer: &'a Tokenizer,
+    replies: &'a [&'a str],
+    next: RequestId,
+    waiting: Vec<RequestId>,
+}
+
+impl Sampler for Script<'_> {
+    fn submit(&mut self, _request: SampleRequest) -> Result<RequestId, SampleError> {
+        self.next += 1;
+        self.waiting.push(self.next);
+        Ok(self.next)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        let (tokenizer, replies) = (self.tokenizer, self.replies);
+        let completion = |request: RequestId| {
+            let text = replies[(request as usize - 1) % replies.len()];
+            let tokens = tokenizer.encode(text);
+            let ended = text.ends_with("<|im_end|>");
+            Completion {
+                request,
+                logprobs: vec![-1.0; tokens.len()],
+                entropies: vec![1.0; tokens.len()],
+                tokens,
+                finish: if ended { FinishReason::Stop } else { FinishReason::Length },
+                weights_version: 0,
+            }
+        };
+        Ok(self.waiting.drain(..).map(completion).collect())
+    }
+
+    fn end_session(&mut self, _session: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        0
+    }
+}
+
+/// Plays one task with scripted replies.
+fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
+    let world = World::new(&config.env, &config.splits(), &mut Silent).unwrap();
+    let template = setup::template(config).unwrap();
+    let parser = setup::parser(config, &template);
+    let chat = setup::chat(config, tokenizer).unwrap();
+    let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref() };
+    let stop = AtomicBool::new(false);
+    let context = RolloutContext {
+        task_set: world.task_set(),
+        tokenizer,
+        template: &template,
+        chat: chat.as_ref(),
+        parser: &parser,
+        layout: config.prompt.layout,
+        history: config.prompt.history,
+        params: sampling_params(config, prompter, 1.0),
+        max_context: 4096,
+        reward_scale: 1.0,
+        slots: 1,
+        run_seed: 0,
+        purpose: Purpose::Rollout,
+        step: 0,
+        stop: &stop,
+    };
+    let task = world.task_set().tasks("train").unwrap()[0].clone();
+    let job = Job { task, group: 0, sample: 0, preamble: preamble.to_owned() };
+    let mut script = Script { tokenizer, replies, next: 0, waiting: Vec::new() };
+    let played = rollout::run(&context, &[job], std::slice::from_mut(&mut script), |_| {}).unwrap().unwrap();
+    played.into_iter().next().unwrap()
+}
+
+/// The conversation of a trajectory as `transformers` would render it, up to the last reply.
+fn rendered(template: &str, trajectory: &Trajectory, replies: &[&str]) -> String {
+    let mut messages = Vec::new();
+    for (place, turn) in trajectory.turns.iter().enumerate() {
+        messages.push(Message::user(&format!("{}\n>", turn.observation)));
+        messages.push(Message::assistant(replies[place % replies.len()].trim_end_matches("<|im_end|>")));
+    }
+    let text = ChatTemplate::from_source(template).unwrap().render(&messages, &RenderOptions::default());
+    text.unwrap()
+}
+
+#[test]
+fn a_concatenated_sequence_is_the_conversation_token_by_token() {
+    let tokenizer = tokenizer(CHATML);
+    let config =
+        common::config(None, &["prompt.layout=concatenated", "prompt.template=alfworld-compact"]).unwrap();
+    let replies = ["go to shelf 1<|im_end|>", "look", "inventory\n extra<|im_end|>"];
+    let trajectory = play(&config, &tokenizer, &replies, "");
+    assert_eq!(trajectory.turns.len(), 4);
+    let actions: Vec<&str> = trajectory.turns.iter().map(|turn| turn.action.as_str()).collect();
+    assert_eq!(actions, ["go to shelf 1", "look", "inventory", "go to shelf 1"]);
+    assert_eq!(trajectory.turns[0].response, "go to shelf 1", "the end of a reply is no text of it");
+    let [sequence] = trajectory.sequences.as_slice() else { panic!("one sequence") };
+    // Nothing follows the last reply in the sequence.
+    let whole = rendered(CHATML, &trajectory, &replies);
+    let expected = tokenizer.encode(whole.strip_suffix('\n').unwrap());
+    assert_eq!(sequence.tokens, expected, "{}", tokenizer.decode(&sequence.tokens));
+    for (turn, span) in trajectory.turns.iter().zip(&sequence.spans) {
+        assert_eq!(sequence.tokens[span.start..span.end], turn.response_ids);
+    }
+    // The comparison notices another reply.
+    let other =
+        rendered(CHATML, &trajectory, &["go to shelf 1<|im_end|>", "looks", "inventory\n extra<|im_end|>"]);
+    assert_ne!(sequence.tokens, tokenizer.encode(other.strip_suffix('\n').unwrap()));
+}
+
+#[test]
+fn a_windowed_prompt_is_a_conversation_of_its_own() {
+    let tokenizer = tokenizer(CHATML);
+    let config = common::config(None, &["prompt.layout=windowed", "prompt.system=Act."]).unwrap();
+    let trajectory = play(&config, &tokenizer, &["look<|im_end|>"], "What was learnt.\n");
+    assert_eq!(trajectory.sequences.len(), 4);
+    for sequence in &trajectory.sequences {
+        let text = tokenizer.decode(&sequence.tokens);
+        let head = "<|im_start|>system\nAct.<|im_end|>\n<|im_start|>user\nWhat was learnt.\n";
+        assert!(text.starts_with(head), "{text}");
+        assert!(text.ends_with("\n><|im_end|>\n<|im_start|>assistant\nlook<|im_end|>"), "{text}");
+        assert_eq!(text.matches("<|im_start|>").count(), 3);
+    }
+}
+
+#[test]
+fn reasoning_is_kept_where_the_sequence_is_one_and_never_shown_where_it_is_not() {
+    let tokenizer = tokenizer(REASONING);
+    let replies = ["<think>\nWhere?\n</think>\n\n<action>look</action><|im_end|>"];
+    let play = |layout: &str| {
+        let more = ["prompt.template=alfworld", layout, "prompt.thinking=on"];
+        play(&common::config(None, &more).unwrap(), &tokenizer, &replies, "")
+    };
+    let concatenated = play("prompt.layout=concatenated");
+    assert!(concatenated.turns.iter().all(|turn| turn.valid && turn.action == "look"));
+    assert_eq!(tokenizer.decode(&concatenated.sequences[0].tokens).matches("Where?").count(), 4);
+    let windowed = play("prompt.layout=windowed");
+    for sequence in &windowed.sequences {
+        assert_eq!(tokenizer.decode(&sequence.tokens).matches("Where?").count(), 1, "its own only");
+    }
+    // Told not to reason, the template closes an empty thought before every reply.
+    let off = ["prompt.template=alfworld", "prompt.layout=concatenated", "prompt.thinking=off"];
+    let trajectory = self::play(&common::config(None, &off).unwrap(), &tokenizer, &replies, "");
+    let text = tokenizer.decode(&trajectory.sequences[0].tokens);
+    assert_eq!(
+        text.matches("<|im_start|>assistant\n<think>\n\n</think>\n\n<think>\nWhere?").count(),
+        4,
+        "{text}"
+    );
+}
+
+#[test]
+fn what_the_template_opens_belongs_to_the_action() {
+    let opening = REASONING.replacen(
+        "'<|im_start|>assistant\\n' }}\n    {%- if enable",
+        "'<|im_start|>assistant\\n<think>\\n' }}\n    {%- if enable",
+        1,
+    );
+    assert_ne!(opening, REASONING);
+    let tokenizer = tokenizer(&opening);
+    let config = common::config(None, &["prompt.template=alfworld", "prompt.layout=windowed"]).unwrap();
+    let trajectory = play(&config, &tokenizer, &["Where?\n</think>\n<action>look</action><|im_end|>"], "");
+    assert!(
+        trajectory.turns.iter().all(|turn| turn.valid && turn.action == "look"),
+        "{:?}",
+        trajectory.turns[0]
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_met_are_refused() {
+    let refused = |tokenizer: &Tokenizer, more: &[&str]| {
+        let config = common::config(None, more).unwrap();
+        setup::chat(&config, tokenizer).unwrap_err().to_string()
+    };
+    let plain = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();
+    assert!(refused(&plain, &["prompt.chat=on"]).contains("prompt.chat"));
+    assert!(refused(&plain, &["prompt.system=x"]).contains("prompt.system"));
+    assert!(
+        refused(&tokenizer(CHATML), &["prompt.chat=off", "prompt.thinking=on"]).contains("prompt.thinking")
+    );
+    assert!(refused(&tokenizer(CHATML), &["prompt.thinking=off"]).contains("no such switch"));
+    let single = tokenizer("{% for message in messages %}{{ message.content }}\n{% endfor %}");
+    let error = refused(&single, &["prompt.layout=concatenated"]);
+    assert!(error.contains("prompt.layout") && error.contains("windowed"), "{error}");
+    let windowed = common::config(None, &["prompt.layout=windowed"]).unwrap();
+    assert!(setup::chat(&windowed, &single).unwrap().is_some());
+    let off = common::config(None, &["prompt.chat=off"]).unwrap();
+    assert!(setup::chat(&off, &tokenizer(CHATML)).unwrap().is_none());
+    assert!(setup::chat(&common::config(None, &[]).unwrap(), &plain).unwrap().is_none());
+}
+
+#[test]
+fn demonstrations_are_replies_that_end() {
+    let tokenizer = tokenizer(CHATML);
+    let config = common::config(None, &["prompt.layout=concatenated"]).unwrap();
+    let world = World::new(&config.env, &config.splits(), &mut Silent).unwrap();
+    let template = setup::template(&config).unwrap();
+    let chat = setup::chat(&config, &tokenizer).unwrap();
+    let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+    let mut longer = config.clone();
+    longer.env.max_turns = 50;
+    let world = World::new(&longer.env, &longer.splits(), &mut Silent).unwrap_or(world);
+    let episodes = world.demonstrations(&longer, 4).unwrap().episodes;
+    let close = tokenizer.token_id("<|im_end|>").unwrap();
+    for episode in &episodes {
+        for layout in [rollout::Layout::Concatenated, rollout::Layout::Windowed] {
+            for sequence in sft::sequences(episode, prompter, layout, 1, 4096).unwrap() {
+                let tokens = &sequence.tokens.tokens;
+                assert_eq!(tokens.last(), Some(&close));
+                assert_eq!(sequence.action.last(), Some(&true), "the end of a reply is learnt");
+                let text = tokenizer.decode(tokens);
+                assert_eq!(tokens, &tokenizer.encode(&text), "tokens of the whole");
+            }
+        }
+    }
+    assert!(!episodes.is_empty());
+}
+
+#[test]
+fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
+    for layout in ["prompt.layout=concatenated", "prompt.layout=windowed"] {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model");
+        model_folder(&model, CHATML);
+        let policy = format!("policy.model={}", model.display());
+        let more = [layout, policy.as_str(), "rollout.max_context=1024", "train.steps=1"];
+        common::train(common::config(None, &more).unwrap(), layout);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    model_folder(&model, CHATML);
+    let policy = format!("policy.model={}", model.display());
+    let more = [policy.as_str(), "rollout.max_context=1024", "train.steps=1", "sft.steps=1"];
+    let root = folder.path().join("run");
+    let config = common::config(None, &more).unwrap();
+    let mut run = turnwise_train::Run::start(config, &root, &mut Silent).unwrap();
+    run.train(&mut Silent, &AtomicBool::new(false)).unwrap();
+    let saved = Policy::load(&root).unwrap().tokenizer;
+    let original = tokenizer(CHATML);
+    assert_eq!(saved.end_tokens(), original.end_tokens());
+    assert_eq!(saved.chat_template().unwrap().source(), CHATML);
+    assert_eq!(saved.to_json().unwrap(), original.to_json().unwrap());
+}
