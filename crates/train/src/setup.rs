@@ -20,6 +20,7 @@ use crate::TrainError;
 use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
 use crate::observer::{Event, Observer};
+use crate::rollout::Layout;
 use crate::sft;
 
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
