@@ -25,6 +25,7 @@ fn tokenizer(template: &str) -> Tokenizer {
         phrases: vec!["You are in the middle of a room.".into(), "go to".into()],
         max_pieces: 60,
         special_tokens: ["<|im_start|>", "<|im_end|>", "<think>", "</think>"].map(String::from).to_vec(),
+        ..TokenizerConfig::default()
     };
     let words =
         ["You arrive at shelf 1. On the shelf 1, you see a mug 1.\nuser\nassistant\nNothing happens."];
