@@ -7,6 +7,7 @@ use turnwise_model::{AdapterBase, Parameters};
 
 use crate::TrainError;
 use crate::checkpoint::CheckpointState;
+use crate::setup::policy_folder;
 
 /// Folder of a run directory that holds the base where no other folder keeps it.
 pub(crate) const FOLDER: &str = "base";
@@ -37,19 +38,22 @@ pub(crate) fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf
         return Ok(own);
     }
     let config = folder.join("adapter_config.json");
-    let Some(AdapterBase { name, .. }) = named.filter(|base| !base.name.is_empty()) else {
+    let Some(AdapterBase { name, revision }) = named.filter(|base| !base.name.is_empty()) else {
         return Err(TrainError::file(
             &config,
             "base_model_name_or_path: is missing, and nothing else says which model the adapter stands on; set \
              it to the model's folder",
         ));
     };
-    [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)).ok_or_else(|| {
+    if let Some(path) = [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)) {
+        return Ok(path);
+    }
+    // Whatever else a config may name a model by.
+    let revised = revision.as_ref().map_or_else(|| name.clone(), |revision| format!("{name}@{revision}"));
+    policy_folder(Path::new(&revised)).map_err(|error| {
         TrainError::file(
             &config,
-            format!(
-                "base_model_name_or_path: there is no model at `{name}`; put it there, or set the key to its folder"
-            ),
+            format!("base_model_name_or_path: there is no model `{name}`: put it there, or set the key to its folder ({error})"),
         )
     })
 }
@@ -83,5 +87,42 @@ pub(crate) fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) 
             ),
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_is_looked_for_where_it_may_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let model = |name: &str| {
+            std::fs::create_dir_all(at(name)).unwrap();
+            std::fs::write(at(name).join("config.json"), "{}").unwrap();
+        };
+        let named = |name: &str| AdapterBase { name: name.into(), revision: None };
+        let adapter = at("run/checkpoints/step-000001/policy");
+        std::fs::create_dir_all(&adapter).unwrap();
+        for missing in [None, Some(named(""))] {
+            let error = find(&adapter, missing.as_ref()).unwrap_err().to_string();
+            assert!(error.contains("adapter_config.json: base_model_name_or_path: is missing"), "{error}");
+        }
+        let elsewhere = named(&at("model").display().to_string());
+        let error = find(&adapter, Some(&elsewhere)).unwrap_err().to_string();
+        assert!(
+            error.contains("there is no model `") && error.contains("set the key to its folder"),
+            "{error}"
+        );
+        model("model");
+        assert_eq!(find(&adapter, Some(&elsewhere)).unwrap(), at("model"));
+        // As seen from the adapter.
+        assert!(is_model(&find(&adapter, Some(&named("../../../../model"))).unwrap()));
+        // The run's own comes first.
+        std::fs::write(at("run/config.toml"), "").unwrap();
+        model("run/base");
+        let own = at("run/base").canonicalize().unwrap();
+        assert_eq!(find(&adapter, Some(&elsewhere)).unwrap(), own);
     }
 }

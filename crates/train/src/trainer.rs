@@ -424,6 +424,7 @@ fn begin_weights(
         }
         _ => None,
     };
+    let named = config.policy.model.as_ref().filter(|path| outside.is_some() && !path.exists());
     let folder = if let Some(folder) = outside {
         folder
     } else {
@@ -435,9 +436,17 @@ fn begin_weights(
         ranks.barrier()?;
         folder
     };
-    let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
-    let name = folder.to_string_lossy().into_owned();
-    let model = BaseModel { name, revision: None, crc32c: base.checksum() };
+    let crc32c = base.checksum();
+    let model = if let Some(id) = named {
+        // No folder of that name: a model of the hub, which is found again by its id.
+        let id = id.to_string_lossy();
+        let (name, revision) =
+            id.split_once('@').map_or((&*id, None), |(name, at)| (name, Some(at.to_owned())));
+        BaseModel { name: name.to_owned(), revision, crc32c }
+    } else {
+        let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
+        BaseModel { name: folder.to_string_lossy().into_owned(), revision: None, crc32c }
+    };
     let seed = Seed::derive(config.seed, Purpose::Init, &[1]);
     let adapter = Adapter::init(&base.config, lora, seed)?;
     Ok((Weights::adapted(base, adapter)?, Some(model)))
