@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use turnwise_model::{AdapterBase, Parameters};
 
-use crate::TrainError;
 use crate::checkpoint::CheckpointState;
+use crate::{Silent, TrainError, hub};
 
 /// Folder of a run directory that holds the base where no other folder keeps it.
 pub(crate) const FOLDER: &str = "base";
@@ -37,20 +37,24 @@ pub(crate) fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf
         return Ok(own);
     }
     let config = folder.join("adapter_config.json");
-    let Some(AdapterBase { name, .. }) = named.filter(|base| !base.name.is_empty()) else {
+    let Some(AdapterBase { name, revision }) = named.filter(|base| !base.name.is_empty()) else {
         return Err(TrainError::file(
             &config,
             "base_model_name_or_path: is missing, and nothing else says which model the adapter stands on; set \
              it to the model's folder",
         ));
     };
-    [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)).ok_or_else(|| {
-        TrainError::file(
+    if let Some(path) = [PathBuf::from(name), folder.join(name)].into_iter().find(|path| is_model(path)) {
+        return Ok(path);
+    }
+    let on_hub = revision.as_ref().map_or_else(|| name.clone(), |revision| format!("{name}@{revision}"));
+    hub::resolve(&on_hub, &mut Silent).unwrap_or_else(|| {
+        Err(TrainError::file(
             &config,
             format!(
                 "base_model_name_or_path: there is no model at `{name}`; put it there, or set the key to its folder"
             ),
-        )
+        ))
     })
 }
 

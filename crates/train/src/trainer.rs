@@ -70,7 +70,7 @@ impl Run {
         let world = World::new(&config.env, &config.splits(), observer)?;
         let panels = panel::pin(&config, world.task_set())?;
         let policy = match &config.policy.model {
-            Some(path) => Policy::load(path)?,
+            Some(path) => Policy::load_telling(path, observer)?,
             None => Policy::from_scratch(&config, &world, &template)?,
         };
         observer.event(Event::Note(format!(

@@ -18,7 +18,7 @@ use crate::ui::{self, Ui};
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
 pub(crate) struct EvalArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a model of the hub (ORG/NAME).
     policy: PathBuf,
     /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
@@ -59,7 +59,7 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     }
     config.check()?;
     let mut ui = Ui::new();
-    let policy = Policy::load(&args.policy)?;
+    let policy = Policy::load_telling(&args.policy, &mut ui)?;
     let world = World::new(&config.env, &config.splits(), &mut ui)?;
     let stop = ui::stop_on_interrupt()?;
     let mut results = Vec::new();
@@ -100,13 +100,10 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
 /// The config a policy was trained with, where it lies in a run directory; else what the files say.
 pub(crate) fn config_of(policy: &Path, sources: Vec<String>) -> anyhow::Result<Config> {
     let (files, overrides) = split_arguments(sources);
-    let own = policy
-        .canonicalize()
-        .with_context(|| policy.display().to_string())?
-        .ancestors()
-        .take(4)
-        .map(|folder| folder.join("config.toml"))
-        .find(|path| path.is_file());
+    // A model of the hub is no path, and brings no config.
+    let own = policy.canonicalize().ok().and_then(|path| {
+        path.ancestors().take(4).map(|folder| folder.join("config.toml")).find(|path| path.is_file())
+    });
     let config = match own {
         Some(path) if files.is_empty() && overrides.is_empty() => load_resolved(&path)?,
         Some(path) => {

@@ -49,7 +49,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         config.seed = seed;
     }
     let mut ui = Ui::new();
-    let policy = Policy::load(&args.policy)?;
+    let policy = Policy::load_telling(&args.policy, &mut ui)?;
     let world = World::new(&config.env, &[&args.split], &mut ui)?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
     let template = setup::template(&config)?;
