@@ -54,6 +54,18 @@ impl fmt::Display for Family {
     }
 }
 
+/// Tokens that a model was trained to begin, end and fill up with. They say nothing about how it computes,
+/// but what it is saved as should stop where it did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Begins a text.
+    pub bos: Option<u32>,
+    /// Each of them ends a response; the first is the model's own.
+    pub eos: Vec<u32>,
+    /// Fills up.
+    pub pad: Option<u32>,
+}
+
 /// Shape of a decoder. Names are those of Hugging Face's `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
@@ -89,6 +101,8 @@ pub struct ModelConfig {
     pub mlp_bias: bool,
     /// Standard deviation of the initial weights.
     pub initializer_range: f64,
+    /// Tokens that begin, end and fill up.
+    pub special_tokens: SpecialTokens,
 }
 
 /// A Qwen2 without scaled positions, with the values that all families leave unchanged. Sizes are
@@ -112,6 +126,7 @@ impl Default for ModelConfig {
             attention_bias: false,
             mlp_bias: false,
             initializer_range: 0.02,
+            special_tokens: SpecialTokens::default(),
         }
     }
 }

@@ -25,14 +25,24 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     fs::read(path).map_err(failed(path))
 }
 
-/// Writes next to `path` and renames, so that the file is the old one, the new one or absent.
-pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+/// Where a file is written before it takes its name.
+pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".tmp");
-    let aside = PathBuf::from(aside);
-    let mut file = File::create(&aside).map_err(failed(&aside))?;
-    file.write_all(bytes).map_err(failed(&aside))?;
-    file.sync_all().map_err(failed(&aside))?;
+    PathBuf::from(aside)
+}
+
+/// Writes a file and waits until it is on the disk.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+    let mut file = File::create(path).map_err(failed(path))?;
+    file.write_all(bytes).map_err(failed(path))?;
+    file.sync_all().map_err(failed(path))
+}
+
+/// Writes next to `path` and renames, so that the file is the old one, the new one or absent.
+pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+    let aside = aside(path);
+    write_new(&aside, bytes)?;
     fs::rename(&aside, path).map_err(failed(path))
 }
 
@@ -71,18 +81,39 @@ pub(crate) fn floats_of(
             format!("tensor `{name}` is missing; the config asks for it with shape {shape:?}"),
         ));
     };
-    if view.shape() != shape {
-        return Err(wrong(
-            path,
-            format!(
-                "tensor `{name}` has shape {:?}, but the config asks for {shape:?}; do config.json and this \
-                 file belong together?",
-                view.shape()
-            ),
-        ));
+    check_shape(path, name, view, shape)?;
+    decode(path, name, view.dtype(), view.data(), to)
+}
+
+/// Refuses a tensor of another shape than the config's.
+pub(crate) fn check_shape(
+    path: &Path,
+    name: &str,
+    view: &TensorView<'_>,
+    shape: &[usize],
+) -> Result<(), ModelError> {
+    if view.shape() == shape {
+        return Ok(());
     }
-    let bytes = view.data();
-    match view.dtype() {
+    Err(wrong(
+        path,
+        format!(
+            "tensor `{name}` has shape {:?}, but the config asks for {shape:?}; do config.json and this file \
+             belong together?",
+            view.shape()
+        ),
+    ))
+}
+
+/// Converts little-endian `f32`, `bf16` or `f16` numbers.
+pub(crate) fn decode(
+    path: &Path,
+    name: &str,
+    dtype: Dtype,
+    bytes: &[u8],
+    to: &mut [f32],
+) -> Result<(), ModelError> {
+    match dtype {
         Dtype::F32 => {
             for (to, bytes) in to.iter_mut().zip(bytes.as_chunks::<4>().0) {
                 *to = f32::from_le_bytes(*bytes);
@@ -106,6 +137,16 @@ pub(crate) fn floats_of(
         }
     }
     Ok(())
+}
+
+/// The nearest `bf16`; of two equally near the even one.
+pub(crate) fn to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        // Rounding could carry a NaN over into infinity.
+        return (bits >> 16) as u16 | 0x40;
+    }
+    ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
 /// IEEE 754 binary16 to binary32, exact.
@@ -140,5 +181,23 @@ mod tests {
         }
         assert_eq!(from_half(0x7c00), f32::INFINITY);
         assert!(from_half(0x7e00).is_nan());
+    }
+    #[test]
+    fn bf16_is_rounded_to_the_nearest() {
+        for (value, bits) in [
+            (1.0, 0x3f80),
+            // Halfway between two: to the even one, down and up.
+            (f32::from_bits(0x3f80_8000), 0x3f80),
+            (f32::from_bits(0x3f81_8000), 0x3f82),
+            (f32::from_bits(0x3f80_8001), 0x3f81),
+            (f32::from_bits(0x3f80_7fff), 0x3f80),
+            (-0.0, 0x8000),
+            (f32::MAX, 0x7f80),
+            (f32::NEG_INFINITY, 0xff80),
+        ] {
+            assert_eq!(to_bf16(value), bits, "{value:e}");
+        }
+        assert!(f32::from_bits(u32::from(to_bf16(f32::NAN)) << 16).is_nan());
+        assert!(f32::from_bits(u32::from(to_bf16(f32::from_bits(0x7f80_0001))) << 16).is_nan());
     }
 }

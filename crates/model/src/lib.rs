@@ -34,10 +34,12 @@ mod weights;
 
 pub use accelerator::Device;
 pub use compute::{Compute, ComputePath};
-pub use config::{Family, ModelConfig};
+pub use config::{Family, ModelConfig, SpecialTokens};
 pub use critic::Critic;
 pub use error::ModelError;
-pub use hf::{load_config, load_critic, load_model, read_config, save_model};
+pub use hf::{
+    SaveOptions, WeightType, load_config, load_critic, load_model, read_config, save_model, save_model_as,
+};
 pub use learner::{LearnerConfig, NativeLearner, TakenGradient};
 pub use lora::{
     Adapter, AdapterBase, AdapterFile, AdapterLayout, AdapterPlace, Branch, Joint, LoraConfig, Module,

@@ -11,6 +11,7 @@ mod critic;
 mod decomposer;
 mod error;
 pub mod export;
+mod hub;
 mod log;
 pub mod memory;
 pub mod metrics;

@@ -13,7 +13,7 @@ use crate::observer::{Event, Observer};
 use crate::panel;
 use crate::parallel::Ranks;
 use crate::rundir::RunDirectory;
-use crate::setup::{self, Policy, World, policy_folder};
+use crate::setup::{self, Policy, World, policy_folder_telling};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub fn preflight(
     let panels = panel::pin(config, world.task_set())?;
     let mut missing = Vec::new();
     let model = match &config.policy.model {
-        Some(path) => shape_of(path, &mut missing)?,
+        Some(path) => shape_of(path, &mut missing, observer)?,
         None => Policy::scratch_parts(config, &world, &template)?.0,
     };
     let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
@@ -67,12 +67,16 @@ pub fn preflight(
 }
 
 /// The shape of a model whose weights may not be there yet.
-pub(crate) fn shape_of(path: &Path, missing: &mut Vec<String>) -> Result<ModelConfig, TrainError> {
+pub(crate) fn shape_of(
+    path: &Path,
+    missing: &mut Vec<String>,
+    observer: &mut dyn Observer,
+) -> Result<ModelConfig, TrainError> {
     if path.is_file() {
         missing.push(format!("{}: only the config is there, and no weights beside it", path.display()));
         return Ok(read_config(path)?);
     }
-    let mut folder = policy_folder(path)?;
+    let mut folder = policy_folder_telling(path, observer)?;
     if is_adapter(&folder) {
         folder = base::find(&folder, AdapterFile::read(&folder)?.base.as_ref())?;
     }

@@ -19,7 +19,8 @@ use turnwise_model::{
 use crate::TrainError;
 use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
-use crate::observer::{Event, Observer};
+use crate::hub;
+use crate::observer::{Event, Observer, Silent};
 use crate::rollout::Layout;
 use crate::sft;
 
@@ -191,10 +192,16 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Reads a policy from a Hugging Face folder or the folder of an adapter, or from a run directory or
-    /// checkpoint that holds one.
+    /// Reads a policy from a Hugging Face folder or the folder of an adapter, from a run directory or
+    /// checkpoint that holds one, or from the hub (`ORG/NAME` or `ORG/NAME@REVISION`, where there is no such
+    /// folder).
     pub fn load(path: &Path) -> Result<Self, TrainError> {
-        let folder = policy_folder(path)?;
+        Self::load_telling(path, &mut Silent)
+    }
+
+    /// The same, telling an observer what is fetched and from where the model comes.
+    pub fn load_telling(path: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        let folder = policy_folder_telling(path, observer)?;
         if is_adapter(&folder) {
             return Self::load_adapted(&folder);
         }
@@ -270,8 +277,17 @@ impl Policy {
     }
 }
 
-/// Finds the model folder behind a path a user may name: the folder itself, a checkpoint, or a run.
+/// Finds the model folder behind what a user may name: the folder itself, a checkpoint, a run, or a model of
+/// the hub.
 pub(crate) fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainError> {
+    policy_folder_telling(path, &mut Silent)
+}
+
+/// The same, telling an observer what is fetched.
+pub(crate) fn policy_folder_telling(
+    path: &Path,
+    observer: &mut dyn Observer,
+) -> Result<std::path::PathBuf, TrainError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
     }
@@ -283,8 +299,14 @@ pub(crate) fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainErro
         let run = crate::rundir::RunDirectory::open(path)?;
         return Ok(crate::checkpoint::latest(&run)?.policy());
     }
+    if !path.exists()
+        && let Some(found) = path.to_str().and_then(|text| hub::resolve(text, observer))
+    {
+        return found;
+    }
     Err(TrainError::file(
         path,
-        "is not a model: expected a folder with config.json, tokenizer.json and model.safetensors, a checkpoint, or a run directory",
+        "is not a model: expected a folder with config.json, tokenizer.json and model.safetensors, a checkpoint, \
+         a run directory, or a model of the hub as ORG/NAME or ORG/NAME@REVISION",
     ))
 }

@@ -92,10 +92,10 @@ impl Run {
         let panels = panel::pin(&config, world.task_set())?;
         let policy = if let Some(path) = &config.policy.model {
             // Said before the weights are read, which may be what does not fit.
-            if let Ok(model) = preflight::shape_of(path, &mut Vec::new()) {
+            if let Ok(model) = preflight::shape_of(path, &mut Vec::new(), observer) {
                 memory::warn(&config, &model, ranks.count(), observer);
             }
-            Policy::load(path)?
+            Policy::load_telling(path, observer)?
         } else {
             let policy = Policy::from_scratch(&config, &world, &template)?;
             memory::warn(&config, policy.weights.config(), ranks.count(), observer);

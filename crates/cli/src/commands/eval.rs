@@ -19,7 +19,7 @@ use crate::ui::{self, Ui};
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
 pub(crate) struct EvalArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
+    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a model of the hub (ORG/NAME).
     policy: PathBuf,
     /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
@@ -81,7 +81,8 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("--trials 0: a task must be tried at least once");
     }
     let agent = args.agent.into();
-    let policy = Policy::load(&args.policy)?;
+    let mut ui = Ui::new();
+    let policy = Policy::load_telling(&args.policy, &mut ui)?;
     let sources = args.sources.into_iter().chain(args.settings).collect();
     let mut config = config_of(&args.policy, &policy, sources, args.env, agent)?;
     Agent::configure(agent, &mut config)?;
@@ -98,7 +99,6 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
         config.eval.temperature = temperature;
     }
     config.check()?;
-    let mut ui = Ui::new();
     let world = World::new(&config.env, &config.splits(), &mut ui)?;
     let stop = ui::stop_on_interrupt()?;
     let mut results = Vec::new();

@@ -47,12 +47,12 @@ pub(crate) struct RolloutArgs {
 }
 
 pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
-    let policy = Policy::load(&args.policy)?;
+    let mut ui = Ui::new();
+    let policy = Policy::load_telling(&args.policy, &mut ui)?;
     let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
-    let mut ui = Ui::new();
     let world = World::new(&config.env, &[&args.split], &mut ui)?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
     let template = setup::template(&config)?;

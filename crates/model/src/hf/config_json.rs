@@ -4,16 +4,31 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::GENERATION_CONFIG;
 use crate::files::{self, wrong};
 use crate::rotary::RopeScaling;
-use crate::{Family, ModelConfig, ModelError};
+use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 
 /// The name of the file.
 pub(super) const CONFIG: &str = "config.json";
 
-/// Reads `config.json` of a model folder and refuses what this crate would run wrongly.
+/// Reads `config.json` of a model folder and refuses what this crate would run wrongly. Where there is a
+/// `generation_config.json`, its tokens go before those of `config.json`.
 pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
-    read_config(&folder.join(CONFIG))
+    let mut config = read_config(&folder.join(CONFIG))?;
+    let path = folder.join(GENERATION_CONFIG);
+    if path.exists() {
+        let value: Value =
+            serde_json::from_slice(&files::read(&path)?).map_err(|error| wrong(&path, error))?;
+        let found = value.as_object().map(special_tokens).unwrap_or_default();
+        let tokens = &mut config.special_tokens;
+        tokens.bos = found.bos.or(tokens.bos);
+        tokens.pad = found.pad.or(tokens.pad);
+        if !found.eos.is_empty() {
+            tokens.eos = found.eos;
+        }
+    }
+    Ok(config)
 }
 
 /// Reads a file like `config.json`.
@@ -86,7 +101,45 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
         attention_bias: family != Family::Qwen2 && of.flag("attention_bias")?,
         mlp_bias: family == Family::Llama && of.flag("mlp_bias")?,
         initializer_range: of.number("initializer_range")?.unwrap_or(base.initializer_range),
+        special_tokens: special_tokens(entries),
     })
+}
+
+/// Tokens as both `config.json` and `generation_config.json` spell them: a number, a list, or null. Some
+/// old files say -1 for none.
+fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
+    let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let one = |key: &str| entries.get(key).and_then(token);
+    let eos = match entries.get("eos_token_id") {
+        Some(Value::Array(list)) => list.iter().filter_map(token).collect(),
+        Some(value) => token(value).into_iter().collect(),
+        None => Vec::new(),
+    };
+    SpecialTokens { bos: one("bos_token_id"), eos, pad: one("pad_token_id") }
+}
+
+/// One token as a number, several as a list, none as null.
+fn eos_json(tokens: &SpecialTokens) -> Value {
+    match tokens.eos.as_slice() {
+        [] => Value::Null,
+        [one] => json!(one),
+        several => json!(several),
+    }
+}
+
+/// How `transformers` samples from the model unless told otherwise: as it was trained.
+pub(super) fn generation_json(config: &ModelConfig) -> Value {
+    let mut value = json!({ "do_sample": true, "temperature": 1.0, "top_k": 0, "top_p": 1.0 });
+    let tokens = &config.special_tokens;
+    for (key, token) in [("bos_token_id", tokens.bos), ("pad_token_id", tokens.pad)] {
+        if let Some(token) = token {
+            value[key] = json!(token);
+        }
+    }
+    if !tokens.eos.is_empty() {
+        value["eos_token_id"] = eos_json(tokens);
+    }
+    value
 }
 
 /// The family, or why the model is none that can be run.
@@ -220,15 +273,17 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// The config with the keys that `transformers` wants besides ours.
-pub(super) fn config_json(config: &ModelConfig, critic: bool) -> Value {
+/// The config with the keys that `transformers` wants besides ours; `dtype` is PyTorch's name of the
+/// weights' number type.
+pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
+    let tokens = &config.special_tokens;
     let class = config.model_type.class();
     let head = if critic { "ForTokenClassification" } else { "ForCausalLM" };
     let mut value = json!({
         "architectures": [format!("{class}{head}")],
         "attention_dropout": 0.0,
-        "bos_token_id": null,
-        "eos_token_id": null,
+        "bos_token_id": tokens.bos,
+        "eos_token_id": eos_json(tokens),
         "head_dim": config.head_dim,
         "hidden_act": "silu",
         "hidden_size": config.hidden_size,
@@ -243,7 +298,7 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool) -> Value {
         "rope_scaling": scaling_json(config.rope_scaling),
         "rope_theta": config.rope_theta,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "torch_dtype": "float32",
+        "torch_dtype": dtype,
         "use_cache": true,
         "vocab_size": config.vocab_size,
     });
@@ -257,6 +312,9 @@ pub(super) fn config_json(config: &ModelConfig, critic: bool) -> Value {
             value["attention_bias"] = json!(config.attention_bias);
             value["mlp_bias"] = json!(config.mlp_bias);
         }
+    }
+    if let Some(pad) = tokens.pad {
+        value["pad_token_id"] = json!(pad);
     }
     if critic {
         value["num_labels"] = json!(1);

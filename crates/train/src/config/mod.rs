@@ -201,8 +201,9 @@ impl Default for PromptConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors`), of an adapter or of a run's
-    /// checkpoint. Without it a small model is made from scratch.
+    /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors` or its shards), of an adapter, of a
+    /// run or of its checkpoint, or a model of the Hugging Face hub, as `ORG/NAME` or `ORG/NAME@REVISION`. Without
+    /// it a small model is made from scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
     /// What it is trained and sampled on: `cpu`, or `cuda` (a program built with that feature, and an NVIDIA

@@ -1,0 +1,56 @@
+//! A file of weights, mapped into memory.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::ModelError;
+use crate::files::failed;
+
+/// A read-only map of a whole file.
+pub(super) struct Mapped {
+    path: PathBuf,
+    map: Mmap,
+}
+
+impl Mapped {
+    /// Maps a file.
+    #[expect(unsafe_code, reason = "a map is only as constant as its file")]
+    pub(super) fn open(path: &Path) -> Result<Self, ModelError> {
+        let file = File::open(path).map_err(failed(path))?;
+        // SAFETY: the map is read-only, and everything read from it is checked (the header) or any bits will do
+        // (the numbers), so other contents cannot break Rust's rules. Models are replaced by renaming whole
+        // files over old ones, which leaves a mapped one as it was; shortening one by hand while it is
+        // being read would end the program.
+        let map = unsafe { Mmap::map(&file) }.map_err(failed(path))?;
+        Ok(Self { path: path.to_path_buf(), map })
+    }
+
+    /// Which file this is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All of its bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Lets go of the memory behind a part that has been read, so that a model and its file are never both
+    /// whole in memory. Reading it again would fetch it again.
+    #[cfg(unix)]
+    #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
+    pub(super) fn release(&self, part: &[u8]) {
+        let start = part.as_ptr().addr() - self.map.as_ptr().addr();
+        // SAFETY: what this loses in general are changes to memory that no file holds. This map is read-only and
+        // of a file, so that its pages come back from there with the same bytes.
+        let outcome =
+            unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len()) };
+        // Without it more memory stays in use, and nothing else happens.
+        drop(outcome);
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn release(&self, _part: &[u8]) {}
+}

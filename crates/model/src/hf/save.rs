@@ -1,0 +1,185 @@
+//! A model folder written.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, View};
+use serde_json::{Value, json};
+
+use super::config_json::{CONFIG, config_json, generation_json};
+use super::{GENERATION_CONFIG, INDEX, WEIGHTS};
+use crate::files::{self, bytes_of, failed, wrong};
+use crate::{ModelError, Parameters, TensorInfo};
+
+/// The number type of weights in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightType {
+    /// Single precision: exactly what is trained.
+    #[default]
+    F32,
+    /// Half the size, rounded to the nearest: what models are usually served in.
+    Bf16,
+}
+
+impl WeightType {
+    fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+}
+
+/// How a model is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaveOptions {
+    /// Number type of the weights.
+    pub dtype: WeightType,
+    /// Weights that take more bytes than this go into several files.
+    pub shard_bytes: usize,
+}
+
+impl Default for SaveOptions {
+    /// Single precision, in files of up to 5 GB.
+    fn default() -> Self {
+        Self { dtype: WeightType::F32, shard_bytes: 5_000_000_000 }
+    }
+}
+
+/// Writes a model into a folder, which is made if need be, so that `transformers` loads it: weights in
+/// `f32`, a tied output left out; see [`save_model_as`].
+pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), ModelError> {
+    save_model_as(parameters, folder, SaveOptions::default())
+}
+
+/// Writes a model into a folder, which is made if need be: `model.safetensors`, or shards and their index,
+/// `generation_config.json` and `config.json`.
+///
+/// All files are written aside first and renamed when every one is whole, `config.json` last; weights of a
+/// model that was there before, under other names, are removed then.
+pub fn save_model_as(
+    parameters: &Parameters<f32>,
+    folder: &Path,
+    options: SaveOptions,
+) -> Result<(), ModelError> {
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let shards = shards(&parameters.layout.tensors, options);
+    let name = |shard: usize| match shards.len() {
+        1 => WEIGHTS.to_owned(),
+        count => format!("model-{:05}-of-{count:05}.safetensors", shard + 1),
+    };
+    let mut names: Vec<String> = (0..shards.len()).map(name).collect();
+    for (tensors, name) in shards.iter().zip(&names) {
+        let path = folder.join(name);
+        let pieces = tensors.iter().map(|tensor| {
+            let values = &parameters.data[tensor.range.clone()];
+            (tensor.name.as_str(), Piece { shape: &tensor.shape, values, dtype: options.dtype })
+        });
+        let header = [("format".to_owned(), "pt".to_owned())].into();
+        let aside = files::aside(&path);
+        safetensors::serialize_to_file(pieces, Some(header), &aside).map_err(|error| wrong(&path, error))?;
+        File::open(&aside).and_then(|file| file.sync_all()).map_err(failed(&aside))?;
+    }
+    let mut write = |name: &str, value: &Value| {
+        let path = folder.join(name);
+        let mut text = serde_json::to_string_pretty(value).map_err(|error| wrong(&path, error))?;
+        text.push('\n');
+        names.push(name.to_owned());
+        files::write_new(&files::aside(&path), text.as_bytes())
+    };
+    if shards.len() > 1 {
+        let map: BTreeMap<&str, String> = shards
+            .iter()
+            .enumerate()
+            .flat_map(|(shard, tensors)| {
+                tensors.iter().map(move |tensor| (tensor.name.as_str(), name(shard)))
+            })
+            .collect();
+        let size = parameters.data.len() * options.dtype.bytes();
+        let metadata = json!({ "total_parameters": parameters.data.len(), "total_size": size });
+        write(INDEX, &json!({ "metadata": metadata, "weight_map": map }))?;
+    }
+    write(GENERATION_CONFIG, &generation_json(&parameters.config))?;
+    let critic = parameters.layout.value.is_some();
+    write(CONFIG, &config_json(&parameters.config, critic, options.dtype.name()))?;
+    for name in &names {
+        let path = folder.join(name);
+        fs::rename(files::aside(&path), &path).map_err(failed(&path))?;
+    }
+    remove_others(folder, &names)
+}
+
+/// The tensors of each file, in order: as many as fit, at least one.
+fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
+    let mut shards = vec![Vec::new()];
+    let mut bytes = 0;
+    for tensor in tensors {
+        let size = tensor.range.len() * options.dtype.bytes();
+        if bytes > 0 && bytes + size > options.shard_bytes {
+            shards.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += size;
+        if let Some(shard) = shards.last_mut() {
+            shard.push(tensor);
+        }
+    }
+    shards
+}
+
+/// Removes weights that belong to a model of before.
+fn remove_others(folder: &Path, names: &[String]) -> Result<(), ModelError> {
+    let kept: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    for entry in fs::read_dir(folder).map_err(failed(folder))? {
+        let path = entry.map_err(failed(folder))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let shard = name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
+        if (shard || name == WEIGHTS || name == INDEX) && !kept.contains(name) {
+            fs::remove_file(&path).map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// One tensor on its way into a file; rounded when its turn comes.
+struct Piece<'a> {
+    shape: &'a [usize],
+    values: &'a [f32],
+    dtype: WeightType,
+}
+
+impl View for Piece<'_> {
+    fn dtype(&self) -> Dtype {
+        match self.dtype {
+            WeightType::F32 => Dtype::F32,
+            WeightType::Bf16 => Dtype::BF16,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        match self.dtype {
+            WeightType::F32 => Cow::Borrowed(bytes_of(self.values)),
+            WeightType::Bf16 => {
+                let halves = self.values.iter().flat_map(|&value| files::to_bf16(value).to_le_bytes());
+                Cow::Owned(halves.collect())
+            }
+        }
+    }
+
+    fn data_len(&self) -> usize {
+        self.values.len() * self.dtype.bytes()
+    }
+}

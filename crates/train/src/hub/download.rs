@@ -1,0 +1,152 @@
+//! Fetching a model into the hub's cache.
+
+use hf_hub::api::sync::{ApiBuilder, ApiError};
+use hf_hub::{Repo, RepoType};
+
+use super::{Cache, HubModel};
+use crate::Event;
+use crate::observer::Observer;
+
+/// Fetches the files of a model that can be used here: configs, tokenizer, templates and safetensors.
+///
+/// All are of the commit that the revision stands for at the beginning; the cache knows the revision when the
+/// last file is there.
+pub(super) fn download(model: &HubModel, cache: &Cache, observer: &mut dyn Observer) -> Result<(), ApiError> {
+    let files = hf_hub::Cache::new(cache.root.clone());
+    // Not `ApiBuilder::from_env`: it knows fewer variables, and panics without a home.
+    let mut builder = ApiBuilder::from_cache(files.clone()).with_progress(false).with_retries(3);
+    if let Some(endpoint) = &cache.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    if let Some(token) = &cache.token {
+        builder = builder.with_token(Some(token.clone()));
+    }
+    let api = builder.build()?;
+    let named = Repo::with_revision(model.id.clone(), RepoType::Model, model.revision.clone());
+    let info = api.repo(named.clone()).info()?;
+    let pinned = api.repo(Repo::with_revision(model.id.clone(), RepoType::Model, info.sha.clone()));
+    for name in info.siblings.iter().map(|file| &file.rfilename).filter(|name| wanted(name)) {
+        observer.event(Event::Note(format!("fetching {name} of {}", model.id)));
+        // What the cache has of this commit already is not fetched again.
+        pinned.get(name)?;
+    }
+    if model.revision != info.sha {
+        files.repo(named).create_ref(&info.sha)?;
+    }
+    Ok(())
+}
+
+/// Files of the model folder itself; not the weights in other formats that lie beside them.
+fn wanted(name: &str) -> bool {
+    let ending = [".json", ".safetensors", ".txt", ".jinja", ".model"];
+    !name.contains('/') && ending.iter().any(|ending| name.ends_with(ending))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::super::tests::{COMMIT, model};
+    use super::super::{Cache, find_or_fetch};
+    use crate::observer::{Event, Observer};
+    use crate::{EvaluationPoint, Silent};
+
+    const FILES: [(&str, &str); 5] = [
+        ("config.json", "{}"),
+        ("tokenizer.json", "{\"a\":1}"),
+        ("model.safetensors", "weights"),
+        ("pytorch_model.bin", "not wanted"),
+        ("original/params.json", "not wanted"),
+    ];
+
+    /// A hub with one model, for a number of requests.
+    fn hub() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                answer(stream.unwrap());
+            }
+        });
+        endpoint
+    }
+
+    fn answer(mut stream: TcpStream) {
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+        let request = lines.next().unwrap_or_default();
+        let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let file = FILES.iter().find(|(name, _)| path == format!("/org/name/resolve/{COMMIT}/{name}"));
+        let reply = if path == "/api/models/org/name/revision/main" {
+            let siblings: Vec<_> =
+                FILES.iter().map(|(name, _)| serde_json::json!({ "rfilename": name })).collect();
+            let body = serde_json::json!({ "sha": COMMIT, "siblings": siblings }).to_string();
+            format!("200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        } else if let Some((name, text)) = file {
+            let first = headers.iter().any(|line| line.to_lowercase() == "range: bytes=0-0");
+            let body = if first { &text[..1] } else { text };
+            let (end, whole) = (body.len() - 1, text.len());
+            format!(
+                "206 Partial Content\r\nETag: \"{name}\"\r\nX-Repo-Commit: {COMMIT}\r\nContent-Range: bytes \
+                 0-{end}/{whole}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        } else {
+            "404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()
+        };
+        let reply = reply.replacen("\r\n", "\r\nConnection: close\r\n", 1);
+        stream.write_all(format!("HTTP/1.1 {reply}").as_bytes()).unwrap();
+    }
+
+    #[derive(Default)]
+    struct Notes(Vec<String>);
+
+    impl Observer for Notes {
+        fn event(&mut self, event: Event<'_>) {
+            if let Event::Note(text) = event {
+                self.0.push(text);
+            }
+        }
+
+        fn evaluate(&mut self, _point: &EvaluationPoint<'_>) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_model_is_fetched_into_the_cache_and_found_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cache = Cache {
+            root: folder.path().join("hub"),
+            offline: false,
+            endpoint: Some(hub()),
+            token: Some("token".into()),
+        };
+        let mut notes = Notes::default();
+        let found = find_or_fetch(&model("org/name"), &cache, &mut notes).unwrap();
+        assert_eq!(found, cache.root.join("models--org--name/snapshots").join(COMMIT));
+        assert_eq!(notes.0.len(), 3, "{:?}", notes.0);
+        for (name, text) in &FILES[..3] {
+            assert_eq!(std::fs::read_to_string(found.join(name)).unwrap(), *text);
+        }
+        assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());
+        // From now on no network is needed.
+        cache.offline = true;
+        assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap(), found);
+    }
+
+    #[test]
+    fn without_the_model_or_the_network_the_error_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_path_buf();
+        let mut cache = Cache { root, offline: false, endpoint: Some(hub()), token: None };
+        let error = find_or_fetch(&model("org/other"), &cache, &mut Silent).unwrap_err().to_string();
+        assert!(error.contains("404"), "{error}");
+        // Nobody listens at a port that was just free.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        cache.endpoint = Some(format!("http://127.0.0.1:{port}"));
+        let error = find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap_err().to_string();
+        assert!(error.contains("fetching it failed") && error.contains("without a network"), "{error}");
+    }
+}

@@ -1,0 +1,202 @@
+//! Models of the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
+//!
+//! The cache that all programs of the hub share is read as it is; what is not there is fetched where the
+//! feature `hub` is built in and the network is not forbidden. A model that is in the cache whole is taken
+//! from there without asking the network whether there is a newer one, so that a config means the same
+//! tomorrow; `hf download ORG/NAME` brings the cache up to date.
+
+#[cfg(feature = "hub")]
+mod download;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::observer::Observer;
+use crate::{Event, TrainError};
+
+/// A model on the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HubModel {
+    /// `ORG/NAME`.
+    id: String,
+    /// Branch, tag or commit.
+    revision: String,
+}
+
+impl HubModel {
+    /// Reads `ORG/NAME` or `ORG/NAME@REVISION`; nothing else is a model of the hub.
+    fn parse(text: &str) -> Option<Self> {
+        let (id, revision) = text.split_once('@').unwrap_or((text, "main"));
+        let plain = |part: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            !part.is_empty() && part.chars().all(allowed) && !part.starts_with(['.', '-'])
+        };
+        let (organisation, name) = id.split_once('/')?;
+        // A revision may hold slashes (refs/pr/1), but leads nowhere else.
+        (plain(organisation) && plain(name) && revision.split('/').all(plain))
+            .then(|| Self { id: id.to_owned(), revision: revision.to_owned() })
+    }
+}
+
+/// Where the hub's programs keep what they fetched, and whether they may fetch more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cache {
+    /// `models--ORG--NAME/{refs, snapshots, blobs}` are in here.
+    root: PathBuf,
+    /// `HF_HUB_OFFLINE` is set.
+    offline: bool,
+    /// Another hub than huggingface.co (`HF_ENDPOINT`).
+    #[cfg(feature = "hub")]
+    endpoint: Option<String>,
+    /// Opens gated and private models (`HF_TOKEN`; otherwise what `hf auth login` left beside the cache).
+    #[cfg(feature = "hub")]
+    token: Option<String>,
+}
+
+impl Cache {
+    /// As `huggingface_hub` finds it: `HF_HUB_CACHE`, else `HF_HOME/hub`, else
+    /// `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`.
+    fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let root = folder("HF_HUB_CACHE")
+            .or_else(|| Some(folder("HF_HOME")?.join("hub")))
+            .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface/hub")))
+            .or_else(|| {
+                Some(folder("HOME").or_else(|| folder("USERPROFILE"))?.join(".cache/huggingface/hub"))
+            })?;
+        let yes = |value: &OsString| {
+            let value = value.to_string_lossy().to_uppercase();
+            ["1", "ON", "YES", "TRUE"].contains(&value.as_str())
+        };
+        let offline = variable("HF_HUB_OFFLINE").as_ref().is_some_and(yes);
+        #[cfg(feature = "hub")]
+        let text = |name: &str| variable(name)?.into_string().ok().filter(|text| !text.is_empty());
+        Some(Self {
+            root,
+            offline,
+            #[cfg(feature = "hub")]
+            endpoint: text("HF_ENDPOINT"),
+            #[cfg(feature = "hub")]
+            token: text("HF_TOKEN"),
+        })
+    }
+
+    fn folder(&self, model: &HubModel) -> PathBuf {
+        self.root.join(format!("models--{}", model.id.replace('/', "--")))
+    }
+
+    /// The folder of a model's files, if any of them was ever fetched.
+    fn snapshot(&self, model: &HubModel) -> Option<PathBuf> {
+        let folder = self.folder(model);
+        // A branch or tag is a file that holds a commit; a commit stands for itself.
+        let commit = fs::read_to_string(folder.join("refs").join(&model.revision));
+        let commit = commit.map_or_else(|_| model.revision.clone(), |commit| commit.trim().to_owned());
+        let snapshot = folder.join("snapshots").join(commit);
+        snapshot.is_dir().then_some(snapshot)
+    }
+}
+
+/// The first file that a model folder lacks; none where it can be loaded.
+fn missing(folder: &Path) -> Option<String> {
+    let there = |name: &str| folder.join(name).is_file();
+    if !there("config.json") {
+        return Some("config.json".into());
+    }
+    if !(there("tokenizer.json") || there("vocab.json") && there("merges.txt")) {
+        return Some("tokenizer.json".into());
+    }
+    if there("model.safetensors") {
+        return None;
+    }
+    let index = fs::read(folder.join("model.safetensors.index.json")).ok();
+    let index: Option<serde_json::Value> = index.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let Some(shards) = index.as_ref().and_then(|index| index.get("weight_map")?.as_object()) else {
+        return Some("model.safetensors".into());
+    };
+    let mut shards: Vec<&str> = shards.values().filter_map(|shard| shard.as_str()).collect();
+    shards.sort_unstable();
+    shards.into_iter().find(|shard| !there(shard)).map(str::to_owned)
+}
+
+/// The folder of a model of the hub; none if the text does not name one.
+pub(crate) fn resolve(text: &str, observer: &mut dyn Observer) -> Option<Result<PathBuf, TrainError>> {
+    let model = HubModel::parse(text)?;
+    let cache = Cache::find(|name| std::env::var_os(name));
+    Some(match cache {
+        Some(cache) => find_or_fetch(&model, &cache, observer),
+        None => Err(fail(&model, "the hub's cache is nowhere: set HF_HOME to a folder")),
+    })
+}
+
+fn fail(model: &HubModel, reason: impl Into<String>) -> TrainError {
+    TrainError::File { path: format!("{}@{}", model.id, model.revision), reason: reason.into() }
+}
+
+fn find_or_fetch(
+    model: &HubModel,
+    cache: &Cache,
+    observer: &mut dyn Observer,
+) -> Result<PathBuf, TrainError> {
+    let snapshot = cache.snapshot(model);
+    let lacking = if let Some(folder) = &snapshot {
+        let Some(name) = missing(folder) else {
+            let text = format!("{}@{}: {}", model.id, model.revision, folder.display());
+            observer.event(Event::Note(text));
+            return Ok(folder.clone());
+        };
+        format!("the cache has this model without {name} ({})", folder.display())
+    } else {
+        let folder = cache.folder(model);
+        format!("there is no such folder here, and the hub's cache does not have it ({})", folder.display())
+    };
+    fetch(model, cache, &lacking, observer)
+}
+
+/// Fetches what is missing.
+#[cfg(feature = "hub")]
+fn fetch(
+    model: &HubModel,
+    cache: &Cache,
+    lacking: &str,
+    observer: &mut dyn Observer,
+) -> Result<PathBuf, TrainError> {
+    if cache.offline {
+        return Err(fail(model, format!("{lacking}, and HF_HUB_OFFLINE forbids to fetch it; unset it")));
+    }
+    download::download(model, cache, observer).map_err(|error| {
+        let mend =
+            "without a network, give the path of a folder with the model; a gated model needs HF_TOKEN";
+        fail(model, format!("{lacking}, and fetching it failed: {error}; {mend}"))
+    })?;
+    match cache.snapshot(model) {
+        Some(folder) => match missing(&folder) {
+            None => Ok(folder),
+            Some(name) => Err(fail(model, format!("the hub has this model without {name}"))),
+        },
+        None => Err(fail(model, "was fetched, but is not in the cache")),
+    }
+}
+
+/// Says how to fetch what is missing.
+#[cfg(not(feature = "hub"))]
+fn fetch(
+    model: &HubModel,
+    cache: &Cache,
+    lacking: &str,
+    _observer: &mut dyn Observer,
+) -> Result<PathBuf, TrainError> {
+    let HubModel { id, revision } = model;
+    let revision = if revision == "main" { String::new() } else { format!(" --revision {revision}") };
+    let offline = if cache.offline { " with HF_HUB_OFFLINE unset" } else { "" };
+    Err(fail(
+        model,
+        format!(
+            "{lacking}; fetch it with `hf download {id}{revision}` (or `huggingface-cli download {id}{revision}`)\
+             {offline}, or build turnwise with `--features hub` to have it fetched"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use std::collections::HashMap;
+
+use super::*;
+use crate::Silent;
+
+pub(super) fn model(text: &str) -> HubModel {
+    HubModel::parse(text).unwrap()
+}
+
+#[test]
+fn models_of_the_hub_are_told_from_paths() {
+    let HubModel { id, revision } = model("Qwen/Qwen2.5-0.5B-Instruct");
+    assert_eq!((id.as_str(), revision.as_str()), ("Qwen/Qwen2.5-0.5B-Instruct", "main"));
+    assert_eq!(model("org/name@refs/pr/1").revision, "refs/pr/1");
+    assert_eq!(model("org/name@7ae557604adf67be50417f59c2c2f167def9a775").id, "org/name");
+    for path in [
+        "model",
+        "./org/name",
+        "../org/name",
+        "/org/name",
+        "org/name/policy",
+        "org/",
+        "/name",
+        "",
+        "org/na me",
+        "org/name@",
+        "org/name@../../x",
+        "org/..",
+        "~/name",
+    ] {
+        assert_eq!(HubModel::parse(path), None, "{path}");
+    }
+}
+
+#[test]
+fn the_cache_is_where_the_hubs_programs_look_for_it() {
+    let find = |variables: &[(&str, &str)]| {
+        let variables: HashMap<&str, &str> = variables.iter().copied().collect();
+        Cache::find(|name| variables.get(name).map(OsString::from))
+    };
+    let root = |variables: &[(&str, &str)]| find(variables).unwrap().root;
+    let all = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/f"), ("HF_HUB_CACHE", "/c")];
+    for (count, expected) in
+        [(1, "/h/.cache/huggingface/hub"), (2, "/x/huggingface/hub"), (3, "/f/hub"), (4, "/c")]
+    {
+        assert_eq!(root(&all[..count]), Path::new(expected));
+    }
+    assert_eq!(root(&[("HOME", "/h"), ("HF_HOME", "")]), Path::new("/h/.cache/huggingface/hub"));
+    assert_eq!(find(&[]), None);
+    for (value, offline) in [("1", true), ("true", true), ("ON", true), ("0", false), ("", false)] {
+        assert_eq!(find(&[("HOME", "/h"), ("HF_HUB_OFFLINE", value)]).unwrap().offline, offline, "{value}");
+    }
+}
+
+pub(super) const COMMIT: &str = "7ae557604adf67be50417f59c2c2f167def9a775";
+
+/// A cache that may not fetch, with one model of one commit.
+fn cache(files: &[&str]) -> (tempfile::TempDir, Cache, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_path_buf();
+    let forbidden = |name: &str| match name {
+        "HF_HUB_CACHE" => Some(root.clone().into_os_string()),
+        "HF_HUB_OFFLINE" => Some("1".into()),
+        _ => None,
+    };
+    let cache = Cache::find(forbidden).unwrap();
+    let repository = folder.path().join("models--org--name");
+    let snapshot = repository.join("snapshots").join(COMMIT);
+    fs::create_dir_all(repository.join("refs/pr")).unwrap();
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::write(repository.join("refs/main"), format!("{COMMIT}\n")).unwrap();
+    fs::write(repository.join("refs/pr/1"), COMMIT).unwrap();
+    for name in files {
+        fs::write(snapshot.join(name), "").unwrap();
+    }
+    (folder, cache, snapshot)
+}
+
+const WHOLE: [&str; 3] = ["config.json", "tokenizer.json", "model.safetensors"];
+
+#[test]
+fn a_model_in_the_cache_is_found_by_branch_and_by_commit() {
+    let (_folder, cache, snapshot) = cache(&WHOLE);
+    for revision in ["", "@main", "@pr/1", &format!("@{COMMIT}")] {
+        let found = find_or_fetch(&model(&format!("org/name{revision}")), &cache, &mut Silent).unwrap();
+        assert_eq!(found, snapshot);
+    }
+    for other in ["org/other", "org/name@v2"] {
+        let error = find_or_fetch(&model(other), &cache, &mut Silent).unwrap_err().to_string();
+        assert!(error.starts_with(other) && error.contains("cache does not have it"), "{error}");
+        // The mend is said, and that fetching was forbidden.
+        assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
+    }
+}
+
+#[test]
+fn a_model_that_is_there_in_part_is_not_taken() {
+    for (files, lacking) in [
+        (&["tokenizer.json", "model.safetensors"][..], "config.json"),
+        (&["config.json", "model.safetensors"], "tokenizer.json"),
+        (&["config.json", "vocab.json", "model.safetensors"], "tokenizer.json"),
+        (&["config.json", "tokenizer.json"], "model.safetensors"),
+    ] {
+        let (_folder, cache, _) = cache(files);
+        let error = find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap_err().to_string();
+        assert!(error.contains(&format!("without {lacking}")), "{error}");
+    }
+    let (_folder, cache, snapshot) =
+        cache(&["config.json", "vocab.json", "merges.txt", "model-00001-of-00002.safetensors"]);
+    let index = r#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
+    fs::write(snapshot.join("model.safetensors.index.json"), index).unwrap();
+    let error = find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap_err().to_string();
+    assert!(error.contains("without model-00002-of-00002.safetensors"), "{error}");
+    fs::write(snapshot.join("model-00002-of-00002.safetensors"), "").unwrap();
+    assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap(), snapshot);
+}
+
+#[cfg(not(feature = "hub"))]
+#[test]
+fn a_build_without_a_network_says_how_to_fetch() {
+    let (_folder, mut cache, _) = cache(&[]);
+    cache.offline = false;
+    let error = find_or_fetch(&model("org/other@v2"), &cache, &mut Silent).unwrap_err().to_string();
+    for expected in ["hf download org/other --revision v2", "--features hub"] {
+        assert!(error.contains(expected), "{error}");
+    }
+}
