@@ -81,11 +81,9 @@ fn masks_hide_what_they_say() {
                         hides_goal,
                         "{name} {mask:?} {turns}\n{prompt}"
                     );
-                    assert_eq!(
-                        !prompt.contains("Your task is to"),
-                        hides_goal,
-                        "{name} {mask:?} {turns}\n{prompt}"
-                    );
+                    // The world's own sentence, which not every template repeats.
+                    let told = prompt.contains("Your task is to");
+                    assert!(!(hides_goal && told), "{name} {mask:?} {turns}\n{prompt}");
                     let shows_history = turns > 0 && window > 0 && mask == Mask::Goal;
                     let last = history.last().map_or("no such text", |(_, action)| action.as_str());
                     assert_eq!(prompt.contains(last), shows_history, "{name} {mask:?} {turns}\n{prompt}");
