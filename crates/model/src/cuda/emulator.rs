@@ -9,6 +9,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{ThreadId, current};
 
 use libloading::Library;
 
@@ -32,7 +33,8 @@ pub(crate) struct Emulator {
 struct State {
     modules: Vec<(Shape, &'static Library, LaunchFunction)>,
     allocations: HashMap<Address, usize>,
-    recording: Option<Vec<Noted>>,
+    /// What each thread records: tests run side by side on the one device.
+    recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
 }
 
@@ -181,6 +183,13 @@ impl State {
     }
 }
 
+impl State {
+    /// Whether this thread is recording.
+    fn records(&self) -> bool {
+        self.recording.contains_key(&current().id())
+    }
+}
+
 impl Emulator {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -188,7 +197,7 @@ impl Emulator {
 
     fn note(&self, noted: Noted) {
         let mut state = self.state();
-        match &mut state.recording {
+        match state.recording.get_mut(&current().id()) {
             Some(recording) => recording.push(noted),
             None => state.run(&noted),
         }
@@ -210,7 +219,7 @@ impl Driver for Emulator {
 
     fn allocate(&self, bytes: usize) -> Result<Address, CudaError> {
         let mut state = self.state();
-        assert!(state.recording.is_none(), "memory may not be taken while recording");
+        assert!(!state.records(), "memory may not be taken while recording");
         // SAFETY: at least the guard's size. What is in it stands for garbage: not a number in any format.
         let at = unsafe {
             let at = alloc(layout(bytes));
@@ -231,7 +240,7 @@ impl Driver for Emulator {
 
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError> {
         let state = self.state();
-        assert!(state.recording.is_none(), "uploads may not be recorded: the host's memory may be gone");
+        assert!(!state.records(), "uploads may not be recorded: the host's memory may be gone");
         // SAFETY: part of a buffer.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
         state.check_guards("an upload");
@@ -239,7 +248,7 @@ impl Driver for Emulator {
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
-        assert!(self.state().recording.is_none(), "nothing can be waited for while recording");
+        assert!(!self.state().records(), "nothing can be waited for while recording");
         // SAFETY: part of a buffer.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
@@ -281,13 +290,13 @@ impl Driver for Emulator {
     }
 
     fn record(&self) -> Result<(), CudaError> {
-        self.state().recording = Some(Vec::new());
+        self.state().recording.insert(current().id(), Vec::new());
         Ok(())
     }
 
     fn finish_recording(&self) -> Result<usize, CudaError> {
         let mut state = self.state();
-        let recording = state.recording.take().unwrap();
+        let recording = state.recording.remove(&current().id()).unwrap();
         state.recordings.push(recording);
         Ok(state.recordings.len() - 1)
     }
