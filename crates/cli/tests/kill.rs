@@ -6,27 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const OVERRIDES: &[&str] = &[
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
     "name=run",
-    "env.world.train=24",
-    "env.world.valid_seen=0",
-    "env.world.valid_unseen=4",
-    "env.max_turns=4",
-    "policy.scratch.hidden_size=16",
-    "policy.scratch.layers=1",
-    "policy.scratch.heads=2",
-    "policy.scratch.key_value_heads=1",
-    "policy.scratch.intermediate_size=32",
-    "sft.demonstrations=24",
     "sft.steps=30",
-    "sft.batch_tokens=600",
     "sft.checkpoint_every=3",
-    "rollout.groups=2",
-    "rollout.group_size=3",
-    "rollout.max_response_tokens=6",
     "train.steps=20",
     "train.minibatches=2",
     "train.checkpoint_every=1",
-    "eval.tasks=4",
 ];
 
 fn turnwise(folder: &Path) -> Command {

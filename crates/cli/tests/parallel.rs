@@ -6,26 +6,12 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 const OVERRIDES: &[&str] = &[
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
     "name=run",
-    "env.world.train=24",
-    "env.world.valid_seen=0",
-    "env.world.valid_unseen=4",
-    "env.max_turns=4",
-    "policy.scratch.hidden_size=16",
-    "policy.scratch.layers=1",
-    "policy.scratch.heads=2",
-    "policy.scratch.key_value_heads=1",
-    "policy.scratch.intermediate_size=32",
-    "sft.demonstrations=24",
     "sft.steps=4",
-    "sft.batch_tokens=600",
-    "rollout.groups=2",
-    "rollout.group_size=3",
-    "rollout.max_response_tokens=6",
     "train.minibatches=2",
     "train.skip_zero_advantage=false",
     "objective.kl.coef=0.01",
-    "eval.tasks=4",
 ];
 
 /// The environment of one of several processes.

@@ -4,24 +4,15 @@
 
 use std::process::{Command, Output};
 
-const TINY: [&str; 21] = [
+const TINY: &[&str] = &[
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
     "preset=has-turnrd-film",
     "name=tiny",
     "env.world.size=tiny",
     "env.world.train=12",
-    "env.world.valid_seen=0",
-    "env.world.valid_unseen=4",
-    "env.max_turns=4",
     "prompt.valid=admissible",
-    "policy.scratch.hidden_size=16",
-    "policy.scratch.layers=1",
-    "policy.scratch.heads=2",
-    "policy.scratch.key_value_heads=1",
-    "policy.scratch.intermediate_size=32",
     "sft.demonstrations=12",
-    "rollout.groups=2",
     "rollout.group_size=4",
-    "rollout.max_response_tokens=6",
     // Returns that differ although nothing is ever solved.
     "rollout.overlong={penalty=1.0, buffer=6}",
     "decomposer.network.hidden=8",

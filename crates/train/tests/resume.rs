@@ -8,25 +8,13 @@ use turnwise_model::LoraConfig;
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::{EvaluationPoint, Event, Observer, Outcome, Run};
 
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
+
 /// A run that takes seconds: both phases, several checkpoints, several minibatches.
 fn tiny(layout: &str) -> Config {
     let overrides = [
-        "env.world.train=24",
-        "env.world.valid_seen=0",
-        "env.world.valid_unseen=4",
-        "env.max_turns=4",
-        "policy.scratch.hidden_size=16",
-        "policy.scratch.layers=1",
-        "policy.scratch.heads=2",
-        "policy.scratch.key_value_heads=1",
-        "policy.scratch.intermediate_size=32",
-        "sft.demonstrations=24",
         "sft.steps=6",
-        "sft.batch_tokens=600",
         "sft.checkpoint_every=2",
-        "rollout.groups=2",
-        "rollout.group_size=3",
-        "rollout.max_response_tokens=6",
         "train.steps=4",
         "train.minibatches=2",
         "train.epochs=2",
@@ -34,11 +22,10 @@ fn tiny(layout: &str) -> Config {
         "train.skip_zero_advantage=false",
         "objective.kl.coef=0.01",
         "objective.entropy_coef=0.01",
-        "eval.tasks=4",
     ];
     let mut overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
     overrides.push(format!("prompt.layout={layout}"));
-    load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides }).unwrap()
+    load(&ConfigSource { preset: Some("quickstart".into()), files: vec![TINY.into()], overrides }).unwrap()
 }
 
 /// The same with all that a checkpoint must carry besides: a critic and an adaptive coefficient.

@@ -11,21 +11,12 @@ use turnwise_train::config::{ConfigSource, load};
 const TINY: &[&str] = &[
     "env.shop.products=48",
     "env.max_turns=3",
-    "policy.scratch.hidden_size=16",
-    "policy.scratch.layers=1",
-    "policy.scratch.heads=2",
-    "policy.scratch.key_value_heads=1",
-    "policy.scratch.intermediate_size=32",
-    "sft.demonstrations=24",
     "sft.steps=0",
-    "rollout.groups=2",
     "rollout.group_size=2",
-    "rollout.max_response_tokens=6",
     "train.steps=2",
     "train.minibatches=1",
     "train.learning_rate=1e-3",
     "train.skip_zero_advantage=false",
-    "eval.tasks=4",
 ];
 
 #[test]
@@ -48,7 +39,8 @@ fn every_config_of_the_shop_trains_for_two_steps() {
             // So few turns have no quartiles to be outside of.
             overrides.push("credit.outliers.locate=all".into());
         }
-        let config = load(&ConfigSource { preset: None, files: vec![file], overrides }).unwrap();
+        let config =
+            load(&ConfigSource { preset: None, files: vec![file, common::FILE.into()], overrides }).unwrap();
         assert_eq!(config.env.name, "webshop", "{name}");
         assert_eq!(config.name, format!("webshop-{name}"));
         for line in common::train(config, &name) {

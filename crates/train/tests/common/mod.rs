@@ -9,37 +9,29 @@ use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Outcome, Run, Silent, TrainError};
 
+/// What makes a run take seconds.
+pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
+
 /// Two steps of a model of a few thousand weights in a world of a dozen games, where nothing is ever
 /// solved: what there is to learn from is that turns that are not understood cost.
 pub(crate) const TINY: &[&str] = &[
     "env.world.size=tiny",
     "env.world.train=12",
-    "env.world.valid_seen=0",
-    "env.world.valid_unseen=4",
-    "env.max_turns=4",
     "prompt.valid=admissible",
-    "policy.scratch.hidden_size=16",
-    "policy.scratch.layers=1",
-    "policy.scratch.heads=2",
-    "policy.scratch.key_value_heads=1",
-    "policy.scratch.intermediate_size=32",
     "sft.demonstrations=12",
     "sft.steps=0",
-    "rollout.groups=2",
     "rollout.group_size=4",
-    "rollout.max_response_tokens=6",
     "rollout.max_context=512",
     "train.steps=2",
     "train.learning_rate=1e-3",
     "train.skip_zero_advantage=false",
     "eval.splits=[\"valid_unseen\"]",
-    "eval.tasks=4",
 ];
 
 /// [`TINY`] with more on top.
 pub(crate) fn config(preset: Option<&str>, more: &[&str]) -> Result<Config, TrainError> {
     let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned()).collect();
-    load(&ConfigSource { preset: preset.map(str::to_owned), files: Vec::new(), overrides })
+    load(&ConfigSource { preset: preset.map(str::to_owned), files: vec![FILE.into()], overrides })
 }
 
 /// Runs to the end; the metrics of every step, all of them finite.
