@@ -1,11 +1,12 @@
 //! Files: whole or not at all, and numbers as bytes.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Dtype, TensorView, View};
 
 use crate::ModelError;
 
@@ -46,18 +47,26 @@ pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     fs::rename(&aside, path).map_err(failed(path))
 }
 
-/// Writes tensors next to `path` and renames, as [`write_aside`] does, without a copy of them in memory.
-pub(crate) fn write_tensors(
-    path: &Path,
-    tensors: Vec<(String, TensorView<'_>)>,
-    header: std::collections::HashMap<String, String>,
+/// Writes a file of tensors, one after the other without a copy of all of them in
+/// memory, and waits until they are on the disk.
+pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
+    aside: &Path,
+    tensors: impl IntoIterator<Item = (S, V)>,
+    header: HashMap<String, String>,
 ) -> Result<(), ModelError> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".tmp");
-    let aside = PathBuf::from(aside);
-    safetensors::serialize_to_file(tensors, Some(header), &aside).map_err(|error| wrong(&aside, error))?;
-    let file = File::options().write(true).open(&aside).map_err(failed(&aside))?;
-    file.sync_all().map_err(failed(&aside))?;
+    safetensors::serialize_to_file(tensors, Some(header), aside).map_err(|error| wrong(aside, error))?;
+    let file = File::options().write(true).open(aside).map_err(failed(aside))?;
+    file.sync_all().map_err(failed(aside))
+}
+
+/// Writes tensors next to `path` and renames, as [`write_aside`] does.
+pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
+    path: &Path,
+    tensors: impl IntoIterator<Item = (S, V)>,
+    header: HashMap<String, String>,
+) -> Result<(), ModelError> {
+    let aside = aside(path);
+    write_tensors_new(&aside, tensors, header)?;
     fs::rename(&aside, path).map_err(failed(path))
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, View};
@@ -79,15 +79,12 @@ pub fn save_model_as(
     };
     let mut names: Vec<String> = (0..shards.len()).map(name).collect();
     for (tensors, name) in shards.iter().zip(&names) {
-        let path = folder.join(name);
         let pieces = tensors.iter().map(|tensor| {
             let values = &parameters.data[tensor.range.clone()];
             (tensor.name.as_str(), Piece { shape: &tensor.shape, values, dtype: options.dtype })
         });
         let header = [("format".to_owned(), "pt".to_owned())].into();
-        let aside = files::aside(&path);
-        safetensors::serialize_to_file(pieces, Some(header), &aside).map_err(|error| wrong(&path, error))?;
-        File::open(&aside).and_then(|file| file.sync_all()).map_err(failed(&aside))?;
+        files::write_tensors_new(&files::aside(&folder.join(name)), pieces, header)?;
     }
     let mut write = |name: &str, value: &Value| {
         let path = folder.join(name);

@@ -292,8 +292,7 @@ fn write(
         })
         .collect::<Result<_, _>>()?;
     let header = [("format".to_string(), "pt".to_string())].into();
-    let bytes = safetensors::serialize(views, Some(header)).map_err(|error| wrong(path, error))?;
-    files::write_aside(path, &bytes)
+    files::write_tensors(path, views, header)
 }
 
 /// Nothing but what is honoured here.

@@ -50,8 +50,7 @@ impl TurnRd {
         let entry = serde_json::to_string(&entry).map_err(|error| wrong(&path, error))?;
         // One entry only: the header's order is not fixed, and equal networks are to be equal files.
         let header: HashMap<String, String> = [(HEADER.to_owned(), entry)].into();
-        let bytes = safetensors::serialize(tensors, Some(header)).map_err(|error| wrong(&path, error))?;
-        files::write_aside(&path, &bytes)?;
+        files::write_tensors(&path, tensors, header)?;
         let mut readable = serde_json::to_value(&self.config).map_err(|error| wrong(&path, error))?;
         if let Some(entries) = readable.as_object_mut() {
             entries.insert("input_dim".into(), self.input_dim.into());
