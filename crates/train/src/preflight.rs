@@ -1,7 +1,7 @@
 //! A run's start without the run: everything is checked, nothing is written and no weights are made.
 
 use std::fmt::{self, Display};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use turnwise_model::{AdapterFile, Layout, ModelConfig, Tokenizer, is_adapter, load_config, read_config};
 
@@ -52,7 +52,7 @@ pub fn preflight(
     let panels = panel::pin(config, world.task_set())?;
     let mut missing = Vec::new();
     let model = match &config.policy.model {
-        Some(path) => shape_of(path, &mut missing, observer)?,
+        Some(path) => model_of(path, &mut missing, observer)?,
         None => Policy::scratch_parts(config, &world, &template)?.0,
     };
     let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
@@ -66,8 +66,19 @@ pub fn preflight(
     })
 }
 
+/// The folder with the decoder of a policy, which for an adapter is its base's, and the decoder's shape.
+pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
+    let folder = if is_adapter(policy) {
+        base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
+    } else {
+        policy.to_path_buf()
+    };
+    let model = load_config(&folder)?;
+    Ok((folder, model))
+}
+
 /// The shape of a model whose weights may not be there yet.
-pub(crate) fn shape_of(
+fn model_of(
     path: &Path,
     missing: &mut Vec<String>,
     observer: &mut dyn Observer,
@@ -76,11 +87,7 @@ pub(crate) fn shape_of(
         missing.push(format!("{}: only the config is there, and no weights beside it", path.display()));
         return Ok(read_config(path)?);
     }
-    let mut folder = policy_folder_telling(path, observer)?;
-    if is_adapter(&folder) {
-        folder = base::find(&folder, AdapterFile::read(&folder)?.base.as_ref())?;
-    }
-    let model = load_config(&folder)?;
+    let (folder, model) = shape_of(&policy_folder_telling(path, observer)?)?;
     if !["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).is_file()) {
         missing.push(format!("{}: model.safetensors", folder.display()));
     }

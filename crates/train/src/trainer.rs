@@ -91,11 +91,12 @@ impl Run {
         let world = World::new(&config.env, &config.splits(), observer)?;
         let panels = panel::pin(&config, world.task_set())?;
         let policy = if let Some(path) = &config.policy.model {
+            let folder = setup::policy_folder_telling(path, observer)?;
             // Said before the weights are read, which may be what does not fit.
-            if let Ok(model) = preflight::shape_of(path, &mut Vec::new(), observer) {
+            if let Ok((_, model)) = preflight::shape_of(&folder) {
                 memory::warn(&config, &model, ranks.count(), observer);
             }
-            Policy::load_telling(path, observer)?
+            Policy::load(&folder)?
         } else {
             let policy = Policy::from_scratch(&config, &world, &template)?;
             memory::warn(&config, policy.weights.config(), ranks.count(), observer);
