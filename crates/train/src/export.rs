@@ -3,24 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use turnwise_model::{AdapterBase, AdapterFile, is_adapter, save_adapter, save_model};
+use turnwise_model::{AdapterBase, AdapterFile, save_adapter, save_model};
 
 use crate::TrainError;
 use crate::base;
-use crate::rundir::write_atomically;
 use crate::setup::{Policy, policy_folder};
-
-/// What goes with weights into a folder, where the policy or the model that it started from has it.
-const COMPANIONS: [&str; 8] = [
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-];
 
 /// How a policy is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,21 +38,12 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     check_target(out, options.force)?;
     let folder = policy_folder(source)?;
     let policy = Policy::load(&folder)?;
-    let mut sources = vec![folder.clone()];
-    let named = if is_adapter(&folder) {
-        let named = AdapterFile::read(&folder)?.base;
-        sources.push(base::find(&folder, named.as_ref())?);
-        named
-    } else {
-        None
-    };
-    sources.extend(start_of(&folder));
     let aside = beside(out, "part")?;
     clear(&aside)?;
     fs::create_dir_all(&aside).map_err(|error| TrainError::io(&aside, error))?;
     let exported = match (&policy.weights.adapter, options.merge) {
         (Some(adapter), false) => {
-            let named = base_name(&folder, named)?;
+            let named = base_name(&folder, AdapterFile::read(&folder)?.base)?;
             save_adapter(adapter, &aside, &named)?;
             Exported::Adapter(named.name)
         }
@@ -75,15 +53,7 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
             if adapter.is_some() { Exported::Merged } else { Exported::Model }
         }
     };
-    write_atomically(&aside.join("tokenizer.json"), policy.tokenizer.to_json()?.as_bytes())?;
-    let adapter = matches!(exported, Exported::Adapter(_));
-    for name in COMPANIONS.iter().filter(|&&name| !(adapter && name == "generation_config.json")) {
-        let found = sources.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-        if let Some(path) = found {
-            let content = fs::read(&path).map_err(|error| TrainError::io(&path, error))?;
-            write_atomically(&aside.join(name), &content)?;
-        }
-    }
+    policy.tokenizer.save_folder(&aside)?;
     put(&aside, out)?;
     Ok(exported)
 }
@@ -120,13 +90,6 @@ fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, T
     }
     let found = found.canonicalize().map_err(|error| TrainError::io(&found, error))?;
     Ok(AdapterBase { name: found.to_string_lossy().into_owned(), revision: None })
-}
-
-/// The model that the run of a checkpoint started from, where its config names one that is there.
-fn start_of(folder: &Path) -> Option<PathBuf> {
-    let run = base::enclosing_run(folder)?;
-    let config = crate::config::load_resolved(&run.join("config.toml")).ok()?;
-    policy_folder(&config.policy.model?).ok()
 }
 
 /// A name next to `out` that no one else uses.
