@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Step, Task};
+use turnwise_env::alfworld::demonstrations::Demonstration;
 use turnwise_env::parse::offered;
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
 use turnwise_env::webshop::demonstrations::{DemonstrationOptions, demonstrate};
@@ -13,6 +15,7 @@ use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::goal::GoalKind;
 use turnwise_env::webshop::official::{self, Size};
 use turnwise_env::webshop::page::ObservationMode;
+use turnwise_env::webshop::reward::Reward;
 use turnwise_env::webshop::shop::Ranker;
 use turnwise_env::webshop::{
     HumanInstruction, Product, ProductOption, WebshopEnv, WebshopOptions, WebshopSet, token_set_ratio,
@@ -483,7 +486,7 @@ fn the_expert_reaches_generated_goals() {
 fn demonstrations_mark_their_mistakes() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
-    let options = DemonstrationOptions { injection: 0.2, keep_admissible: true };
+    let options = DemonstrationOptions { injection: 0.2, keep_admissible: true, ..Default::default() };
     let made = |seed| demonstrate(&set, "train", 60, &options, seed).unwrap();
     let played = made(3);
     assert_eq!(played, made(3));
@@ -501,8 +504,61 @@ fn demonstrations_mark_their_mistakes() {
             }
         }
     }
-    let wrong = DemonstrationOptions { injection: 1.0, keep_admissible: false };
+    let wrong = DemonstrationOptions { injection: 1.0, ..Default::default() };
     assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("injection"));
+}
+
+#[test]
+fn a_shopper_in_haste_misses_options_and_nothing_else() {
+    let config = GeneratorConfig { seed: 0, products: 240 };
+    let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
+    let made = |overlook| {
+        let options = DemonstrationOptions { overlook, ..Default::default() };
+        demonstrate(&set, "train", 200, &options, 0).unwrap().episodes
+    };
+    let (careful, hasty) = (made(0.0), made(0.6));
+    // Nobody who would have reached the goal is left out for what was overlooked.
+    let tasks = |episodes: &[Demonstration]| -> BTreeSet<String> {
+        episodes.iter().map(|episode| episode.task.id.clone()).collect()
+    };
+    assert!(tasks(&careful).is_subset(&tasks(&hasty)));
+    let (mut asked, mut met, mut reached) = (0, 0, 0);
+    for episode in &hasty {
+        let mut shop = set.webshop();
+        shop.reset(&episode.task).unwrap();
+        for turn in &episode.turns {
+            shop.step(&turn.action).unwrap();
+        }
+        let score = shop.score().unwrap();
+        assert_eq!((score.attributes, score.price), (score.attributes_asked, true));
+        asked += score.options_asked;
+        met += score.options;
+        reached += usize::from(score.success());
+    }
+    let share = met as f64 / asked as f64;
+    assert!((0.35..0.5).contains(&share), "{met} of {asked} options");
+    assert!(reached * 2 < hasty.len() && reached > 0, "{reached} of {}", hasty.len());
+    let wrong = DemonstrationOptions { overlook: 1.0, ..Default::default() };
+    assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("overlook"));
+}
+
+#[test]
+fn a_purchase_is_rewarded_with_success_or_score() {
+    let config = GeneratorConfig { seed: 0, products: 240 };
+    let played = |reward| {
+        let set = WebshopSet::generated(config, &WebshopOptions { reward, ..Default::default() }).unwrap();
+        let options = DemonstrationOptions { overlook: 0.6, ..Default::default() };
+        let made = demonstrate(&set, "train", 60, &options, 0).unwrap();
+        let last = |episode: &Demonstration| {
+            assert!(episode.turns.iter().rev().skip(1).all(|turn| turn.reward == 0.0));
+            episode.turns.last().unwrap().reward
+        };
+        made.episodes.iter().map(last).collect::<Vec<f64>>()
+    };
+    let (success, score) = (played(Reward::Success), played(Reward::Score));
+    assert!(score.iter().any(|score| (0.2..0.9).contains(score)));
+    let whole: Vec<f64> = score.iter().map(|score| f64::from(*score == 1.0)).collect();
+    assert_eq!(success, whole);
 }
 
 #[test]

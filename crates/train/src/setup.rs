@@ -88,6 +88,7 @@ impl World {
             Set::Webshop(set) => {
                 let options = webshop::demonstrations::DemonstrationOptions {
                     injection: config.sft.injection,
+                    overlook: config.sft.overlook,
                     keep_admissible,
                 };
                 return Ok(webshop::demonstrations::demonstrate(set, split, count, &options, config.seed)?);

@@ -16,16 +16,20 @@ pub struct DemonstrationOptions {
     /// Probability that a click on something that is not on the page stands before a step; it is not to be
     /// imitated.
     pub injection: f64,
+    /// Probability that the shopper overlooks an option value that the goal asks for: people in a hurry do, and
+    /// whoever learns from them learns it too.
+    pub overlook: f64,
     /// Whether the turns keep their admissible actions, which prompts that list them need.
     pub keep_admissible: bool,
 }
 
 /// Lets the [`Expert`] shop for `count` goals of a split, taken in turn from the first, and keeps the episodes that
-/// reach their goal. The result depends on the arguments alone, not on the number of threads.
+/// reach their goal, or miss nothing of it but what was overlooked. The result depends on the arguments alone, not on
+/// the number of threads.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `injection` is no probability below 1, and whatever the shop
-/// fails with.
+/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `injection` or `overlook` is no probability below 1, and
+/// whatever the shop fails with.
 pub fn demonstrate(
     set: &WebshopSet,
     split: &str,
@@ -33,11 +37,12 @@ pub fn demonstrate(
     options: &DemonstrationOptions,
     seed: u64,
 ) -> Result<Demonstrations, EnvError> {
-    if !(0.0..1.0).contains(&options.injection) {
-        return Err(EnvError::Other(format!(
-            "injection: {} is no probability; it must be at least 0 and below 1",
-            options.injection
-        )));
+    for (name, probability) in [("injection", options.injection), ("overlook", options.overlook)] {
+        if !(0.0..1.0).contains(&probability) {
+            return Err(EnvError::Other(format!(
+                "{name}: {probability} is no probability; it must be at least 0 and below 1"
+            )));
+        }
     }
     let places = set.split(split)?;
     let played: Vec<Option<Demonstration>> = (0..count)
@@ -52,7 +57,7 @@ pub fn demonstrate(
     Ok(Demonstrations { episodes, dropped })
 }
 
-/// One episode; `None` if it did not reach its goal.
+/// One episode; `None` if it misses more of its goal than was overlooked.
 fn play(
     set: &WebshopSet,
     task: Task,
@@ -64,13 +69,21 @@ fn play(
     let mut observation = environment.reset(&task)?;
     let mut seen = BTreeSet::new();
     let mut turns = Vec::new();
+    let mut overlooked = 0;
     loop {
         seen.extend(observation.admissible.iter().filter(|action| *action != SEARCH).cloned());
         let room = turns.len() + 1 < set.max_steps();
         let mistake = (room && rng.chance(options.injection)).then(|| mistake(&seen, &observation, rng));
         let mistake = mistake.flatten();
         let imitate = mistake.is_none();
-        let action = mistake.unwrap_or_else(|| expert.act(&observation));
+        let action = mistake.unwrap_or_else(|| {
+            expert.act_in_haste(&observation, &mut || {
+                // Without haste nothing is drawn, so that what else is drawn stays as it is.
+                let overlook = options.overlook > 0.0 && rng.chance(options.overlook);
+                overlooked += usize::from(overlook);
+                overlook
+            })
+        });
         let step = environment.step(&action)?;
         let before = std::mem::replace(&mut observation, step.observation);
         turns.push(DemonstrationTurn {
@@ -80,7 +93,8 @@ fn play(
             imitate,
             reward: step.reward,
         });
-        if step.success {
+        let bought = environment.score().is_some_and(|score| score.but_for_options(overlooked));
+        if step.success || bought {
             return Ok(Some(Demonstration { task, turns, final_observation: observation.text }));
         }
         if step.terminated || step.truncated {

@@ -29,9 +29,9 @@ const VERSION: u32 = 1;
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
-/// The reward is 1 for a purchase with a score of 1 and 0 for everything else; the score itself comes as the
-/// metric [`TASK_SCORE`] of the step that buys. An episode ends with a purchase (`terminated`) or at the step limit
-/// (`truncated`); actions that do nothing count as steps.
+/// The reward of a purchase is 1 for a score of 1 and 0 otherwise, or the score itself ([`super::reward::Reward`]);
+/// everything else gives 0. The score comes as the metric [`TASK_SCORE`] of the step that buys, too. An episode ends
+/// with a purchase (`terminated`) or at the step limit (`truncated`); actions that do nothing count as steps.
 ///
 /// Progress is the share of what the goal asks for (every attribute, every option, the price, the type) that the open
 /// page has or shows. On a product's pages the product counts, with the options chosen so far. On a page of
@@ -150,10 +150,11 @@ impl Environment for WebshopEnv {
         let effect = episode.session.step(&Action::parse(action))?;
         episode.steps += 1;
         let mut metrics = Vec::new();
-        let mut success = false;
+        let (mut success, mut reward) = (false, 0.0);
         if effect == Effect::Bought {
             let score = episode.buy(&self.world)?;
             success = score.success();
+            reward = self.world.reward.of(score);
             metrics.push((TASK_SCORE, score.total()));
             metrics.push((TYPE_STAND_IN, f64::from(score.kind.type_stand_in)));
         }
@@ -166,7 +167,7 @@ impl Environment for WebshopEnv {
         };
         Ok(Step {
             observation,
-            reward: f64::from(success),
+            reward,
             progress: Some(progress),
             terminated: bought,
             truncated,

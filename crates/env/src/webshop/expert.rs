@@ -91,6 +91,12 @@ impl Expert {
 
     /// The next action.
     pub fn act(&mut self, observation: &Observation) -> String {
+        self.act_in_haste(observation, &mut || false)
+    }
+
+    /// The next action of somebody who overlooks an option value that the goal asks for wherever `overlook` says so,
+    /// asked once for every value, and never comes back to it.
+    pub fn act_in_haste(&mut self, observation: &Observation, overlook: &mut dyn FnMut() -> bool) -> String {
         self.steps += 1;
         let can = |name: &str| observation.admissible.iter().any(|action| action == name);
         if can(SEARCH) {
@@ -99,7 +105,7 @@ impl Expert {
         }
         let parts = parts(&observation.text);
         if can("click[buy now]") {
-            return self.at_product(observation, &parts);
+            return self.at_product(observation, &parts, overlook);
         }
         if let Some(number) = parts.iter().find_map(|part| page_number(part)) {
             self.page = number;
@@ -194,7 +200,12 @@ impl Expert {
         format!("click[{asin}]")
     }
 
-    fn at_product(&mut self, observation: &Observation, parts: &[&str]) -> String {
+    fn at_product(
+        &mut self,
+        observation: &Observation,
+        parts: &[&str],
+        overlook: &mut dyn FnMut() -> bool,
+    ) -> String {
         let offered: Vec<&str> = observation
             .admissible
             .iter()
@@ -205,8 +216,7 @@ impl Expert {
         let absent = self.wish.values.iter().filter(|value| !offered.contains(&value.as_str())).count();
         let Some(open) = self.open.clone() else {
             // The person came here another way.
-            return buy(&wanted, &self.chosen)
-                .map_or("click[buy now]".to_owned(), |value| self.choose(value));
+            return self.choose_or_buy(&wanted, overlook);
         };
         let left = self.left();
         let cost = wanted.len() + 1;
@@ -231,22 +241,18 @@ impl Expert {
         if self.settled.as_ref() != Some(&open) {
             return "click[< prev]".to_owned();
         }
-        match buy(&wanted, &self.chosen) {
-            Some(value) => self.choose(value),
-            None => "click[buy now]".to_owned(),
+        self.choose_or_buy(&wanted, overlook)
+    }
+
+    /// Chooses the next value, or buys where none is left.
+    fn choose_or_buy(&mut self, wanted: &[String], overlook: &mut dyn FnMut() -> bool) -> String {
+        for value in wanted {
+            if self.chosen.insert(value.clone()) && !overlook() {
+                return format!("click[{value}]");
+            }
         }
+        "click[buy now]".to_owned()
     }
-
-    fn choose(&mut self, value: String) -> String {
-        let action = format!("click[{value}]");
-        self.chosen.insert(value);
-        action
-    }
-}
-
-/// The next value to choose.
-fn buy(wanted: &[String], chosen: &BTreeSet<String>) -> Option<String> {
-    wanted.iter().find(|value| !chosen.contains(*value)).cloned()
 }
 
 impl Wish {

@@ -49,6 +49,27 @@ pub enum Matching {
     Strict,
 }
 
+/// What a purchase is rewarded with. Success is a score of 1 either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reward {
+    /// 1 for a score of 1, else 0: verl-agent's, but for its factor of 10 (`env.reward_scale = 10`).
+    #[default]
+    Success,
+    /// The score itself, from 0 to 1: the original's.
+    Score,
+}
+
+impl Reward {
+    /// The reward of a purchase with this score.
+    pub fn of(self, score: Score) -> f64 {
+        match self {
+            Self::Success => f64::from(score.success()),
+            Self::Score => score.total(),
+        }
+    }
+}
+
 /// How far the product's type is the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TypeScore {
@@ -91,6 +112,12 @@ impl Score {
     /// Whether the goal is reached.
     pub fn success(&self) -> bool {
         self.total() == 1.0
+    }
+
+    /// Whether the goal is reached but for this many options at most.
+    pub fn but_for_options(&self, overlooked: usize) -> bool {
+        let options = (self.options + overlooked).min(self.options_asked);
+        Self { options, ..*self }.success()
     }
 }
 

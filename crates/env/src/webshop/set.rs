@@ -11,7 +11,7 @@ use super::official::Size;
 use super::page::ObservationMode;
 use super::product::Product;
 use super::python::PythonRandom;
-use super::reward::{Judge, Matching};
+use super::reward::{Judge, Matching, Reward};
 use super::shop::{Ranker, Shop};
 
 /// How the goals are divided.
@@ -74,6 +74,8 @@ pub struct WebshopOptions {
     pub splits: Splits,
     /// How options are compared.
     pub matching: Matching,
+    /// What a purchase is rewarded with.
+    pub reward: Reward,
     /// How pages are written.
     pub observation: ObservationMode,
     /// Whether product pages have a button to their attributes.
@@ -89,6 +91,7 @@ impl Default for WebshopOptions {
             seed: 42,
             splits: Splits::ByProduct,
             matching: Matching::Original,
+            reward: Reward::Success,
             observation: ObservationMode::Text,
             show_attributes: false,
         }
@@ -102,6 +105,7 @@ pub(super) struct World {
     goals: Goals,
     splits: Vec<(&'static str, Vec<u32>)>,
     matching: Matching,
+    pub(super) reward: Reward,
     pub(super) observation: ObservationMode,
 }
 
@@ -160,8 +164,8 @@ impl WebshopSet {
         }
         splits.retain(|(_, places)| !places.is_empty());
         let shop = Arc::new(Shop::new(catalogue, ranker, options.show_attributes));
-        let (matching, observation) = (options.matching, options.observation);
-        let world = Arc::new(World { shop, goals, splits, matching, observation });
+        let WebshopOptions { matching, reward, observation, .. } = *options;
+        let world = Arc::new(World { shop, goals, splits, matching, reward, observation });
         Ok(Self { world, max_steps: DEFAULT_MAX_STEPS })
     }
 

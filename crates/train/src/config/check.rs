@@ -75,8 +75,14 @@ impl Config {
             );
             return fail("policy.scratch.hidden_size", reason);
         }
-        if !(0.0..1.0).contains(&self.sft.injection) {
-            return fail("sft.injection", "must be in [0, 1)");
+        for (key, probability) in [("sft.injection", self.sft.injection), ("sft.overlook", self.sft.overlook)]
+        {
+            if !(0.0..1.0).contains(&probability) {
+                return fail(key, "must be in [0, 1)");
+            }
+        }
+        if self.sft.overlook > 0.0 && self.env.name != "webshop" {
+            return fail("sft.overlook", "is what shoppers do; only env.name = \"webshop\" has it");
         }
         if self.sft.steps > 0 && self.sft.demonstrations == 0 {
             return fail("sft.demonstrations", "must be at least 1 when sft.steps is");

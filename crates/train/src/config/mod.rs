@@ -291,6 +291,9 @@ pub struct SftConfig {
     /// Before a step, an action that the world does not understand is inserted with this probability,
     /// without loss on it, so that the policy has seen failures.
     pub injection: f64,
+    /// WebShop: the demonstrated shopper overlooks an option that the goal asks for with this probability, and buys
+    /// without it. Such demonstrations are imitated although they miss their goal.
+    pub overlook: f64,
     /// Tokens in one update.
     pub batch_tokens: usize,
     /// Weight of the mean loss on everything but actions, beside the mean loss on actions.
@@ -313,6 +316,7 @@ impl Default for SftConfig {
             source: Source::Expert,
             order: SearchOrder::Likely,
             injection: 0.06,
+            overlook: 0.0,
             batch_tokens: 2_000,
             observation_weight: 0.1,
             learning_rate: 2e-3,
