@@ -2,7 +2,10 @@ use super::*;
 use crate::decoder::Workspace;
 use crate::decoder::tests::{batch, config, parameters, sequence, whole_backward};
 use crate::packing::Packing;
-use turnwise_core::{ContrastGradients, ContrastStatistics, LossMetrics, ObjectiveError, TokenStatistics};
+use crate::{AdamWConfig, Compute};
+use turnwise_core::{
+    ContrastGradients, ContrastStatistics, LossMetrics, ObjectiveError, TokenGradients, TokenStatistics,
+};
 
 /// `sum_t a_t logprob_t + b_t entropy_t` with coefficients from the place of the token; the sequence
 /// named in `silent` has no gradient.

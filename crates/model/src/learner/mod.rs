@@ -1,0 +1,390 @@
+//! The native learner: data-parallel lanes over packed micro-batches, then AdamW.
+
+mod config;
+mod gradient;
+mod passes;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use turnwise_core::{
+    Collective, Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective,
+    StepReport, TokenSequence, TurnSpan,
+};
+
+use crate::engine::{EngineWeights, SharedWeights};
+use crate::lora::Adapter;
+use crate::micro::{Found, Lane, PassOver};
+use crate::weights::{Network, Weights};
+use crate::{ModelConfig, ModelError, OptimizerState, Parameters, TensorInfo};
+
+pub use config::LearnerConfig;
+pub use gradient::TakenGradient;
+
+/// Trains a decoder, or an adapter on one, on this machine's processors or on a device
+/// ([`LearnerConfig::device`]).
+///
+/// With an adapter, gradients, moments, norms and steps are those of the adapter alone, and the weights
+/// that it stands on keep their bits.
+///
+/// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
+/// gradient, and the lanes' gradients are summed in lane order by [`Learner::step`]. Nothing depends
+/// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
+///
+/// Several processes may train one policy: each has a learner of its own with the same weights and is
+/// handed the whole batch, works on the lanes that are its share, and is told what the others found.
+pub struct NativeLearner {
+    parameters: Arc<Parameters<f32>>,
+    /// What is trained in the place of the parameters.
+    adapter: Option<Arc<Adapter<f32>>>,
+    reference: Option<Weights>,
+    config: LearnerConfig,
+    /// The lanes of this process.
+    lanes: Vec<Lane>,
+    /// One a lane; empty until it is first added to.
+    gradients: Vec<Vec<f32>>,
+    /// Of a device the step count alone: the moments are there.
+    optimizer: OptimizerState,
+    /// What a device keeps.
+    #[cfg(feature = "cuda")]
+    cuda: Option<crate::cuda::Trained>,
+    /// Passes with a gradient since the last step: a coordinate of dropout.
+    passes: u64,
+    /// The other processes.
+    ranks: Option<Arc<dyn Collective>>,
+}
+
+impl NativeLearner {
+    /// A learner of these weights, or of their adapter where they have one, with a fresh optimiser.
+    pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
+        let weights = weights.into();
+        weights.base.config.check()?;
+        config.check()?;
+        config.device.check()?;
+        if let Some(adapter) = &weights.adapter {
+            adapter.check_base(&weights.base.config)?;
+        }
+        #[cfg(feature = "cuda")]
+        if config.device == crate::Device::Cuda {
+            let trained =
+                crate::cuda::Trained::new(&weights).map_err(crate::cuda::CudaError::into_setting)?;
+            return Ok(Self::on_device(weights, config, trained));
+        }
+        let Weights { base, adapter } = weights;
+        let kernel = config.compute.kernel();
+        let lane = |_| Lane::new(&base.config, config.recompute, kernel);
+        let lanes = (0..config.lanes).map(lane).collect();
+        let len = adapter.as_ref().map_or(base.layout.len, |adapter| adapter.layout.len);
+        Ok(Self {
+            parameters: base,
+            adapter,
+            reference: None,
+            config,
+            lanes,
+            gradients: vec![Vec::new(); config.lanes],
+            optimizer: OptimizerState::new(len),
+            #[cfg(feature = "cuda")]
+            cuda: None,
+            passes: 0,
+            ranks: None,
+        })
+    }
+
+    /// Shares the lanes with the learners of other processes, which have the same weights and settings.
+    /// From here on all of them are called with the same batches, in the same order.
+    pub fn join(&mut self, ranks: Arc<dyn Collective>) -> Result<(), ModelError> {
+        let count = ranks.world_size();
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            // One lane a device.
+            cuda.join(&*ranks).map_err(crate::cuda::CudaError::into_setting)?;
+            self.config.lanes = count;
+            self.ranks = Some(ranks);
+            return Ok(());
+        }
+        if !self.config.lanes.is_multiple_of(count) {
+            return Err(ModelError::Setting {
+                key: "lanes".into(),
+                reason: format!(
+                    "is {}, and the lanes are dealt to {count} processes; set it to a multiple of {count}",
+                    self.config.lanes
+                ),
+            });
+        }
+        let own = ranks.share(self.config.lanes).len();
+        self.lanes.truncate(own);
+        self.gradients.truncate(own);
+        self.ranks = Some(ranks);
+        Ok(())
+    }
+
+    /// Starts anew from the weights as they are: a fresh optimiser, and nothing accumulated. No weights
+    /// are copied.
+    pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
+        config.check()?;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.restart().map_err(crate::cuda::CudaError::into_setting)?;
+            self.config = LearnerConfig { lanes: self.config.lanes, ..config };
+            self.optimizer = OptimizerState::new(0);
+            self.passes = 0;
+            self.release();
+            return Ok(());
+        }
+        self.config = config;
+        // The old moments go before the new ones come.
+        self.optimizer = OptimizerState::new(0);
+        self.optimizer = OptimizerState::new(self.trained_len());
+        self.passes = 0;
+        self.release();
+        match self.ranks.take() {
+            Some(ranks) => self.join(ranks),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the memory of passes and gradients back until it is needed again, for whatever else is to
+    /// be done in between. What was accumulated is forgotten.
+    pub fn release(&mut self) {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.release();
+            self.lanes = vec![Lane::cuda(self.config.recompute)];
+            return;
+        }
+        let lanes =
+            self.ranks.as_ref().map_or(self.config.lanes, |ranks| ranks.share(self.config.lanes).len());
+        let Parameters { config, .. } = &*self.parameters;
+        let kernel = self.config.compute.kernel();
+        self.lanes = (0..lanes).map(|_| Lane::new(config, self.config.recompute, kernel)).collect();
+        self.gradients = vec![Vec::new(); lanes];
+    }
+
+    /// A learner whose passes, gradient and moments are on a device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(weights: Weights, config: LearnerConfig, trained: crate::cuda::Trained) -> Self {
+        Self {
+            parameters: weights.base,
+            adapter: weights.adapter,
+            reference: None,
+            config: LearnerConfig { lanes: 1, ..config },
+            lanes: vec![Lane::cuda(config.recompute)],
+            gradients: vec![Vec::new()],
+            optimizer: OptimizerState::new(0),
+            cuda: Some(trained),
+            ranks: None,
+            passes: 0,
+        }
+    }
+
+    /// Says what the next passes of a device run with.
+    #[cfg(feature = "cuda")]
+    fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
+        if let Some(cuda) = &mut self.cuda {
+            let bound = cuda.bind(reference)?;
+            self.lanes.iter_mut().for_each(|lane| lane.bind(Some(&bound)));
+        }
+        Ok(())
+    }
+
+    /// Brings weights and moments of a device to the host, where [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`] give them out until the next update. On the processor they are
+    /// there.
+    ///
+    /// # Errors
+    /// Where the device fails. The two would then give out what they had before.
+    pub fn fetch(&self) -> Result<(), LearnError> {
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            cuda.weights()?;
+            cuda.moments(self.optimizer.step)?;
+        }
+        Ok(())
+    }
+
+    /// The weights as they are now for sampling engines, which read a device's where they are.
+    pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
+        let version = self.optimizer.step;
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &self.cuda {
+            let network = cuda.network();
+            return Ok(SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }));
+        }
+        Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version)?)))
+    }
+
+    /// The weights as they are now. A sampler may keep them while training goes on; the next update
+    /// then works on a copy of what is trained.
+    pub fn weights(&self) -> Weights {
+        #[cfg(feature = "cuda")]
+        if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
+            return weights;
+        }
+        Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
+    }
+
+    /// The architecture.
+    pub fn model(&self) -> &ModelConfig {
+        &self.parameters.config
+    }
+
+    /// The tensors of what is trained: the layout of gradients and of the optimiser's state.
+    pub fn trained_tensors(&self) -> &[TensorInfo] {
+        match &self.adapter {
+            Some(adapter) => &adapter.layout.tensors,
+            None => &self.parameters.layout.tensors,
+        }
+    }
+
+    /// Numbers that are trained.
+    pub fn trained_len(&self) -> usize {
+        self.adapter.as_ref().map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &LearnerConfig {
+        &self.config
+    }
+
+    /// Moments and step count, for a checkpoint.
+    pub fn optimizer_state(&self) -> &OptimizerState {
+        #[cfg(feature = "cuda")]
+        if let Some(Ok(state)) = self.cuda.as_ref().map(|cuda| cuda.moments(self.optimizer.step)) {
+            return state;
+        }
+        &self.optimizer
+    }
+
+    /// Goes on from a checkpoint's optimiser; the weights' version becomes its step count.
+    pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
+        let len = self.trained_len();
+        if state.first.len() != len || state.second.len() != len {
+            return Err(ModelError::Setting {
+                key: "optimizer state".into(),
+                reason: format!(
+                    "has {} and {} moments, and {len} numbers are trained: it belongs to another model or adapter",
+                    state.first.len(),
+                    state.second.len()
+                ),
+            });
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.restore(&state).map_err(crate::cuda::CudaError::into_setting)?;
+            self.optimizer.step = state.step;
+            return Ok(());
+        }
+        self.optimizer = state;
+        Ok(())
+    }
+
+    /// The policy that divergences and [`NativeLearner::reference_logprobs`] refer to: of the same shape.
+    /// Where an adapter is trained, [`Weights::without_adapter`] of this learner's own weights costs no
+    /// memory: the adapter switched off.
+    pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
+        let reference = reference.into();
+        if reference.base.layout != self.parameters.layout {
+            return Err(ModelError::Setting {
+                key: "reference".into(),
+                reason: "the reference policy has another shape than the policy; use one of the same model"
+                    .into(),
+            });
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(cuda) = &mut self.cuda {
+            cuda.set_reference(&reference).map_err(crate::cuda::CudaError::into_setting)?;
+        }
+        self.reference = Some(reference);
+        Ok(())
+    }
+
+    /// Log-probabilities of the response tokens under the reference policy.
+    pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let reference = self.reference()?;
+        #[cfg(feature = "cuda")]
+        self.bind(true)?;
+        self.score(Network::from(&reference), batch)
+    }
+
+    /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
+    /// now: for every sequence one vector of `hidden_size` a range of tokens. Ranges are ascending and
+    /// disjoint; the state of a token is the one after it was read.
+    ///
+    /// # Errors
+    /// A range that is empty or outside its sequence, a sequence that does not fit the model.
+    pub fn mean_hidden(
+        &mut self,
+        batch: &[(Vec<u32>, Vec<Range<usize>>)],
+    ) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        // What comes after a token is what its state is looked at for, so that one more is needed.
+        let shifted: Vec<TokenSequence> = batch
+            .iter()
+            .map(|(tokens, ranges)| {
+                let spans = ranges.iter().enumerate();
+                let spans =
+                    spans.map(|(turn, range)| TurnSpan { turn, start: range.start + 1, end: range.end + 1 });
+                let tokens = tokens.iter().copied().chain(tokens.last().copied()).collect();
+                TokenSequence { tokens, spans: spans.collect() }
+            })
+            .collect();
+        for (sequence, (tokens, ranges)) in batch.iter().enumerate() {
+            if ranges.iter().any(|range| range.is_empty() || range.end > tokens.len()) {
+                let reason = format!("a range of {ranges:?} is empty or outside its {} tokens", tokens.len());
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+            self.check_tokens(sequence, tokens)?;
+            shifted[sequence].check().map_err(|reason| LearnError::Sequence { sequence, reason })?;
+        }
+        let weights = self.weights();
+        let network = Network::from(&weights);
+        let pass = PassOver { network, batch: &shifted, contrasts: &[], scored: false };
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        let found = self.run(&pass, |mut micro, found| micro.mean_hidden(found))?;
+        let mut states = vec![Vec::new(); batch.len()];
+        for Found { sequence, value } in found {
+            states[sequence] = value;
+        }
+        Ok(states)
+    }
+}
+
+impl Learner for NativeLearner {
+    /// Where it fails, nothing of what was accumulated before is left.
+    fn forward_backward(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError> {
+        self.report(batch, &[], objective, None)
+    }
+
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let weights = self.weights();
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        self.score(Network::from(&weights), batch)
+    }
+
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
+        self.update(learning_rate)
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.optimizer.step
+    }
+}
+
+impl ContrastLearner for NativeLearner {
+    fn forward_backward_contrast(
+        &mut self,
+        batch: &[TokenSequence],
+        contrasts: &[Contrast],
+        (objective, contrast): (&dyn Objective, &dyn ContrastObjective),
+    ) -> Result<LossReport, LearnError> {
+        self.report(batch, contrasts, objective, Some(contrast))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Passes over a batch: cut into micro-batches, dealt to lanes, exchanged between processes.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use turnwise_core::{
+    Contrast, ContrastObjective, LearnError, LossReport, Objective, Purpose, Seed, TokenGradients,
+    TokenSequence,
+};
+
+use super::NativeLearner;
+use crate::lora::Dropout;
+use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
+use crate::packing::{deal, input_length};
+use crate::weights::{Network, Weights};
+
+type Work<'a, T> = dyn Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync + 'a;
+
+impl NativeLearner {
+    pub(super) fn report(
+        &mut self,
+        batch: &[TokenSequence],
+        contrasts: &[Contrast],
+        objective: &dyn Objective,
+        contrast_objective: Option<&dyn ContrastObjective>,
+    ) -> Result<LossReport, LearnError> {
+        let found = match self.differentiate(batch, contrasts, objective, contrast_objective) {
+            Ok(found) => found,
+            Err(error) => {
+                self.clear_gradient();
+                return Err(error);
+            }
+        };
+        let mut report = LossReport::default();
+        for Found { value, .. } in &found {
+            report.loss += value.loss;
+            report.metrics.add(&value.metrics);
+        }
+        report.total_tokens =
+            batch.iter().chain(contrasts.iter().map(|contrast| &contrast.tokens)).map(input_length).sum();
+        Ok(report)
+    }
+
+    pub(super) fn check(&self, batch: &[TokenSequence]) -> Result<(), LearnError> {
+        for (sequence, tokens) in batch.iter().enumerate() {
+            if let Err(reason) = tokens.check() {
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+            self.check_tokens(sequence, &tokens.tokens)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_tokens(&self, sequence: usize, tokens: &[u32]) -> Result<(), LearnError> {
+        let config = &self.parameters.config;
+        let fail = |reason: String| Err(LearnError::Sequence { sequence, reason });
+        if tokens.len() > config.max_position_embeddings {
+            return fail(format!(
+                "{} tokens, but max_position_embeddings is {}; shorten the prompt or the response",
+                tokens.len(),
+                config.max_position_embeddings
+            ));
+        }
+        let vocabulary = config.vocab_size;
+        match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            Some(token) => fail(format!("token {token} is outside the vocabulary of {vocabulary}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the batch's gradient; returns the objective's answers in batch order.
+    fn differentiate(
+        &mut self,
+        batch: &[TokenSequence],
+        contrasts: &[Contrast],
+        objective: &dyn Objective,
+        contrast_objective: Option<&dyn ContrastObjective>,
+    ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
+        self.check(batch)?;
+        self.check_contrasts(batch, contrasts)?;
+        let weights = self.weights();
+        let needs = objective.needs_reference_kls()
+            || contrast_objective.is_some_and(ContrastObjective::needs_reference) && !contrasts.is_empty();
+        let reference = if needs { Some(self.reference()?) } else { None };
+        let network = Network { dropout: self.dropout(), ..Network::from(&weights) };
+        self.passes += 1;
+        let pass = PassOver { network, batch, contrasts, scored: true };
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        let mut found = self.run(&pass, |mut micro, found| {
+            let reference = reference.as_ref().map(Network::from);
+            micro.backward(objective, contrast_objective, reference, found)
+        })?;
+        for (sequence, tokens) in batch.iter().enumerate() {
+            if tokens.response_tokens() == 0 {
+                found.push(Found { sequence, value: evaluate_empty(objective, sequence)? });
+            }
+        }
+        found.sort_by_key(|found| found.sequence);
+        Ok(found)
+    }
+
+    /// The dropout of the next pass: by seed, step and the passes since.
+    fn dropout(&self) -> Option<Dropout> {
+        let probability = self.adapter.as_ref()?.config.dropout;
+        let coordinates = [self.optimizer.step, self.passes];
+        let key = Seed::derive(self.config.seed, Purpose::Dropout, &coordinates).rng().bits();
+        Dropout::new(key, probability)
+    }
+
+    pub(super) fn reference(&self) -> Result<Weights, LearnError> {
+        self.reference.clone().ok_or_else(|| {
+            LearnError::Backend(
+                "the objective compares with a reference policy and none was given; call set_reference"
+                    .into(),
+            )
+        })
+    }
+
+    fn check_contrasts(&self, batch: &[TokenSequence], contrasts: &[Contrast]) -> Result<(), LearnError> {
+        for contrast in contrasts {
+            let sequence = contrast.sequence;
+            let span = batch.get(sequence).and_then(|tokens| tokens.spans.get(contrast.span));
+            let own = span.map(|span| &batch[sequence].tokens[span.start..span.end]);
+            let [other] = contrast.tokens.spans.as_slice() else {
+                let reason = "a contrast must have one span, the response".into();
+                return Err(LearnError::Sequence { sequence, reason });
+            };
+            self.check(std::slice::from_ref(&contrast.tokens))?;
+            if own.is_none_or(<[u32]>::is_empty) || own != contrast.tokens.tokens.get(other.start..other.end)
+            {
+                let reason = format!("the contrast of span {} does not end in its response", contrast.span);
+                return Err(LearnError::Sequence { sequence, reason });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn score(
+        &mut self,
+        network: Network<'_, f32>,
+        batch: &[TokenSequence],
+    ) -> Result<Vec<Vec<f32>>, LearnError> {
+        self.check(batch)?;
+        let pass = PassOver { network, batch, contrasts: &[], scored: true };
+        let found = self.run(&pass, |micro, found| {
+            micro.logprobs(found);
+            Ok(())
+        })?;
+        let mut logprobs = vec![Vec::new(); batch.len()];
+        for Found { sequence, value } in found {
+            logprobs[sequence] = value;
+        }
+        Ok(logprobs)
+    }
+
+    /// Runs `work` for every micro-batch, lanes in parallel, and returns what was found in batch order,
+    /// by the other processes too.
+    pub(super) fn run<T: Send + Serialize + DeserializeOwned>(
+        &mut self,
+        pass: &PassOver<'_>,
+        work: impl Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync,
+    ) -> Result<Vec<Found<T>>, LearnError> {
+        let companions = pass.companions();
+        let lengths = pass.lengths(&companions);
+        let config = &pass.network.parameters.config;
+        let mut dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
+        if let Some(ranks) = &self.ranks {
+            // All processes deal alike, and each takes its own.
+            dealt = dealt.drain(ranks.share(self.config.lanes)).collect();
+        }
+        let temperature = self.config.temperature;
+        let (run, work) = (
+            |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
+                let mut found = Vec::new();
+                for members in micro_batches {
+                    let micro = Micro::forward(pass, &companions, &members, lane, gradient, temperature)?;
+                    work(micro, &mut found)?;
+                }
+                Ok(found)
+            },
+            &work,
+        );
+        let mut jobs: Vec<_> = self.lanes.iter_mut().zip(&mut self.gradients).zip(dealt).collect();
+        jobs.retain(|(_, micro_batches)| !micro_batches.is_empty());
+        let results: Vec<Result<Vec<Found<T>>, LearnError>> = std::thread::scope(|scope| {
+            let mut jobs = jobs.into_iter();
+            // The first lane works on this thread.
+            let here = jobs.next();
+            let there: Vec<_> = jobs
+                .map(|((lane, gradient), micro_batches)| {
+                    scope.spawn(move || run(lane, gradient, micro_batches, work))
+                })
+                .collect();
+            let here = here.map(|((lane, gradient), micro_batches)| run(lane, gradient, micro_batches, work));
+            here.into_iter()
+                .chain(there.into_iter().map(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(LearnError::Backend("a lane panicked".into())))
+                }))
+                .collect()
+        });
+        let mut found = self.exchange(results)?;
+        found.sort_by_key(|found| found.sequence);
+        Ok(found)
+    }
+
+    /// What the lanes of all processes found. An error of one is an error of all, so that none goes on
+    /// alone.
+    fn exchange<T: Serialize + DeserializeOwned>(
+        &self,
+        results: Vec<Result<Vec<Found<T>>, LearnError>>,
+    ) -> Result<Vec<Found<T>>, LearnError> {
+        let mut own = Ok(Vec::new());
+        for result in results {
+            own = own.and_then(|mut all: Vec<Found<T>>| {
+                all.extend(result?);
+                Ok(all)
+            });
+        }
+        let Some(ranks) = &self.ranks else { return own };
+        let garbled =
+            |error: &dyn std::fmt::Display| LearnError::Backend(format!("between processes: {error}"));
+        let told = own.as_ref().map_err(ToString::to_string);
+        let bytes = postcard::to_allocvec(&told).map_err(|error| garbled(&error))?;
+        let answers = ranks.all_gather(&bytes)?;
+        let mut found = Vec::new();
+        for (rank, bytes) in answers.iter().enumerate() {
+            let answer: Result<Vec<Found<T>>, String> =
+                postcard::from_bytes(bytes).map_err(|error| garbled(&error))?;
+            match answer {
+                Ok(more) => found.extend(more),
+                Err(_) if rank == ranks.rank() => return own,
+                Err(reason) => return Err(LearnError::Backend(format!("rank {rank}: {reason}"))),
+            }
+        }
+        Ok(found)
+    }
+}
