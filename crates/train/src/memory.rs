@@ -10,8 +10,8 @@ use turnwise_model::{
 use turnwise_objective::{BiasNorm, SelectiveEstimator};
 
 use crate::config::Config;
+use crate::learners::learner_config;
 use crate::observer::{Event, Observer};
-use crate::trainer::learner_config;
 
 /// Bytes of a gibibyte.
 const GIB: f64 = (1u64 << 30) as f64;

@@ -6,12 +6,13 @@ use turnwise_core::{Batch, Group, Purpose, Trajectory};
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
 use crate::TrainError;
+use crate::engines::{engines, sampling_lanes, sampling_params};
 use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
 use crate::prompting::Prompter;
 use crate::rollout::{self, Job, Lanes, RolloutContext};
 use crate::tasks::TaskOrder;
-use crate::trainer::{Run, engines, sampling_lanes, sampling_params};
+use crate::trainer::Run;
 
 /// A batch and what it took to get it.
 pub(crate) struct Sampled {

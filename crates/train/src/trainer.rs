@@ -4,32 +4,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use turnwise_core::{Collective, Learner as _, Purpose, SamplingParams, Seed};
+use turnwise_core::{Collective, Learner as _};
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::chat::ChatFormat;
-use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{
-    Adapter, AdapterBase, Compute, Device, LearnerConfig, NativeLearner, OptimizerState, Schedule, Tokenizer,
-    Weights, load_adapter, save_adapter, save_model,
+    AdapterBase, NativeLearner, OptimizerState, Tokenizer, Weights, load_adapter, save_adapter, save_model,
 };
 
 use crate::TrainError;
-use crate::base::{self, BaseModel};
+use crate::base::BaseModel;
 use crate::checkpoint::{self, CheckpointState};
-use crate::config::{self, Config, RolloutConfig};
+use crate::config::{self, Config};
 use crate::critic::RunCritic;
 use crate::decomposer::RunDecomposer;
+use crate::learners::{begin_weights, critic_learner, new_learner, open_device, phase_learner};
 use crate::log::Logged;
 use crate::metrics::MetricsWriter;
 use crate::observer::{EvaluationPoint, Event, Observer};
 use crate::parallel::Ranks;
-use crate::prompting::Prompter;
 use crate::rundir::{Phase, Position, RunDirectory};
 use crate::setup::{self, Policy, World};
 use crate::tasks::TaskOrder;
 use crate::{memory, panel, preflight, warm_start};
+
+/// Where reinforcement learning starts.
+const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
 
 /// How a call of [`Run::train`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,206 +406,5 @@ impl Run {
         self.directory.set_status("running", self.position)?;
         observer.event(Event::Checkpoint(&written.path));
         Ok(())
-    }
-}
-
-/// What a new run trains: all weights of the policy, or a fresh adapter on them with the place where the
-/// weights stay. An adapter that the policy came with becomes part of them.
-fn begin_weights(
-    config: &Config,
-    policy: &Policy,
-    directory: &RunDirectory,
-    ranks: &Ranks,
-) -> Result<(Weights, Option<BaseModel>), TrainError> {
-    let base = policy.weights.merged()?;
-    let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
-    let outside = match &config.policy.model {
-        // A folder of its own outlives the run; the checkpoints of another run may not.
-        Some(path) if policy.weights.adapter.is_none() => {
-            Some(setup::policy_folder(path)?).filter(|folder| base::enclosing_run(folder).is_none())
-        }
-        _ => None,
-    };
-    let named = config.policy.model.as_ref().filter(|path| outside.is_some() && !path.exists());
-    let folder = if let Some(folder) = outside {
-        folder
-    } else {
-        let folder = directory.path(base::FOLDER);
-        if ranks.leads() {
-            save_model(&base, &folder)?;
-            policy.tokenizer.save_folder(&folder)?;
-        }
-        ranks.barrier()?;
-        folder
-    };
-    let crc32c = base.checksum();
-    let model = if let Some(id) = named {
-        // No folder of that name: a model of the hub, which is found again by its id.
-        let id = id.to_string_lossy();
-        let (name, revision) =
-            id.split_once('@').map_or((&*id, None), |(name, at)| (name, Some(at.to_owned())));
-        BaseModel { name: name.to_owned(), revision, crc32c }
-    } else {
-        let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
-        BaseModel { name: folder.to_string_lossy().into_owned(), revision: None, crc32c }
-    };
-    let seed = Seed::derive(config.seed, Purpose::Init, &[1]);
-    let adapter = Adapter::init(&base.config, lora, seed)?;
-    Ok((Weights::adapted(base, adapter)?, Some(model)))
-}
-
-/// Where reinforcement learning starts.
-const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
-
-/// Who draws dropout, so that no two learners share their draws.
-enum Dropout {
-    Sft,
-    Rl,
-    Critic,
-}
-
-fn dropout_seed(config: &Config, who: Dropout) -> u64 {
-    Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
-}
-
-fn new_learner(
-    config: &Config,
-    phase: Phase,
-    weights: Weights,
-    ranks: &Ranks,
-) -> Result<NativeLearner, TrainError> {
-    let mut learner = NativeLearner::new(weights, phase_learner(config, phase))?;
-    if let Some(ranks) = ranks.collective() {
-        learner.join(Arc::clone(ranks))?;
-    }
-    Ok(learner)
-}
-
-/// The policy's learner in a phase.
-fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
-    let (temperature, who) = match phase {
-        Phase::Sft => (1.0, Dropout::Sft),
-        Phase::Rl => (config.rollout.temperature, Dropout::Rl),
-    };
-    LearnerConfig { seed: dropout_seed(config, who), ..learner_config(config, temperature) }
-}
-
-fn critic_learner(config: &Config) -> LearnerConfig {
-    let seed = dropout_seed(config, Dropout::Critic);
-    LearnerConfig { seed, ..learner_config(config, config.rollout.temperature) }
-}
-
-/// Says what a choice of numbers comes to on this machine, where it is not the reference.
-fn note_compute(compute: Compute, observer: &mut dyn Observer) {
-    if compute != Compute::F32 {
-        let note = compute.fallback().unwrap_or_else(|| format!("training computes {}", compute.path()));
-        observer.event(Event::Note(note));
-    }
-}
-
-/// Says what device the run is on, where it is not the processor.
-fn open_device(config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
-    if let Some(device) = config.policy.device.open()? {
-        observer.event(Event::Note(format!("device: {device}")));
-    } else {
-        note_compute(config.policy.compute, observer);
-    }
-    Ok(())
-}
-
-/// The learner's settings for a phase.
-pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
-    LearnerConfig {
-        micro_batch_tokens: config.train.micro_batch_tokens,
-        device: config.policy.device,
-        lanes: config.train.lanes,
-        temperature: f64::from(temperature),
-        recompute: config.train.recompute_layers,
-        compute: config.policy.compute,
-        seed: config.seed,
-        optimizer: config.optimizer,
-    }
-}
-
-/// The schedule of the warm start.
-pub(crate) fn sft_schedule(config: &Config) -> Schedule {
-    Schedule {
-        peak: config.sft.learning_rate,
-        warmup_steps: config.sft.warmup,
-        shape: config.sft.schedule,
-        total_steps: config.sft.steps,
-    }
-}
-
-/// How responses are sampled under a config: the prompt template says where they end, and the model's own end
-/// tokens do.
-pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
-    let Prompter { template, tokenizer, chat } = prompter;
-    let mut params = SamplingParams {
-        temperature,
-        top_p: config.rollout.top_p,
-        top_k: config.rollout.top_k,
-        max_tokens: config.rollout.max_response_tokens,
-        ..SamplingParams::default()
-    };
-    for stop in template.stop() {
-        match only_token(tokenizer, stop) {
-            Some(token) => params.stop_tokens.push(token),
-            None => params.stop_strings.push(stop.clone()),
-        }
-    }
-    let ends = chat.map_or(tokenizer.end_tokens(), ChatFormat::stop_tokens);
-    params.stop_tokens.extend(ends);
-    params
-}
-
-/// The token that a stop string can be looked for as, which needs no decoding while sampling: no other token has the
-/// string inside, and it has one byte, so that it cannot come about between tokens either.
-fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
-    let &[byte] = stop.as_bytes() else { return None };
-    let mut having =
-        (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.token_bytes(id).contains(&byte));
-    let only = having.next()?;
-    having.next().is_none().then_some(only)
-}
-
-/// How sampling is shared out over `processes`: engines of all of them, and sequences that each engine
-/// works on. A device has one engine with the slots of all its lanes.
-pub fn sampling_lanes(config: &Config, processes: usize) -> (usize, usize) {
-    let RolloutConfig { lanes, slots, .. } = config.rollout;
-    match config.policy.device {
-        Device::Cpu => (lanes, slots),
-        Device::Cuda => (processes, (lanes * slots).div_ceil(processes)),
-    }
-}
-
-/// Engines over shared weights, as [`sampling_lanes`] says.
-pub fn engines(
-    config: &Config,
-    weights: &SharedWeights,
-    tokenizer: &Arc<Tokenizer>,
-    lanes: usize,
-    slots: usize,
-) -> Result<Vec<NativeEngine>, TrainError> {
-    let sizes = EngineConfig { slots, max_context: config.rollout.max_context };
-    (0..lanes).map(|_| Ok(NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use turnwise_model::TokenizerConfig;
-
-    #[test]
-    fn a_stop_string_inside_another_token_is_no_stop_token() {
-        let tokenizer = |phrases: &[&str]| {
-            let phrases = phrases.iter().map(|phrase| (*phrase).to_owned()).collect();
-            let config = TokenizerConfig { phrases, max_pieces: 20, ..TokenizerConfig::default() };
-            Tokenizer::train(["click[x]\nclick[y]\n"].into_iter(), &config).unwrap()
-        };
-        assert_eq!(only_token(&tokenizer(&[]), "\n"), Some(10));
-        assert_eq!(only_token(&tokenizer(&["]\n"]), "\n"), None);
-        // It may also be written with several tokens.
-        assert_eq!(only_token(&tokenizer(&["]\n"]), "]\n"), None);
     }
 }

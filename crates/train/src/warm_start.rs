@@ -7,11 +7,12 @@ use turnwise_core::{Learner as _, TokenSequence};
 use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 
 use crate::TrainError;
+use crate::learners::sft_schedule;
 use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
 use crate::prompting::Prompter;
 use crate::sft::{self, BatchPlan, SftSequence};
-use crate::trainer::{Outcome, Run, sft_schedule};
+use crate::trainer::{Outcome, Run};
 
 /// Does the supervised updates that are left.
 pub(crate) fn run(

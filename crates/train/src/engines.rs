@@ -1,0 +1,85 @@
+//! The engines that sample under a config, and where responses end.
+
+use std::sync::Arc;
+
+use turnwise_core::SamplingParams;
+use turnwise_model::chat::ChatFormat;
+use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
+use turnwise_model::{Device, Tokenizer};
+
+use crate::TrainError;
+use crate::config::{Config, RolloutConfig};
+use crate::prompting::Prompter;
+
+/// How responses are sampled under a config: the prompt template says where they end, and the model's own end
+/// tokens do.
+pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
+    let Prompter { template, tokenizer, chat } = prompter;
+    let mut params = SamplingParams {
+        temperature,
+        top_p: config.rollout.top_p,
+        top_k: config.rollout.top_k,
+        max_tokens: config.rollout.max_response_tokens,
+        ..SamplingParams::default()
+    };
+    for stop in template.stop() {
+        match only_token(tokenizer, stop) {
+            Some(token) => params.stop_tokens.push(token),
+            None => params.stop_strings.push(stop.clone()),
+        }
+    }
+    let ends = chat.map_or(tokenizer.end_tokens(), ChatFormat::stop_tokens);
+    params.stop_tokens.extend(ends);
+    params
+}
+
+/// The token that a stop string can be looked for as, which needs no decoding while sampling: no other token has the
+/// string inside, and it has one byte, so that it cannot come about between tokens either.
+fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
+    let &[byte] = stop.as_bytes() else { return None };
+    let mut having =
+        (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.token_bytes(id).contains(&byte));
+    let only = having.next()?;
+    having.next().is_none().then_some(only)
+}
+
+/// How sampling is shared out over `processes`: engines of all of them, and sequences that each engine
+/// works on. A device has one engine with the slots of all its lanes.
+pub fn sampling_lanes(config: &Config, processes: usize) -> (usize, usize) {
+    let RolloutConfig { lanes, slots, .. } = config.rollout;
+    match config.policy.device {
+        Device::Cpu => (lanes, slots),
+        Device::Cuda => (processes, (lanes * slots).div_ceil(processes)),
+    }
+}
+
+/// Engines over shared weights, as [`sampling_lanes`] says.
+pub fn engines(
+    config: &Config,
+    weights: &SharedWeights,
+    tokenizer: &Arc<Tokenizer>,
+    lanes: usize,
+    slots: usize,
+) -> Result<Vec<NativeEngine>, TrainError> {
+    let sizes = EngineConfig { slots, max_context: config.rollout.max_context };
+    (0..lanes).map(|_| Ok(NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwise_model::TokenizerConfig;
+
+    #[test]
+    fn a_stop_string_inside_another_token_is_no_stop_token() {
+        let tokenizer = |phrases: &[&str]| {
+            let phrases = phrases.iter().map(|phrase| (*phrase).to_owned()).collect();
+            let config = TokenizerConfig { phrases, max_pieces: 20, ..TokenizerConfig::default() };
+            Tokenizer::train(["click[x]\nclick[y]\n"].into_iter(), &config).unwrap()
+        };
+        assert_eq!(only_token(&tokenizer(&[]), "\n"), Some(10));
+        assert_eq!(only_token(&tokenizer(&["]\n"]), "\n"), None);
+        // It may also be written with several tokens.
+        assert_eq!(only_token(&tokenizer(&["]\n"]), "]\n"), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! What is trained under a config: weights or an adapter on them, and the learners of each phase.
+
+use std::sync::Arc;
+
+use turnwise_core::{Purpose, Seed};
+use turnwise_model::{Adapter, Compute, LearnerConfig, NativeLearner, Schedule, Weights, save_model};
+
+use crate::TrainError;
+use crate::base::{self, BaseModel};
+use crate::config::Config;
+use crate::observer::{Event, Observer};
+use crate::parallel::Ranks;
+use crate::rundir::{Phase, RunDirectory};
+use crate::setup::{self, Policy};
+
+/// What a new run trains: all weights of the policy, or a fresh adapter on them with the place where the
+/// weights stay. An adapter that the policy came with becomes part of them.
+pub(crate) fn begin_weights(
+    config: &Config,
+    policy: &Policy,
+    directory: &RunDirectory,
+    ranks: &Ranks,
+) -> Result<(Weights, Option<BaseModel>), TrainError> {
+    let base = policy.weights.merged()?;
+    let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
+    let outside = match &config.policy.model {
+        // A folder of its own outlives the run; the checkpoints of another run may not.
+        Some(path) if policy.weights.adapter.is_none() => {
+            Some(setup::policy_folder(path)?).filter(|folder| base::enclosing_run(folder).is_none())
+        }
+        _ => None,
+    };
+    let named = config.policy.model.as_ref().filter(|path| outside.is_some() && !path.exists());
+    let folder = if let Some(folder) = outside {
+        folder
+    } else {
+        let folder = directory.path(base::FOLDER);
+        if ranks.leads() {
+            save_model(&base, &folder)?;
+            policy.tokenizer.save_folder(&folder)?;
+        }
+        ranks.barrier()?;
+        folder
+    };
+    let crc32c = base.checksum();
+    let model = if let Some(id) = named {
+        // No folder of that name: a model of the hub, which is found again by its id.
+        let id = id.to_string_lossy();
+        let (name, revision) =
+            id.split_once('@').map_or((&*id, None), |(name, at)| (name, Some(at.to_owned())));
+        BaseModel { name: name.to_owned(), revision, crc32c }
+    } else {
+        let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
+        BaseModel { name: folder.to_string_lossy().into_owned(), revision: None, crc32c }
+    };
+    let seed = Seed::derive(config.seed, Purpose::Init, &[1]);
+    let adapter = Adapter::init(&base.config, lora, seed)?;
+    Ok((Weights::adapted(base, adapter)?, Some(model)))
+}
+
+/// Who draws dropout, so that no two learners share their draws.
+enum Dropout {
+    Sft,
+    Rl,
+    Critic,
+}
+
+fn dropout_seed(config: &Config, who: Dropout) -> u64 {
+    Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
+}
+
+pub(crate) fn new_learner(
+    config: &Config,
+    phase: Phase,
+    weights: Weights,
+    ranks: &Ranks,
+) -> Result<NativeLearner, TrainError> {
+    let mut learner = NativeLearner::new(weights, phase_learner(config, phase))?;
+    if let Some(ranks) = ranks.collective() {
+        learner.join(Arc::clone(ranks))?;
+    }
+    Ok(learner)
+}
+
+/// The policy's learner in a phase.
+pub(crate) fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
+    let (temperature, who) = match phase {
+        Phase::Sft => (1.0, Dropout::Sft),
+        Phase::Rl => (config.rollout.temperature, Dropout::Rl),
+    };
+    LearnerConfig { seed: dropout_seed(config, who), ..learner_config(config, temperature) }
+}
+
+pub(crate) fn critic_learner(config: &Config) -> LearnerConfig {
+    let seed = dropout_seed(config, Dropout::Critic);
+    LearnerConfig { seed, ..learner_config(config, config.rollout.temperature) }
+}
+
+/// Says what a choice of numbers comes to on this machine, where it is not the reference.
+fn note_compute(compute: Compute, observer: &mut dyn Observer) {
+    if compute != Compute::F32 {
+        let note = compute.fallback().unwrap_or_else(|| format!("training computes {}", compute.path()));
+        observer.event(Event::Note(note));
+    }
+}
+
+/// Says what device the run is on, where it is not the processor.
+pub(crate) fn open_device(config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    if let Some(device) = config.policy.device.open()? {
+        observer.event(Event::Note(format!("device: {device}")));
+    } else {
+        note_compute(config.policy.compute, observer);
+    }
+    Ok(())
+}
+
+/// The learner's settings for a phase.
+pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
+    LearnerConfig {
+        micro_batch_tokens: config.train.micro_batch_tokens,
+        device: config.policy.device,
+        lanes: config.train.lanes,
+        temperature: f64::from(temperature),
+        recompute: config.train.recompute_layers,
+        compute: config.policy.compute,
+        seed: config.seed,
+        optimizer: config.optimizer,
+    }
+}
+
+/// The schedule of the warm start.
+pub(crate) fn sft_schedule(config: &Config) -> Schedule {
+    Schedule {
+        peak: config.sft.learning_rate,
+        warmup_steps: config.sft.warmup,
+        shape: config.sft.schedule,
+        total_steps: config.sft.steps,
+    }
+}
