@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use turnwise_model::{AdapterBase, AdapterFile, save_adapter, save_model};
+use turnwise_model::{AdapterBase, AdapterFile, SaveOptions, WeightType, save_adapter, save_model_as};
 
 use crate::TrainError;
 use crate::base;
@@ -16,6 +16,8 @@ pub struct ExportOptions {
     pub merge: bool,
     /// Replace a folder that holds a model or an adapter already.
     pub force: bool,
+    /// Number type of a model's weights; adapters are written in `f32`.
+    pub dtype: WeightType,
 }
 
 /// What was written.
@@ -38,6 +40,10 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
     check_target(out, options.force)?;
     let folder = policy_folder(source)?;
     let policy = Policy::load(&folder)?;
+    if policy.weights.adapter.is_some() && !options.merge && options.dtype != WeightType::F32 {
+        let reason = "is an adapter, which is written in f32; leave --dtype out, or merge it with --merge";
+        return Err(TrainError::file(&folder, reason));
+    }
     let aside = beside(out, "part")?;
     clear(&aside)?;
     fs::create_dir_all(&aside).map_err(|error| TrainError::io(&aside, error))?;
@@ -49,7 +55,8 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
         }
         (adapter, _) => {
             let whole = policy.weights.merged()?;
-            save_model(&whole, &aside)?;
+            let save = SaveOptions { dtype: options.dtype, ..SaveOptions::default() };
+            save_model_as(&whole, &aside, save)?;
             if adapter.is_some() { Exported::Merged } else { Exported::Model }
         }
     };

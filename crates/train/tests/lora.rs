@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
-use turnwise_model::{LearnerConfig, NativeLearner, Weights, load_model};
+use turnwise_model::{LearnerConfig, NativeLearner, WeightType, Weights, load_model};
 use turnwise_train::config::Config;
 use turnwise_train::export::{ExportOptions, Exported, export};
 use turnwise_train::metrics::read_metrics;
@@ -111,7 +111,7 @@ fn an_export_is_the_same_policy() {
     let base = logprobs(run.weights().without_adapter());
     assert!(distance(&expected, &base) > 1e-3);
     let out = |name: &str| folder.path().join(name);
-    let (merge, plain) = (ExportOptions { merge: true, force: false }, ExportOptions::default());
+    let (merge, plain) = (ExportOptions { merge: true, ..Default::default() }, ExportOptions::default());
     assert_eq!(export(&root, &out("merged"), merge).unwrap(), Exported::Merged);
     let merged = Policy::load(&out("merged")).unwrap();
     assert!(merged.weights.adapter.is_none());
@@ -123,6 +123,15 @@ fn an_export_is_the_same_policy() {
     for name in ["merged", "adapter"] {
         assert!(out(name).join("tokenizer.json").is_file());
     }
+    // Half the bytes, and nearly the same policy; an adapter has no such form.
+    let half = ExportOptions { dtype: WeightType::Bf16, ..merge };
+    assert_eq!(export(&root, &out("half"), half).unwrap(), Exported::Merged);
+    let size = |name: &str| fs::metadata(out(name).join("model.safetensors")).unwrap().len();
+    assert!(size("half") * 10 < size("merged") * 6, "{} of {}", size("half"), size("merged"));
+    let rounded = distance(&logprobs(Policy::load(&out("half")).unwrap().weights), &expected);
+    assert!(rounded > 0.0 && rounded < 0.1, "{rounded}");
+    let error = export(&root, &out("nothing"), ExportOptions { merge: false, ..half }).unwrap_err();
+    assert!(error.to_string().contains("--merge"), "{error}");
     let hidden =
         fs::read_dir(folder.path()).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     assert!(!hidden.into_iter().any(|name| name.starts_with('.')), "nothing is left beside them");
@@ -130,7 +139,7 @@ fn an_export_is_the_same_policy() {
     // What is there stays, unless it is a model and that is asked for.
     let error = export(&root, &out("merged"), plain).unwrap_err().to_string();
     assert!(error.contains("--force"), "{error}");
-    let force = ExportOptions { merge: false, force: true };
+    let force = ExportOptions { force: true, ..Default::default() };
     assert!(matches!(export(&root, &out("merged"), force).unwrap(), Exported::Adapter(_)));
     assert!(!out("merged").join("config.json").exists());
     let error = export(&root, &root, force).unwrap_err().to_string();
@@ -143,7 +152,7 @@ fn an_export_is_the_same_policy() {
     assert!(distance(&logprobs(next.weights().without_adapter()), &expected) < 1e-4);
     assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
     // From a model's folder nothing is copied.
-    export(&root, &out("merged"), ExportOptions { merge: true, force: true }).unwrap();
+    export(&root, &out("merged"), ExportOptions { merge: true, force: true, ..Default::default() }).unwrap();
     let start = format!("policy.model=\"{}\"", out("merged").display());
     let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut Silent).unwrap();
     assert!(!out("third/base").exists());

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use turnwise_model::WeightType;
 use turnwise_train::export::{ExportOptions, Exported, export};
 
 use crate::ui;
@@ -21,10 +22,26 @@ pub(crate) struct ExportArgs {
     /// Replace OUT where it holds a model or an adapter already.
     #[arg(long)]
     force: bool,
+    /// Number type of a model's weights.
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Dtype,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Dtype {
+    /// What is trained, to the bit.
+    #[default]
+    F32,
+    /// Half the size, rounded to the nearest: what models are usually served in.
+    Bf16,
 }
 
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let options = ExportOptions { merge: args.merge, force: args.force };
+    let dtype = match args.dtype {
+        Dtype::F32 => WeightType::F32,
+        Dtype::Bf16 => WeightType::Bf16,
+    };
+    let options = ExportOptions { merge: args.merge, force: args.force, dtype };
     let out = args.out.display();
     ui::print(&match export(&args.policy, &args.out, options)? {
         Exported::Model => format!("model written to {out}"),
