@@ -136,19 +136,23 @@ class Comparison:
 
     def sampling(self, shape):
         steps = 1 if self.arguments.quick else 3
+        rows = {f"sampling, {shape.name}, {numbers}": (numbers, numbers) for numbers in NUMBERS}
+        rows[f"sampling, {shape.name}, bf16 against f32"] = ("f32", "bf16")
         return Line(
-            {f"sampling, {shape.name}, f32": ("tokens_per_s", "tokens_per_s")},
+            rows,
             "tokens/s",
             True,
             [
-                (
-                    lambda: self.python("peer_sample.py", "--shape", shape.name, "--steps", steps),
-                    lambda: self.our_sampling(shape, steps),
-                )
+                (partial(self.peer_sampling, shape, steps, numbers), partial(self.our_sampling, shape, steps, numbers))
+                for numbers in NUMBERS
             ],
         )
 
-    def our_sampling(self, shape, steps):
+    def peer_sampling(self, shape, steps, numbers):
+        options = ["--shape", shape.name, "--steps", steps, "--compute", numbers]
+        return {numbers: self.python("peer_sample.py", *options)["tokens_per_s"]}
+
+    def our_sampling(self, shape, steps, numbers):
         output = self.example(
             "sample_speed",
             *model_options(shape),
@@ -158,9 +162,9 @@ class Comparison:
             f"new={NEW_TOKENS}",
             f"rounds={steps}",
             f"lanes={self.threads}",
+            f"bf16={int(numbers == 'bf16')}",
         )
-        result = json.loads(output)
-        return result | {"tokens_per_s": result["new_tokens_per_s"]}
+        return {numbers: json.loads(output)["new_tokens_per_s"]}
 
     def iteration(self):
         files = self.games()

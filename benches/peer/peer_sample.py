@@ -6,12 +6,13 @@ import statistics
 import torch
 
 from peer_common import new_model, report, set_up, timed
-from shapes import NEW_TOKENS, PROMPT_LENGTH, PROMPTS, SHAPES
+from shapes import NEW_TOKENS, NUMBERS, PROMPT_LENGTH, PROMPTS, SHAPES
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, required=True)
+    parser.add_argument("--compute", choices=NUMBERS, default="f32", help="bf16: the whole model is converted")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3)
@@ -20,6 +21,8 @@ def main():
     set_up(arguments.threads)
     shape = SHAPES[arguments.shape]
     model = new_model(shape).eval()
+    if arguments.compute == "bf16":
+        model = model.to(torch.bfloat16)
     prompts = torch.randint(shape.vocab, (PROMPTS, PROMPT_LENGTH))
     mask = torch.ones_like(prompts)
 

@@ -135,7 +135,8 @@ pub fn evaluate(
 ) -> Result<(Evaluation, Vec<Trajectory>), EvalError> {
     let config = settings.config;
     let (lanes, slots) = sampling_lanes(config, 1);
-    let weights = SharedWeights::of(&settings.weights, 0, config.policy.device).map_err(TrainError::from)?;
+    let weights = SharedWeights::of(&settings.weights, 0, config.policy.device, config.policy.compute)
+        .map_err(TrainError::from)?;
     let mut samplers = engines(config, &weights, &settings.tokenizer, lanes, slots)?;
     let play = PlaySettings {
         config,

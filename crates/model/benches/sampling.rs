@@ -8,9 +8,9 @@ use std::sync::Arc;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
-use turnwise_model::{Layout, ModelConfig, Parameters};
+use turnwise_model::{Compute, Layout, ModelConfig, Parameters};
 
-fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize) -> Arc<EngineWeights> {
+fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize, compute: Compute) -> Arc<EngineWeights> {
     let config = ModelConfig {
         vocab_size: vocab,
         hidden_size: hidden,
@@ -29,14 +29,18 @@ fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize) -> Arc<Engine
     for tensor in layout.tensors.iter().filter(|tensor| tensor.decays) {
         data[tensor.range.clone()].fill_with(|| 0.02 * rng.normal() as f32);
     }
-    Arc::new(EngineWeights::pack(&Parameters { config, layout, data }, 0).unwrap())
+    Arc::new(EngineWeights::of(&Parameters { config, layout, data }.into(), 0, compute).unwrap())
 }
 
 fn sampling(criterion: &mut Criterion) {
     let (sessions, prompt_len, new) = (16u64, 128u32, 32);
     let mut group = criterion.benchmark_group("sampling");
     group.sample_size(10).throughput(Throughput::Elements(sessions * new));
-    for (name, weights) in [("5M", weights(256, 6, 704, 2048)), ("0.8M", weights(128, 4, 384, 512))] {
+    for (name, weights) in [
+        ("5M", weights(256, 6, 704, 2048, Compute::F32)),
+        ("5M, bf16", weights(256, 6, 704, 2048, Compute::Bf16)),
+        ("0.8M", weights(128, 4, 384, 512, Compute::F32)),
+    ] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let sizes = EngineConfig { slots: sessions as usize, max_context: 256 };

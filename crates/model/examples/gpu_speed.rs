@@ -19,7 +19,7 @@ use turnwise_core::{
     TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
-use turnwise_model::{Device, LearnerConfig, ModelConfig, NativeLearner, Parameters};
+use turnwise_model::{Compute, Device, LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
 struct Likelihood(f32);
 
@@ -157,7 +157,7 @@ fn decode(arguments: &Arguments, device: &str) -> Result<(), Box<dyn Error>> {
     let vocabulary = config.vocab_size;
     let parameters = Parameters::init(config, Seed::derive(0, Purpose::Init, &[]))?;
     let count = parameters.data.len();
-    let weights = SharedWeights::of(&parameters.into(), 0, Device::Cuda)?;
+    let weights = SharedWeights::of(&parameters.into(), 0, Device::Cuda, Compute::F32)?;
     let sizes = EngineConfig { slots, max_context: prompt + new + 1 };
     let mut engine = NativeEngine::with_shared(&weights, sizes, None)?;
     // The prompts alone, then with all tokens: the difference is decoding.

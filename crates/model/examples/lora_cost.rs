@@ -15,7 +15,9 @@ use turnwise_core::{
     TurnSpan,
 };
 use turnwise_model::engine::EngineWeights;
-use turnwise_model::{Adapter, LearnerConfig, LoraConfig, ModelConfig, NativeLearner, Parameters, Weights};
+use turnwise_model::{
+    Adapter, Compute, LearnerConfig, LoraConfig, ModelConfig, NativeLearner, Parameters, Weights,
+};
 
 struct Likelihood(f32);
 
@@ -76,8 +78,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let whole = Weights::from(Arc::new((*base).clone()));
     let objective = Likelihood(1.0 / (count * (length - 1)) as f32);
     for (name, weights) in [("all weights", whole), ("adapter", adapted)] {
-        let packing =
-            shortest(steps, || EngineWeights::of(&weights, 0).map(|packed| drop(black_box(packed))))?;
+        let packing = shortest(steps, || {
+            EngineWeights::of(&weights, 0, Compute::F32).map(|packed| drop(black_box(packed)))
+        })?;
         let mut learner = NativeLearner::new(weights, settings)?;
         // The first step also allocates.
         let mut step = || {

@@ -1,7 +1,7 @@
 //! Sampling speed of the native engine.
 //!
 //! `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the keys and
-//! defaults of [`Setting`]; `warm` rounds come first and are not measured. Prints one line of JSON with
+//! defaults of [`Setting`]; `bf16=1` multiplies matrices in bf16 where the machine can; `warm` rounds come first and are not measured. Prints one line of JSON with
 //! medians: `new_tokens_per_s` is new tokens over the time of a whole round, prompts included;
 //! `decode_tokens_per_s` leaves the time out that a round with one new token takes.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
-use turnwise_model::{Layout, ModelConfig, Parameters};
+use turnwise_model::{Compute, Layout, ModelConfig, Parameters};
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -26,6 +26,7 @@ struct Setting {
     prompt_len: usize,
     new: usize,
     lanes: usize,
+    bf16: usize,
     warm: usize,
     rounds: usize,
 }
@@ -42,6 +43,7 @@ fn main() {
         prompt_len: 128,
         new: 64,
         lanes: 2,
+        bf16: 0,
         warm: 1,
         rounds: 5,
     };
@@ -59,6 +61,7 @@ fn main() {
                 "prompt_len" => &mut setting.prompt_len,
                 "new" => &mut setting.new,
                 "lanes" => &mut setting.lanes,
+                "bf16" => &mut setting.bf16,
                 "warm" => &mut setting.warm,
                 "rounds" => &mut setting.rounds,
                 _ => return None,
@@ -72,25 +75,26 @@ fn main() {
         *place = value;
     }
     let parameters = random(&setting);
+    let count = parameters.data.len();
+    let compute = if setting.bf16 == 0 { Compute::F32 } else { Compute::Bf16 };
     let started = Instant::now();
-    let weights = match EngineWeights::pack(&parameters, 0) {
+    let weights = match EngineWeights::of(&parameters.into(), 0, compute) {
         Ok(weights) => Arc::new(weights),
         Err(error) => {
             eprintln!("{error}");
             std::process::exit(1);
         }
     };
-    eprintln!("{} parameters, packed in {:?}", parameters.data.len(), started.elapsed());
+    eprintln!("{count} parameters, packed in {:?}, {}", started.elapsed(), compute.path());
     let prompts_only = median_seconds(&Setting { new: 1, ..setting.clone() }, &weights);
     let whole = median_seconds(&setting, &weights);
     let tokens = (setting.prompts * setting.new) as f64;
     let total = (setting.prompts * (setting.prompt_len + setting.new)) as f64;
     let later = (setting.prompts * setting.new.saturating_sub(1)) as f64;
     println!(
-        "{{\"parameters\": {}, \"prompts\": {}, \"prompt_len\": {}, \"new\": {}, \"lanes\": {}, \"seconds\": {whole:.4}, \
+        "{{\"parameters\": {count}, \"prompts\": {}, \"prompt_len\": {}, \"new\": {}, \"lanes\": {}, \"seconds\": {whole:.4}, \
          \"prompt_seconds\": {prompts_only:.4}, \"new_tokens_per_s\": {:.0}, \"total_tokens_per_s\": {:.0}, \
          \"decode_tokens_per_s\": {:.0}}}",
-        parameters.data.len(),
         setting.prompts,
         setting.prompt_len,
         setting.new,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ops::bf16::Kernel;
 use crate::ops::linear::{Into, linear, linear_backward_input, linear_backward_weight};
 
-/// In which numbers training multiplies matrices. Weights, gradients, moments and every sum are `f32` with
+/// In which numbers training and sampling multiply matrices. Weights, gradients, moments and every sum are `f32` with
 /// both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

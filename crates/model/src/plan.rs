@@ -6,7 +6,7 @@
 use crate::decoder::Workspace;
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::head::HeadState;
-use crate::{Layout, LearnerConfig, ModelConfig};
+use crate::{Compute, Layout, LearnerConfig, ModelConfig};
 
 /// Bytes of one number.
 const NUMBER: u64 = size_of::<f32>() as u64;
@@ -91,7 +91,7 @@ impl MemoryPlan {
             plan.add(PlanPhase::Always, "critic", bytes, format!("{own} weights, 2 x {trained} moments"));
         }
         if let Some((engines, engine)) = settings.sampling {
-            plan.sampling(config, engines as u64, engine);
+            plan.sampling(config, engines as u64, engine, settings.learner.compute);
         }
         plan.add(
             PlanPhase::Training,
@@ -116,8 +116,8 @@ impl MemoryPlan {
     }
 
     /// The samplers' weights, caches and rows.
-    fn sampling(&mut self, config: &ModelConfig, engines: u64, engine: EngineConfig) {
-        let packed = EngineWeights::bytes(config) as u64;
+    fn sampling(&mut self, config: &ModelConfig, engines: u64, engine: EngineConfig, compute: Compute) {
+        let packed = EngineWeights::bytes(config, compute) as u64;
         self.add(
             PlanPhase::Sampling,
             "sampling weights",

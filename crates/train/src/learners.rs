@@ -99,7 +99,7 @@ pub(crate) fn critic_learner(config: &Config) -> LearnerConfig {
 /// Says what a choice of numbers comes to on this machine, where it is not the reference.
 fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     if compute != Compute::F32 {
-        let note = compute.fallback().unwrap_or_else(|| format!("training computes {}", compute.path()));
+        let note = compute.fallback().unwrap_or_else(|| format!("policy.compute: {}", compute.path()));
         observer.event(Event::Note(note));
     }
 }

@@ -14,7 +14,7 @@ use rustyline::history::MemHistory;
 use turnwise_core::{Purpose, SampleRequest, Sampler, SamplingParams, Seed};
 use turnwise_model::chat::{ChatFormat, ChatSettings};
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
-use turnwise_model::{DecodeStream, Device, Tokenizer};
+use turnwise_model::{Compute, DecodeStream, Device, Tokenizer};
 use turnwise_train::setup::Policy;
 
 use crate::ui;
@@ -97,7 +97,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     };
     let context = CONTEXT.min(policy.weights.config().max_position_embeddings);
     let device = if args.device == DeviceName::Cuda { Device::Cuda } else { Device::Cpu };
-    let weights = SharedWeights::of(&policy.weights, 0, device)?;
+    let weights = SharedWeights::of(&policy.weights, 0, device, Compute::F32)?;
     let sizes = EngineConfig { slots: 1, max_context: context };
     let mut sampler = NativeEngine::with_shared(&weights, sizes, Some(Arc::clone(tokenizer)))?;
     let params = SamplingParams {

@@ -92,7 +92,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         step: 0,
         stop,
     };
-    let weights = SharedWeights::of(&policy.weights, 0, config.policy.device)?;
+    let weights = SharedWeights::of(&policy.weights, 0, config.policy.device, config.policy.compute)?;
     let mut samplers = engines(&config, &weights, &policy.tokenizer, lanes, slots)?;
     let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
         ui.tasks(

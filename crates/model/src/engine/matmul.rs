@@ -10,6 +10,9 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use crate::Compute;
+use crate::ops::bf16::{Kernel, PackedRight};
+
 /// Outputs of one panel: two AVX-512 vectors.
 pub(super) const PANEL: usize = 32;
 /// Most rows of one tile: 12 rows by 2 vectors of accumulators leave enough of the 32 AVX-512 registers for the
@@ -57,11 +60,20 @@ impl Aligned {
     }
 }
 
-/// A weight matrix `[outputs, inputs]`, stored as panels of 32 outputs with the inputs outermost.
+/// How the numbers of a matrix are stored.
+#[derive(Debug)]
+enum Stored {
+    /// Panels of 32 outputs with the inputs outermost.
+    Single(Aligned),
+    /// Rounded to bf16, for a kernel that multiplies such numbers.
+    Half(Kernel, PackedRight),
+}
+
+/// A weight matrix `[outputs, inputs]`, packed.
 #[derive(Debug)]
 pub(super) struct Packed {
     inputs: usize,
-    panels: Aligned,
+    stored: Stored,
     /// One per output and filled up with zeros, or empty.
     bias: Vec<f32>,
     /// Outputs filled up to whole panels: the row stride of what [`Packed::multiply`] writes.
@@ -69,29 +81,43 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Numbers of a packed matrix of this shape.
-    pub(super) fn numbers(inputs: usize, outputs: usize) -> usize {
-        outputs.next_multiple_of(PANEL) * inputs
+    /// Bytes of a packed matrix of this shape.
+    pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
+        match compute.kernel() {
+            None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
+            Some(_) => PackedRight::bytes(outputs, inputs),
+        }
     }
 
     /// Packs row-major matrices of the same number of inputs one below the other.
-    pub(super) fn new(inputs: usize, weights: &[impl AsRef<[f32]>], biases: &[&[f32]]) -> Self {
+    pub(super) fn new(
+        inputs: usize,
+        weights: &[impl AsRef<[f32]>],
+        biases: &[&[f32]],
+        compute: Compute,
+    ) -> Self {
         let outputs = weights.iter().map(|matrix| matrix.as_ref().len()).sum::<usize>() / inputs;
         let width = outputs.next_multiple_of(PANEL);
-        let mut panels = Aligned::zeros(width * inputs);
-        let packed = panels.get_mut();
-        let rows = weights.iter().flat_map(|matrix| matrix.as_ref().chunks_exact(inputs));
-        for (output, row) in rows.enumerate() {
-            let panel = output / PANEL * PANEL * inputs + output % PANEL;
-            for (input, &weight) in row.iter().enumerate() {
-                packed[panel + input * PANEL] = weight;
+        let stored = if let Some(kernel) = compute.kernel() {
+            let joined: Vec<f32> = weights.iter().flat_map(AsRef::as_ref).copied().collect();
+            Stored::Half(kernel, PackedRight::new(&joined, inputs))
+        } else {
+            let mut panels = Aligned::zeros(width * inputs);
+            let packed = panels.get_mut();
+            let rows = weights.iter().flat_map(|matrix| matrix.as_ref().chunks_exact(inputs));
+            for (output, row) in rows.enumerate() {
+                let panel = output / PANEL * PANEL * inputs + output % PANEL;
+                for (input, &weight) in row.iter().enumerate() {
+                    packed[panel + input * PANEL] = weight;
+                }
             }
-        }
+            Stored::Single(panels)
+        };
         let mut bias = biases.concat();
         if !bias.is_empty() {
             bias.resize(width, 0.0);
         }
-        Self { inputs, panels, bias, width }
+        Self { inputs, stored, bias, width }
     }
 
     /// `out = x W^T + bias`, or `out += x W^T + bias` where `add` is set.
@@ -108,9 +134,22 @@ impl Packed {
         add: bool,
         tiles: &mut Vec<f32>,
     ) {
-        let height = tile_height(arch);
-        pack_tiles(x, x_stride, self.inputs, height, tiles);
-        arch.dispatch(Multiply { weights: self, tiles, height, out, out_stride, add });
+        match &self.stored {
+            Stored::Single(panels) => {
+                let height = tile_height(arch);
+                pack_tiles(x, x_stride, self.inputs, height, tiles);
+                arch.dispatch(Multiply { weights: self, panels, tiles, height, out, out_stride, add });
+            }
+            Stored::Half(kernel, weights) => {
+                for row in out.chunks_exact_mut(out_stride) {
+                    if !add {
+                        row.fill(0.0);
+                    }
+                    row.iter_mut().zip(&self.bias).for_each(|(out, &bias)| *out += bias);
+                }
+                weights.add_product(*kernel, (x, x_stride), (out, out_stride));
+            }
+        }
     }
 }
 
@@ -130,6 +169,7 @@ fn pack_tiles(x: &[f32], stride: usize, inputs: usize, most: usize, tiles: &mut 
 
 struct Multiply<'a> {
     weights: &'a Packed,
+    panels: &'a Aligned,
     tiles: &'a [f32],
     height: usize,
     out: &'a mut [f32],
@@ -142,9 +182,9 @@ impl WithSimd for Multiply<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { weights, tiles, height, out, out_stride, add } = self;
+        let Self { weights, panels, tiles, height, out, out_stride, add } = self;
         let inputs = weights.inputs;
-        for (index, panel) in weights.panels.get().chunks_exact(PANEL * inputs).enumerate() {
+        for (index, panel) in panels.get().chunks_exact(PANEL * inputs).enumerate() {
             let first = index * PANEL;
             let (panel, _) = S::as_simd_f32s(panel);
             let bias = weights.bias.get(first..first + PANEL);
@@ -246,7 +286,7 @@ mod tests {
             let outputs: usize = parts.iter().sum();
             let bias = numbers(outputs, 3);
             let slices: Vec<&[f32]> = matrices.iter().map(Vec::as_slice).collect();
-            let packed = Packed::new(inputs, &slices, &[&bias]);
+            let packed = Packed::new(inputs, &slices, &[&bias], Compute::F32);
             let flat = matrices.concat();
             let rows = 21;
             let x_stride = inputs + 3;

@@ -32,7 +32,7 @@ use turnwise_core::{
 
 pub use weights::EngineWeights;
 
-use crate::{Device, ModelConfig, ModelError, Parameters, Tokenizer, Weights};
+use crate::{Compute, Device, ModelConfig, ModelError, Parameters, Tokenizer, Weights};
 
 /// Fewest tokens for which one sequence waits for another that computes the same ones.
 const SHARED_PREFIX: usize = 16;
@@ -77,15 +77,16 @@ pub enum SharedWeights {
 }
 
 impl SharedWeights {
-    /// Weights for engines on a device; `version` is what completions report.
-    pub fn of(weights: &Weights, version: u64, device: Device) -> Result<Self, ModelError> {
+    /// Weights for engines on a device; `version` is what completions report. A device has numbers of its own and
+    /// leaves `compute` aside.
+    pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         device.check()?;
         #[cfg(feature = "cuda")]
         if device == Device::Cuda {
             let weights = crate::cuda::DeviceWeights::upload(weights, version);
             return Ok(Self::Cuda(weights.map_err(crate::cuda::CudaError::into_setting)?));
         }
-        Ok(Self::Host(Arc::new(EngineWeights::of(weights, version)?)))
+        Ok(Self::Host(Arc::new(EngineWeights::of(weights, version, compute)?)))
     }
 }
 

@@ -1,7 +1,7 @@
-use turnwise_core::{Purpose, Seed};
+use turnwise_core::{Learner as _, Purpose, Seed, TokenSequence, TurnSpan};
 
 use super::*;
-use crate::{Family, Layout, ModelConfig, RopeScaling, TokenizerConfig};
+use crate::{Family, Layout, LearnerConfig, ModelConfig, NativeLearner, RopeScaling, TokenizerConfig};
 
 fn config() -> ModelConfig {
     ModelConfig {
@@ -169,6 +169,17 @@ fn engine(parameters: &Parameters<f32>, slots: usize, max_context: usize) -> Nat
     NativeEngine::new(Arc::new(parameters.clone()), 7, EngineConfig { slots, max_context }, None).unwrap()
 }
 
+/// An engine that multiplies in these numbers.
+fn engine_in(
+    parameters: &Parameters<f32>,
+    slots: usize,
+    max_context: usize,
+    compute: Compute,
+) -> NativeEngine {
+    let weights = EngineWeights::of(&parameters.clone().into(), 7, compute).unwrap();
+    NativeEngine::with_weights(Arc::new(weights), EngineConfig { slots, max_context }, None).unwrap()
+}
+
 fn params(temperature: f32, max_tokens: usize) -> SamplingParams {
     SamplingParams { temperature, max_tokens, ..SamplingParams::default() }
 }
@@ -260,13 +271,17 @@ fn recorded_numbers_equal_a_fresh_scoring() {
 
 #[test]
 fn company_and_order_change_no_bit() {
-    for config in [config(), qwen3()] {
-        company_and_order_change_no_bit_of(config);
+    for config in [config(), qwen3(), llama()] {
+        for compute in [Compute::F32, Compute::Bf16] {
+            company_and_order_change_no_bit_of(config.clone(), compute);
+        }
     }
 }
 
-fn company_and_order_change_no_bit_of(config: ModelConfig) {
+fn company_and_order_change_no_bit_of(config: ModelConfig, compute: Compute) {
     let parameters = random(config, 2);
+    let engine =
+        |parameters: &Parameters<f32>, slots, context| engine_in(parameters, slots, context, compute);
     let played = play(&mut engine(&parameters, 9, 300), 9, 19);
     for slots in [2, 5] {
         let mut again = play(&mut engine(&parameters, slots, 300), 9, 19);
@@ -288,6 +303,44 @@ fn company_and_order_change_no_bit_of(config: ModelConfig) {
     let mut other = engine(&parameters, 1, 300);
     other.submit(SampleRequest { seed: Seed::derive(12, Purpose::Rollout, &[]), ..asked.clone() }).unwrap();
     assert_ne!(bits(&other.poll().unwrap()[0]), bits(completion));
+}
+
+/// A learner that computes in bf16 is nearer to an engine that does than to one in `f32`. They are not equal: the
+/// learner rounds attention's products too.
+#[test]
+fn products_are_rounded_as_a_learner_rounds_them() {
+    if Compute::Bf16.kernel().is_none() {
+        eprintln!("skipped: this processor multiplies no bf16");
+        return;
+    }
+    for config in [config(), llama()] {
+        let parameters = random(config, 5);
+        let learner = LearnerConfig { compute: Compute::Bf16, ..LearnerConfig::default() };
+        let mut learner = NativeLearner::new(parameters.clone(), learner).unwrap();
+        let mut distance = |compute| {
+            let mut engine = engine_in(&parameters, 4, 200, compute);
+            for session in 0..4 {
+                engine.submit(request(session, 0, &prompt(session, 30, 0), params(1.0, 40))).unwrap();
+            }
+            let (mut sum, mut count, mut largest) = (0.0, 0.0, 0.0f32);
+            for (session, completion) in engine.poll().unwrap().iter().enumerate() {
+                let tokens = [prompt(session as u64, 30, 0), completion.tokens.clone()].concat();
+                let spans = vec![TurnSpan { turn: 0, start: 30, end: tokens.len() }];
+                let scored = learner.logprobs(&[TokenSequence { tokens, spans }]).unwrap();
+                for (scored, sampled) in scored[0].iter().zip(&completion.logprobs) {
+                    sum += f64::from((scored - sampled).abs());
+                    count += 1.0;
+                    largest = largest.max((scored - sampled).abs());
+                }
+                let exact = difference(&parameters, &prompt(session as u64, 30, 0), 1.0, completion);
+                assert!(exact < 0.2 && (exact > 1e-3) == (compute == Compute::Bf16), "{exact}");
+            }
+            println!("{compute:?}: mean {:.2e}, largest {largest:.2e}", sum / count);
+            sum / count
+        };
+        let (rounded, single) = (distance(Compute::Bf16), distance(Compute::F32));
+        assert!(rounded < single, "{rounded} against {single}");
+    }
 }
 
 fn bits(completion: &Completion) -> (Vec<u32>, Vec<u32>, Vec<u32>) {

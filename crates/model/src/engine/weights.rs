@@ -6,7 +6,7 @@ use super::cache::Heads;
 use super::matmul::Packed;
 use crate::lora::Module;
 use crate::weights::Network;
-use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
+use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
 /// A decoder's weights, packed once for sampling. Engines on several threads share one.
 #[derive(Debug)]
@@ -40,29 +40,33 @@ pub(super) struct LayerWeights {
 
 impl EngineWeights {
     /// Bytes of the packed weights of a model of this shape, but for norms and biases.
-    pub(crate) fn bytes(config: &ModelConfig) -> usize {
+    pub(crate) fn bytes(config: &ModelConfig, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
-        let layer = Packed::numbers(hidden, query + 2 * key_value)
-            + Packed::numbers(query, hidden)
-            + Packed::numbers(hidden, 2 * inner)
-            + Packed::numbers(inner, hidden);
-        let ends = config.vocab_size * hidden + Packed::numbers(hidden, config.vocab_size);
-        (config.num_hidden_layers * layer + ends) * size_of::<f32>()
+        let packed = |inputs, outputs| Packed::bytes(inputs, outputs, compute);
+        let layer = packed(hidden, query + 2 * key_value)
+            + packed(query, hidden)
+            + packed(hidden, 2 * inner)
+            + packed(inner, hidden);
+        let embedding = config.vocab_size * hidden * size_of::<f32>();
+        config.num_hidden_layers * layer + embedding + packed(hidden, config.vocab_size)
     }
 
-    /// Packs a model's weights. `version` is what completions report.
+    /// Packs a model's weights for products of `f32`. `version` is what completions report.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
-        Self::pack_network(parameters.into(), version)
+        Self::pack_network(parameters.into(), version, Compute::F32)
     }
 
     /// Packs weights with their adapter in them, so that sampling costs what it does without one. Merging
     /// takes `2 rank` operations for every adapted weight and one matrix more of memory at a time.
-    pub fn of(weights: &Weights, version: u64) -> Result<Self, ModelError> {
-        Self::pack_network(weights.into(), version)
+    ///
+    /// `compute` says in which numbers matrices are multiplied: rounded once here, where the machine can, they take
+    /// half the memory. Keys, values, softmax and logits stay `f32`.
+    pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
+        Self::pack_network(weights.into(), version, compute)
     }
 
-    fn pack_network(network: Network<'_, f32>, version: u64) -> Result<Self, ModelError> {
+    fn pack_network(network: Network<'_, f32>, version: u64, compute: Compute) -> Result<Self, ModelError> {
         let parameters = network.parameters;
         let config = &parameters.config;
         config.check()?;
@@ -90,23 +94,27 @@ impl EngineWeights {
                 hidden,
                 &[Module::Query, Module::Key, Module::Value].map(|module| matrix(index, layer, module)),
                 &[optional(&layer.qkv_bias())],
+                compute,
             ),
             qk_norm: optional(&layer.qk_norm()).to_vec(),
             o: Packed::new(
                 config.query_width(),
                 &[matrix(index, layer, Module::Output)],
                 &[optional(&layer.o_bias)],
+                compute,
             ),
             post_norm: at(&layer.post_norm).to_vec(),
             gate_up: Packed::new(
                 hidden,
                 &[Module::Gate, Module::Up].map(|module| matrix(index, layer, module)),
                 &[optional(&layer.gate_up_bias())],
+                compute,
             ),
             down: Packed::new(
                 config.intermediate_size,
                 &[matrix(index, layer, Module::Down)],
                 &[optional(&layer.down_bias)],
+                compute,
             ),
         });
         Ok(Self {
@@ -125,7 +133,7 @@ impl EngineWeights {
             embedding: at(&layout.embedding).to_vec(),
             layers: layers.collect(),
             final_norm: at(&layout.final_norm).to_vec(),
-            output: Packed::new(hidden, &[at(&layout.output)], &[]),
+            output: Packed::new(hidden, &[at(&layout.output)], &[], compute),
         })
     }
 }

@@ -210,7 +210,7 @@ impl NativeLearner {
             let network = cuda.network();
             return Ok(SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }));
         }
-        Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version)?)))
+        Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
     /// The weights as they are now. A sampler may keep them while training goes on; the next update

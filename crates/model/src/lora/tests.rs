@@ -455,7 +455,7 @@ fn the_engine_samples_what_the_learner_trains() {
         let own = learner.logprobs(&[sequence]).unwrap().remove(0);
         own.iter().zip(&completion.logprobs).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
     };
-    let with = most(EngineWeights::of(&weights, 1).unwrap());
+    let with = most(EngineWeights::of(&weights, 1, Compute::F32).unwrap());
     assert!(with < 2e-5, "{with}");
     let without = most(EngineWeights::pack(&weights.base, 1).unwrap());
     assert!(without > 1e-2, "without the adapter the numbers are others: {without}");

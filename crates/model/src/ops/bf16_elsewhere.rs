@@ -32,6 +32,27 @@ pub(crate) fn product(
     match kernel {}
 }
 
+/// Cannot be made.
+#[derive(Debug)]
+pub(crate) struct PackedRight(Kernel);
+
+impl PackedRight {
+    /// Nothing.
+    pub(crate) fn bytes(_: usize, _: usize) -> usize {
+        0
+    }
+
+    /// Nobody calls this: without a [`Kernel`] there is nothing to pack for.
+    pub(crate) fn new(_: &[f32], _: usize) -> Self {
+        unreachable!("this processor multiplies no bf16")
+    }
+
+    /// Cannot be called.
+    pub(crate) fn add_product(&self, kernel: Kernel, _: (&[f32], usize), _: (&mut [f32], usize)) {
+        match kernel {}
+    }
+}
+
 pub(crate) mod attention {
     use super::Kernel;
     use crate::ops::attention::Heads;

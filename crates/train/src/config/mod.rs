@@ -209,7 +209,7 @@ pub struct PolicyConfig {
     /// What it is trained and sampled on: `cpu`, or `cuda` (a program built with that feature, and an NVIDIA
     /// device of compute capability 8.0 or newer).
     pub device: Device,
-    /// In which numbers training on the processor multiplies matrices: `f32`, or `bf16` with sums and weights in
+    /// In which numbers training and sampling on the processor multiply matrices: `f32`, or `bf16` with sums and weights in
     /// `f32`. A device always takes `bf16` so.
     pub compute: Compute,
     /// Train a low-rank adapter and leave the model's own weights as they are. Absent: all weights are trained.

@@ -9,9 +9,11 @@ mod amx;
 pub(crate) mod attention;
 mod attention_rows;
 mod dot;
+mod packed;
 mod product;
 mod tiles;
 
+pub(crate) use packed::PackedRight;
 #[cfg(test)]
 pub(crate) use product::kernels;
 pub(crate) use product::{Kernel, product};

@@ -9,11 +9,11 @@ use super::{amx, dot};
 use crate::ComputePath;
 
 /// Depth of a block: a panel of it (32 KiB) stays in the first level of cache.
-const DEPTH: usize = 16 * STEP;
+pub(super) const DEPTH: usize = 16 * STEP;
 /// Numbers of a block of the right operand: its panels (1 MiB) stay in the second level.
 const RIGHT_BLOCK: usize = 1 << 19;
 /// Rows of a block of the left one: read together, so that what lies across is read along its rows.
-const ROWS: usize = 8 * PANEL;
+pub(super) const ROWS: usize = 8 * PANEL;
 
 /// What multiplies panels of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,17 +89,24 @@ impl Multiplier {
             }
             return;
         }
+        let sums = self.sums(a, b);
+        for (sums, to) in sums.chunks_exact(PANEL).zip(data.chunks_mut(stride)).take(rows) {
+            put(&mut to[..columns], sums, into, scale);
+        }
+    }
+
+    /// `a b` for two panels of one depth: 32 rows of 32 sums.
+    #[inline]
+    pub(super) fn sums(&mut self, a: &[Line], b: &[Line]) -> &[f32] {
         let sums = &mut self.sums.0;
-        // SAFETY: as above; there are 32 rows of 32 sums.
+        // SAFETY: `new` asserts what the processor has, and there are 32 rows of 32 sums.
         unsafe {
             match &self.tiles {
                 Some(tiles) => tiles.multiply(a, b, sums.as_mut_ptr(), PANEL, false),
                 None => dot::multiply(a, b, sums.as_mut_ptr(), PANEL, false),
             }
         }
-        for (sums, to) in sums.chunks_exact(PANEL).zip(data.chunks_mut(stride)).take(rows) {
-            put(&mut to[..columns], sums, into, scale);
-        }
+        sums
     }
 }
 
