@@ -87,15 +87,6 @@ fn a_large_model_is_planned_from_its_config_alone() {
         assert!(text.contains("28.37 GiB") && text.contains("56.74 GiB"), "{text}");
         assert!(text.contains("missing: ") && text.contains("weights"), "{text}");
     }
-    let alone = stdout(&dry_run(folder.path(), &["policy.model=model"]));
-    let spread = Command::new(env!("CARGO_BIN_EXE_turnwise"))
-        .current_dir(folder.path())
-        .args(["train", "--dry-run", "policy.model=model"])
-        .args(SMALL_WORLD)
-        .envs([("WORLD_SIZE", "2"), ("RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1")])
-        .output()
-        .unwrap();
-    assert!(stdout(&spread).contains("on 2 processes") && !alone.contains("processes"));
 }
 
 /// The configs of the hub's models that Turnwise runs; skipped, with a message, where they are not there.

@@ -111,40 +111,4 @@ pub enum LearnError {
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// The processes of a data-parallel run have lost each other.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-}
-
-/// What can go wrong between the processes of a data-parallel run.
-#[derive(Debug, Error)]
-pub enum CollectiveError {
-    /// Another process is gone or silent.
-    #[error("rank {rank}: lost rank {peer}: {reason}")]
-    Lost {
-        /// This process.
-        rank: usize,
-        /// The other.
-        peer: usize,
-        /// What was seen of it.
-        reason: String,
-    },
-    /// The processes do not do the same thing.
-    #[error("rank {rank} and rank {peer} are out of step: {reason}")]
-    OutOfStep {
-        /// This process.
-        rank: usize,
-        /// The other.
-        peer: usize,
-        /// What differs.
-        reason: String,
-    },
-    /// They could not find each other.
-    #[error("rank {rank}: {reason}")]
-    Setup {
-        /// This process.
-        rank: usize,
-        /// Why, and the mend.
-        reason: String,
-    },
 }

@@ -8,7 +8,6 @@
 //!
 //! There are no tensors here, no async and no I/O.
 
-mod collective;
 mod contrast;
 mod environment;
 mod error;
@@ -20,10 +19,9 @@ mod story;
 mod task;
 mod trajectory;
 
-pub use collective::Collective;
 pub use contrast::{Contrast, ContrastGradients, ContrastLearner, ContrastObjective, ContrastStatistics};
 pub use environment::{Environment, Observation, Step, TaskSet};
-pub use error::{CollectiveError, EnvError, LearnError, ObjectiveError, SampleError};
+pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics};
 pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
 pub use seed::{Purpose, Rng, Seed};

@@ -134,7 +134,7 @@ pub fn evaluate(
     tick: impl FnMut(&RolloutProgress),
 ) -> Result<(Evaluation, Vec<Trajectory>), EvalError> {
     let config = settings.config;
-    let (lanes, slots) = sampling_lanes(config, 1);
+    let (lanes, slots) = sampling_lanes(config);
     let weights = SharedWeights::of(&settings.weights, 0, config.policy.device, config.policy.compute)
         .map_err(TrainError::from)?;
     let mut samplers = engines(config, &weights, &settings.tokenizer, lanes, slots)?;
@@ -174,7 +174,7 @@ pub fn evaluate_with<S: Sampler + Send>(
         params: sampling_params(config, prompter, settings.temperature),
         max_context: config.rollout.max_context,
         reward_scale: config.env.reward_scale,
-        slots: sampling_lanes(config, 1).1,
+        slots: sampling_lanes(config).1,
         run_seed: config.seed,
         purpose: Purpose::Evaluation,
         step: 0,

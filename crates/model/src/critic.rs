@@ -1,8 +1,6 @@
 //! A critic: a decoder of its own with a value head, trained by the learner's own passes.
 
-use std::sync::Arc;
-
-use turnwise_core::{Collective, LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
+use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport, TokenSequence};
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
@@ -25,11 +23,6 @@ impl Critic {
             });
         }
         Ok(Self(NativeLearner::new(weights, config)?))
-    }
-
-    /// Shares the lanes with the critics of other processes; see [`NativeLearner::join`].
-    pub fn join(&mut self, ranks: Arc<dyn Collective>) -> Result<(), ModelError> {
-        self.0.join(ranks)
     }
 
     /// The value before every response token, one vector a sequence.

@@ -1,7 +1,5 @@
 //! The critic inside the loop: values for the advantages, and its own updates.
 
-use std::sync::Arc;
-
 use turnwise_core::{Batch, Purpose, Seed, TokenSequence};
 use turnwise_credit::gae::TokenTable;
 use turnwise_model::{
@@ -13,7 +11,6 @@ use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 use crate::TrainError;
 use crate::checkpoint::Checkpoint;
 use crate::config::CriticConfig;
-use crate::parallel::Ranks;
 
 /// The critic of a run.
 pub(crate) struct RunCritic {
@@ -86,11 +83,6 @@ impl RunCritic {
         let state = OptimizerState::load(&checkpoint.critic_optimizer(), critic.trained_tensors())?;
         critic.restore_optimizer(state)?;
         Ok(Self { critic, settings })
-    }
-
-    /// Shares the work with the critics of other processes.
-    pub(crate) fn join(&mut self, ranks: &Ranks) -> Result<(), TrainError> {
-        Ok(ranks.collective().map_or(Ok(()), |ranks| self.critic.join(Arc::clone(ranks)))?)
     }
 
     /// Gives the memory of passes and gradients back until it is needed again.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, Trajectory};
-use turnwise_credit::has::{Decomposer as _, Known};
+use turnwise_credit::has::Known;
 use turnwise_judge::{Judge, JudgeConfig};
 use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_model::{NativeLearner, Tokenizer};
@@ -27,12 +27,6 @@ pub(crate) enum RunDecomposer {
     Judge(Box<Judge>),
     /// The learned network.
     TurnRd(Box<RunTurnRd>),
-    /// Rank 0 has it; this process helps with the hidden states, where some are wanted, and is told the
-    /// credits.
-    Elsewhere {
-        /// Most tokens of a turn whose hidden states are averaged, where there is a network.
-        pool_tokens: Option<usize>,
-    },
 }
 
 /// TurnRD, its replay and where it is in its rounds.
@@ -59,15 +53,6 @@ impl RunDecomposer {
         steps: u64,
     ) -> Result<Option<Self>, TrainError> {
         let root = directory.root();
-        if directory.is_watched() {
-            return Ok(match &config.decomposer {
-                DecomposerConfig::None => None,
-                DecomposerConfig::Judge(_) => Some(Self::Elsewhere { pool_tokens: None }),
-                DecomposerConfig::Turnrd(settings) => {
-                    Some(Self::Elsewhere { pool_tokens: Some(settings.pool_tokens) })
-                }
-            });
-        }
         Ok(match &config.decomposer {
             DecomposerConfig::None => None,
             DecomposerConfig::Judge(judge) => {
@@ -99,7 +84,6 @@ impl RunDecomposer {
         match self {
             Self::Judge(_) => None,
             Self::TurnRd(turnrd) => Some(turnrd.settings.pool_tokens),
-            Self::Elsewhere { pool_tokens } => *pool_tokens,
         }
     }
 }
@@ -115,11 +99,9 @@ impl Run {
             .transpose()?;
         let credits = match (decomposer, vectors) {
             (RunDecomposer::TurnRd(turnrd), Some(vectors)) => Some(turnrd.credits(batch, step, vectors)?),
-            (RunDecomposer::Judge(_), _) if self.ranks.count() == 1 => return Ok(None),
-            (RunDecomposer::Judge(judge), _) => Some(judge.credits(batch)?),
             _ => None,
         };
-        Ok(Some(Known(self.ranks.broadcast(credits)?)))
+        Ok(credits.map(Known))
     }
 }
 

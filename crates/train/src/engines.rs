@@ -43,13 +43,13 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     having.next().is_none().then_some(only)
 }
 
-/// How sampling is shared out over `processes`: engines of all of them, and sequences that each engine
+/// How sampling is shared out: the number of engines, and sequences that each engine
 /// works on. A device has one engine with the slots of all its lanes.
-pub fn sampling_lanes(config: &Config, processes: usize) -> (usize, usize) {
+pub fn sampling_lanes(config: &Config) -> (usize, usize) {
     let RolloutConfig { lanes, slots, .. } = config.rollout;
     match config.policy.device {
         Device::Cpu => (lanes, slots),
-        Device::Cuda => (processes, (lanes * slots).div_ceil(processes)),
+        Device::Cuda => (1, lanes * slots),
     }
 }
 

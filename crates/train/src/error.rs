@@ -40,9 +40,6 @@ pub enum TrainError {
     /// The policy could not be trained.
     #[error(transparent)]
     Learn(#[from] turnwise_core::LearnError),
-    /// The processes of the run have lost each other.
-    #[error(transparent)]
-    Collective(#[from] turnwise_core::CollectiveError),
     /// The objective refused.
     #[error(transparent)]
     Objective(#[from] turnwise_core::ObjectiveError),

@@ -1,7 +1,5 @@
 //! What is trained under a config: weights or an adapter on them, and the learners of each phase.
 
-use std::sync::Arc;
-
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::{Adapter, Compute, LearnerConfig, NativeLearner, Schedule, Weights, save_model};
 
@@ -9,7 +7,6 @@ use crate::TrainError;
 use crate::base::{self, BaseModel};
 use crate::config::Config;
 use crate::observer::{Event, Observer};
-use crate::parallel::Ranks;
 use crate::rundir::{Phase, RunDirectory};
 use crate::setup::{self, Policy};
 
@@ -19,7 +16,6 @@ pub(crate) fn begin_weights(
     config: &Config,
     policy: &Policy,
     directory: &RunDirectory,
-    ranks: &Ranks,
 ) -> Result<(Weights, Option<BaseModel>), TrainError> {
     let base = policy.weights.merged()?;
     let Some(lora) = &config.policy.lora else { return Ok((base.into(), None)) };
@@ -35,11 +31,8 @@ pub(crate) fn begin_weights(
         folder
     } else {
         let folder = directory.path(base::FOLDER);
-        if ranks.leads() {
-            save_model(&base, &folder)?;
-            policy.tokenizer.save_folder(&folder)?;
-        }
-        ranks.barrier()?;
+        save_model(&base, &folder)?;
+        policy.tokenizer.save_folder(&folder)?;
         folder
     };
     let crc32c = base.checksum();
@@ -73,13 +66,8 @@ pub(crate) fn new_learner(
     config: &Config,
     phase: Phase,
     weights: Weights,
-    ranks: &Ranks,
 ) -> Result<NativeLearner, TrainError> {
-    let mut learner = NativeLearner::new(weights, phase_learner(config, phase))?;
-    if let Some(ranks) = ranks.collective() {
-        learner.join(Arc::clone(ranks))?;
-    }
-    Ok(learner)
+    Ok(NativeLearner::new(weights, phase_learner(config, phase))?)
 }
 
 /// The policy's learner in a phase.

@@ -19,7 +19,6 @@ pub mod memory;
 pub mod metrics;
 pub mod observer;
 pub mod panel;
-pub mod parallel;
 mod preflight;
 pub mod prompting;
 pub mod rollout;

@@ -20,30 +20,25 @@ struct Line<'a> {
 /// Passes everything on to another observer and writes down what is worth keeping.
 pub(crate) struct Logged<'a> {
     inner: &'a mut dyn Observer,
-    /// Absent where another process writes the log.
-    file: Option<File>,
+    file: File,
 }
 
 impl<'a> Logged<'a> {
     pub(crate) fn open(run: &RunDirectory, inner: &'a mut dyn Observer) -> Result<Self, TrainError> {
-        if run.is_watched() {
-            return Ok(Self { inner, file: None });
-        }
         let path = run.path("log.jsonl");
         let file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&path)
             .map_err(|error| TrainError::io(&path, error))?;
-        Ok(Self { inner, file: Some(file) })
+        Ok(Self { inner, file })
     }
 
     fn line(&mut self, kind: &str, text: &str) {
-        let Some(file) = &mut self.file else { return };
         // A log that cannot be written (a full disk) must not end a run; the checkpoint will say it.
         if let Ok(mut line) = serde_json::to_string(&Line { time: seconds(), kind, text }) {
             line.push('\n');
-            let _ = file.write_all(line.as_bytes());
+            let _ = self.file.write_all(line.as_bytes());
         }
     }
 }

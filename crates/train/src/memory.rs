@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use turnwise_credit::EstimatorConfig;
 use turnwise_model::engine::EngineConfig;
 use turnwise_model::{
-    AdapterLayout, Layout, LearnerConfig, LoraConfig, MemoryPlan, ModelConfig, PlanPhase, PlanSettings,
+    AdapterLayout, Layout, LoraConfig, MemoryPlan, ModelConfig, PlanPhase, PlanSettings,
 };
 use turnwise_objective::{BiasNorm, SelectiveEstimator};
 
@@ -21,16 +21,14 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub struct MemoryReport {
     /// The plan of one process.
     pub plan: MemoryPlan,
-    /// How many processes there are, all on this machine.
-    pub processes: usize,
     /// Memory of the machine, or what it allows this program, in bytes; where it is known.
     pub machine: Option<u64>,
     /// Settings that need less, with the total in bytes that they lead to.
     pub advice: Vec<(String, u64)>,
 }
 
-/// What a config needs memory for in a model of this shape, in one of `processes` processes.
-pub fn settings(config: &Config, model: &ModelConfig, processes: usize) -> PlanSettings {
+/// What a config needs memory for in a model of this shape.
+pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     let weights = Layout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
     let objective = &config.objective;
@@ -64,13 +62,13 @@ pub fn settings(config: &Config, model: &ModelConfig, processes: usize) -> PlanS
             6 * lora.rank + if lora.dropout > 0.0 { 2 * widest } else { 0 }
         })
         .sum();
-    let lanes = config.rollout.lanes.div_ceil(processes);
+    let lanes = config.rollout.lanes;
     // No more sequences are under way than there are to be sampled, in a step or in an evaluation.
     let step = (config.rollout.groups * config.rollout.group_size).div_ceil(config.rollout.lanes);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
     let slots = config.rollout.slots.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
     PlanSettings {
-        learner: LearnerConfig { lanes: learner.lanes.div_ceil(processes), ..learner },
+        learner: learner,
         trainable,
         longest: config.rollout.max_context,
         adapter_row,
@@ -96,17 +94,17 @@ pub(crate) fn needs_reference(config: &Config) -> bool {
 }
 
 impl MemoryReport {
-    /// Plans a config on a model of this shape over `processes` processes of this machine.
-    pub fn new(config: &Config, model: &ModelConfig, processes: usize) -> Self {
-        let plan = MemoryPlan::new(model, &settings(config, model, processes));
-        let mut report = Self { plan, processes, machine: machine_memory(), advice: Vec::new() };
+    /// Plans a config on a model of this shape.
+    pub fn new(config: &Config, model: &ModelConfig) -> Self {
+        let plan = MemoryPlan::new(model, &settings(config, model));
+        let mut report = Self { plan, machine: machine_memory(), advice: Vec::new() };
         report.advice = report.less(config, model);
         report
     }
 
-    /// The most that all processes take together, in bytes.
+    /// The most that it takes, in bytes.
     pub fn total(&self) -> u64 {
-        self.plan.peak() * self.processes as u64
+        self.plan.peak()
     }
 
     /// Whether it fits, where the machine's memory is known.
@@ -137,10 +135,9 @@ impl MemoryReport {
             with(&mut changed);
             changes.push((text, changed));
         };
-        let processes = self.processes;
         change("train.recompute_layers = true".into(), &|config| config.train.recompute_layers = true);
-        if config.train.lanes > processes {
-            change(format!("train.lanes = {processes}"), &|config| config.train.lanes = processes);
+        if config.train.lanes > 1 {
+            change("train.lanes = 1".into(), &|config| config.train.lanes = 1);
         }
         if config.policy.lora.is_none() {
             change("policy.lora = { rank = 32 }".into(), &|config| {
@@ -158,7 +155,7 @@ impl MemoryReport {
             change(format!("rollout.slots = {slots}"), &|config| config.rollout.slots = slots);
         }
         let total = |config: &Config| {
-            MemoryPlan::new(model, &settings(config, model, processes)).peak() * processes as u64
+            MemoryPlan::new(model, &settings(config, model)).peak()
         };
         let mut found: Vec<(String, u64)> =
             changes.into_iter().map(|(text, config)| (text, total(&config))).collect();
@@ -169,8 +166,8 @@ impl MemoryReport {
 }
 
 /// Tells the observer where a run may not fit.
-pub(crate) fn warn(config: &Config, model: &ModelConfig, processes: usize, observer: &mut dyn Observer) {
-    if let Some(warning) = MemoryReport::new(config, model, processes).warning() {
+pub(crate) fn warn(config: &Config, model: &ModelConfig, observer: &mut dyn Observer) {
+    if let Some(warning) = MemoryReport::new(config, model).warning() {
         observer.event(Event::Note(warning));
     }
 }
@@ -199,9 +196,6 @@ impl Display for MemoryReport {
         let each = self.plan.peak();
         writeln!(to, "{:<37}{:>12}", "at most at a time", size(each))?;
         writeln!(to, "  (besides: the program, the world and the text of a step's trajectories)")?;
-        if self.processes > 1 {
-            writeln!(to, "{:<37}{:>12}", format!("on {} processes", self.processes), size(self.total()))?;
-        }
         match (self.machine, self.fits()) {
             (Some(machine), Some(true)) => {
                 let share = 100.0 * self.total() as f64 / machine as f64;
@@ -251,7 +245,7 @@ mod tests {
         load(&ConfigSource { preset: Some("quickstart".into()), files: Vec::new(), overrides }).unwrap()
     }
 
-    fn total(overrides: &[&str], processes: usize) -> u64 {
+    fn total(overrides: &[&str]) -> u64 {
         let config = config(overrides);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
         MemoryReport::new(&config, &model, processes).total()
@@ -259,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_a_run_has_more_of_needs_more() {
-        let base = total(&["policy.scratch.hidden_size=512"], 1);
+        let base = total(&["policy.scratch.hidden_size=512"]);
         for more in [
             "train.lanes=4",
             "train.micro_batch_tokens=20000",
@@ -268,21 +262,18 @@ mod tests {
             "objective.normalization.delta=2.0",
             "policy.scratch.layers=8",
         ] {
-            assert!(total(&["policy.scratch.hidden_size=512", more], 1) > base, "{more}");
+            assert!(total(&["policy.scratch.hidden_size=512", more]) > base, "{more}");
         }
         for less in ["train.lanes=1", "train.recompute_layers=true"] {
-            assert!(total(&["policy.scratch.hidden_size=512", less], 1) < base, "{less}");
+            assert!(total(&["policy.scratch.hidden_size=512", less]) < base, "{less}");
         }
-        // Lanes are spread over processes, weights and moments are not.
-        let spread = total(&["policy.scratch.hidden_size=512"], 2);
-        assert!(spread > base && spread < 2 * base);
     }
 
     #[test]
     fn what_does_not_fit_is_told_with_the_mend() {
         let config = config(&["policy.scratch.hidden_size=1024", "train.lanes=8", "rollout.lanes=8"]);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-        let mut report = MemoryReport::new(&config, &model, 1);
+        let mut report = MemoryReport::new(&config, &model);
         report.machine = Some(report.total());
         assert!(report.warning().is_none() && report.to_string().contains("fits: 100 %"));
         report.machine = Some(report.total() - 1);

@@ -45,8 +45,8 @@ pub struct MetricsLine {
 /// Appends to `metrics.jsonl` and to an event file.
 #[derive(Debug)]
 pub struct MetricsWriter {
-    /// Absent where another process writes them.
-    files: Option<(File, EventWriter)>,
+    lines: File,
+    events: EventWriter,
     path: std::path::PathBuf,
     sft_steps: u64,
 }
@@ -57,9 +57,6 @@ impl MetricsWriter {
     /// of reinforcement learning behind those of the warm start on TensorBoard's single axis.
     pub fn open(run: &RunDirectory, position: Position, sft_steps: u64) -> Result<Self, TrainError> {
         let path = run.path("metrics.jsonl");
-        if run.is_watched() {
-            return Ok(Self { files: None, path, sft_steps });
-        }
         let kept: String = read_metrics(&path)?
             .into_iter()
             .filter(|line| Position { phase: line.phase, step: line.step } <= position)
@@ -70,23 +67,22 @@ impl MetricsWriter {
             OpenOptions::new().append(true).open(&path).map_err(|error| TrainError::io(&path, error))?;
         let events =
             EventWriter::create(run.root(), seconds()).map_err(|error| TrainError::io(run.root(), error))?;
-        Ok(Self { files: Some((lines, events)), path, sft_steps })
+        Ok(Self { lines, events, path, sft_steps })
     }
 
     /// Writes the numbers of one finished step.
     pub fn write(&mut self, position: Position, metrics: &Metrics) -> Result<(), TrainError> {
-        let Some((lines, events)) = &mut self.files else { return Ok(()) };
         let time = seconds();
         let line = MetricsLine { phase: position.phase, step: position.step, time, metrics: metrics.clone() };
         let mut text =
             serde_json::to_string(&line).map_err(|error| TrainError::file(&self.path, error.to_string()))?;
         text.push('\n');
-        lines.write_all(text.as_bytes()).map_err(|error| TrainError::io(&self.path, error))?;
+        self.lines.write_all(text.as_bytes()).map_err(|error| TrainError::io(&self.path, error))?;
         let axis = match position.phase {
             Phase::Sft => position.step,
             Phase::Rl => self.sft_steps + position.step,
         };
-        events
+        self.events
             .scalars(time, axis, metrics.0.iter().map(|(tag, value)| (tag.as_str(), *value)))
             .map_err(|error| TrainError::io(&self.path, error))
     }

@@ -11,7 +11,6 @@ use crate::config::Config;
 use crate::memory::MemoryReport;
 use crate::observer::{Event, Observer};
 use crate::panel;
-use crate::parallel::Ranks;
 use crate::rundir::RunDirectory;
 use crate::setup::{self, Policy, World, policy_folder_telling};
 
@@ -30,7 +29,7 @@ pub struct Preflight {
     pub memory: MemoryReport,
 }
 
-/// Checks all that [`crate::Run::start`] checks, for a run in `root` on `processes` processes.
+/// Checks all that [`crate::Run::start`] checks, for a run in `root`.
 ///
 /// A model needs its `config.json` alone: `policy.model` may be a folder that holds it, or the file.
 ///
@@ -39,11 +38,9 @@ pub struct Preflight {
 pub fn preflight(
     config: &Config,
     root: &Path,
-    processes: usize,
     observer: &mut dyn Observer,
 ) -> Result<Preflight, TrainError> {
     config.check()?;
-    Ranks::check_lanes(config, processes)?;
     RunDirectory::check_free(root)?;
     let template = setup::template(config)?;
     let _ = turnwise_credit::Pipeline::from_config(&config.credit)?;
@@ -59,7 +56,7 @@ pub fn preflight(
     tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
     Ok(Preflight {
         parameters: Layout::new(&model).len,
-        memory: MemoryReport::new(config, &model, processes),
+        memory: MemoryReport::new(config, &model),
         model,
         tasks,
         missing,

@@ -100,35 +100,12 @@ pub fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
     samplers: &mut [S],
-    tick: impl FnMut(&RolloutProgress),
-) -> Result<Option<Vec<Trajectory>>, TrainError> {
-    let lanes = Lanes { first: 0, all: samplers.len() };
-    Ok(run_lanes(context, jobs, lanes, samplers, tick)?
-        .map(|found| found.into_iter().map(|(_, trajectory)| trajectory).collect()))
-}
-
-/// Which lanes of a rollout this process runs: as many as it has samplers.
-#[derive(Clone, Copy, Debug)]
-pub struct Lanes {
-    /// The first of them.
-    pub first: usize,
-    /// Number of lanes in all processes.
-    pub all: usize,
-}
-
-/// Samples the jobs of some lanes, as [`run`] does those of all, and returns the trajectories with their
-/// jobs' places, in order.
-pub fn run_lanes<S: Sampler + Send>(
-    context: &RolloutContext<'_>,
-    jobs: &[Job],
-    lanes: Lanes,
-    samplers: &mut [S],
     mut tick: impl FnMut(&RolloutProgress),
-) -> Result<Option<Vec<(usize, Trajectory)>>, TrainError> {
+) -> Result<Option<Vec<Trajectory>>, TrainError> {
     let progress = RolloutProgress::default();
     let results: Mutex<Vec<Option<Trajectory>>> = Mutex::new(vec![None; jobs.len()]);
     let running = AtomicUsize::new(samplers.len());
-    let all = lanes.all.max(1);
+    let all = samplers.len().max(1);
     let outcome = std::thread::scope(|scope| {
         let handles: Vec<_> = samplers
             .iter_mut()
@@ -137,7 +114,7 @@ pub fn run_lanes<S: Sampler + Send>(
                 let (progress, results, running) = (&progress, &results, &running);
                 scope.spawn(move || {
                     let _guard = Running(running);
-                    let mine: Vec<usize> = (lanes.first + lane..jobs.len()).step_by(all).collect();
+                    let mine: Vec<usize> = (lane..jobs.len()).step_by(all).collect();
                     Lane { context, jobs, progress, sampler, live: Vec::new() }.play(
                         &mine,
                         |job, trajectory| {
@@ -167,8 +144,7 @@ pub fn run_lanes<S: Sampler + Send>(
         return Ok(None);
     }
     let results = results.into_inner().map_err(|_| TrainError::Thread)?;
-    let found = results.into_iter().enumerate();
-    Ok(Some(found.filter_map(|(job, trajectory)| Some((job, trajectory?))).collect()))
+    Ok(Some(results.into_iter().flatten().collect()))
 }
 
 /// Counts a lane out when its thread ends, in whichever way, and wakes nobody: the main thread polls.

@@ -63,8 +63,6 @@ pub struct Status {
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
     root: PathBuf,
-    /// Whether another process writes it.
-    watched: bool,
 }
 
 impl RunDirectory {
@@ -75,17 +73,7 @@ impl RunDirectory {
             let path = root.join(folder);
             fs::create_dir_all(&path).map_err(|error| TrainError::io(&path, error))?;
         }
-        Ok(Self { root: root.to_path_buf(), watched: false })
-    }
-
-    /// A run directory that another process writes: what is written through this goes nowhere.
-    pub fn watched(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), watched: true }
-    }
-
-    /// Whether another process writes it.
-    pub fn is_watched(&self) -> bool {
-        self.watched
+        Ok(Self { root: root.to_path_buf() })
     }
 
     /// Refuses a folder that already holds a run.
@@ -104,7 +92,7 @@ impl RunDirectory {
         if !root.join("config.toml").is_file() {
             return Err(TrainError::file(root, "is not a run directory: it has no config.toml"));
         }
-        Ok(Self { root: root.to_path_buf(), watched: false })
+        Ok(Self { root: root.to_path_buf() })
     }
 
     /// The folder.
@@ -124,9 +112,6 @@ impl RunDirectory {
 
     /// Writes a file aside and renames it when whole.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
-        if self.watched {
-            return Ok(());
-        }
         write_atomically(&self.root.join(name), content)
     }
 
@@ -157,9 +142,7 @@ impl RunDirectory {
         trajectories: impl Iterator<Item = &'a Trajectory>,
     ) -> Result<PathBuf, TrainError> {
         let path = self.root.join("trajectories").join(format!("{}.jsonl.zst", position.label()));
-        if !self.watched {
-            write_trajectories(&path, trajectories)?;
-        }
+        write_trajectories(&path, trajectories)?;
         Ok(path)
     }
 }

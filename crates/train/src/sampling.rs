@@ -10,7 +10,7 @@ use crate::engines::{engines, sampling_lanes, sampling_params};
 use crate::metrics::Metrics;
 use crate::observer::{Event, Observer};
 use crate::prompting::Prompter;
-use crate::rollout::{self, Job, Lanes, RolloutContext};
+use crate::rollout::{self, Job, RolloutContext};
 use crate::tasks::TaskOrder;
 use crate::trainer::Run;
 
@@ -87,7 +87,7 @@ impl Run {
                 })
             })
             .collect();
-        let (all, slots) = sampling_lanes(&self.config, self.ranks.count());
+        let (all, slots) = sampling_lanes(&self.config);
         let prompter =
             Prompter { template: &self.template, tokenizer: &self.tokenizer, chat: self.chat.as_ref() };
         let context = RolloutContext {
@@ -107,13 +107,11 @@ impl Run {
             step: self.position.step,
             stop,
         };
-        let share = self.ranks.share(all);
         let weights = self.learner.engine_weights()?;
-        let mut samplers = engines(&self.config, &weights, &self.tokenizer, share.len(), slots)?;
+        let mut samplers = engines(&self.config, &weights, &self.tokenizer, all, slots)?;
         drop(weights);
-        let lanes = Lanes { first: share.start, all };
-        let total = jobs.len() * share.len() / all;
-        let own = rollout::run_lanes(&context, &jobs, lanes, &mut samplers, |progress| {
+        let total = jobs.len();
+        let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {
             observer.event(Event::Rollout {
                 finished: progress.finished.load(Ordering::Relaxed),
                 total,
@@ -122,21 +120,7 @@ impl Run {
             });
         })?;
         drop(samplers);
-        let trajectories = self.all_trajectories(own)?;
         Ok(trajectories.map(|trajectories| into_groups(trajectories, first, tasks.len())))
-    }
-
-    /// What all processes sampled, in job order; `None` where one of them was stopped.
-    fn all_trajectories(
-        &self,
-        own: Option<Vec<(usize, Trajectory)>>,
-    ) -> Result<Option<Vec<Trajectory>>, TrainError> {
-        let Some(mut all) = self.ranks.gather(own)?.into_iter().collect::<Option<Vec<_>>>() else {
-            return Ok(None);
-        };
-        let mut found: Vec<(usize, Trajectory)> = all.drain(..).flatten().collect();
-        found.sort_by_key(|(job, _)| *job);
-        Ok(Some(found.into_iter().map(|(_, trajectory)| trajectory).collect()))
     }
 }
 

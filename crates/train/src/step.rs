@@ -115,7 +115,6 @@ impl Run {
             seed: self.config.seed,
             step,
             policy: self.critic.is_none() || step >= self.config.critic.warmup_steps,
-            ranks: &self.ranks,
         };
         let critic = self.critic.as_mut().map(|critic| (critic, &mut critic_report));
         let report = updates.run(&mut self.learner, critic, &set, |update| schedule.learning_rate(update))?;
@@ -135,7 +134,7 @@ impl Run {
                     metrics.set(name, value);
                 }
             }
-            Some(RunDecomposer::Elsewhere { .. }) | None => {}
+            None => {}
         }
         if self.decomposer.is_some() {
             metrics.set("perf/decomposer_s", decomposer_seconds + started.elapsed().as_secs_f64());

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_core::{Collective, Learner as _};
+use turnwise_core::Learner as _;
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
@@ -23,7 +23,6 @@ use crate::learners::{begin_weights, critic_learner, new_learner, open_device, p
 use crate::log::Logged;
 use crate::metrics::MetricsWriter;
 use crate::observer::{EvaluationPoint, Event, Observer};
-use crate::parallel::Ranks;
 use crate::rundir::{Phase, Position, RunDirectory};
 use crate::setup::{self, Policy, World};
 use crate::tasks::TaskOrder;
@@ -64,27 +63,12 @@ pub struct Run {
     pub(crate) tasks_drawn: u64,
     /// The KL coefficient now.
     pub(crate) kl_coef: f64,
-    /// The processes that share the work.
-    pub(crate) ranks: Ranks,
 }
 
 impl Run {
     /// Starts a new run in `root`. Everything that can be checked is checked before long work starts.
     pub fn start(config: Config, root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        Self::start_on(None, config, root, observer)
-    }
-
-    /// Starts a run on several processes: each calls this with the same config and root. Only rank 0
-    /// writes.
-    pub fn start_on(
-        ranks: Option<Arc<dyn Collective>>,
-        config: Config,
-        root: &Path,
-        observer: &mut dyn Observer,
-    ) -> Result<Self, TrainError> {
-        let ranks = Ranks::new(ranks);
         config.check()?;
-        ranks.check(&config)?;
         open_device(&config, observer)?;
         let template = setup::template(&config)?;
         let _ = Pipeline::from_config(&config.credit)?;
@@ -95,12 +79,12 @@ impl Run {
             let folder = setup::policy_folder_telling(path, observer)?;
             // Said before the weights are read, which may be what does not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
-                memory::warn(&config, &model, ranks.count(), observer);
+                memory::warn(&config, &model, observer);
             }
             Policy::load(&folder)?
         } else {
             let policy = Policy::from_scratch(&config, &world, &template)?;
-            memory::warn(&config, policy.weights.config(), ranks.count(), observer);
+            memory::warn(&config, policy.weights.config(), observer);
             policy
         };
         let chat = setup::chat(&config, &policy.tokenizer)?;
@@ -111,11 +95,10 @@ impl Run {
             policy.weights.config().hidden_size,
             policy.weights.config().vocab_size
         )));
-        ranks.agree(&config, &policy.weights)?;
-        let directory = if ranks.leads() { RunDirectory::create(root)? } else { RunDirectory::watched(root) };
+        let directory = RunDirectory::create(root)?;
         directory.write_json("panel.json", &panels)?;
         let hidden = policy.weights.config().hidden_size;
-        let (weights, base) = begin_weights(&config, &policy, &directory, &ranks)?;
+        let (weights, base) = begin_weights(&config, &policy, &directory)?;
         if let Some(adapter) = &weights.adapter {
             observer.event(Event::Note(format!(
                 "adapter: {} parameters of rank {} are trained, the model's own stay",
@@ -132,7 +115,7 @@ impl Run {
         let position = Position { phase, step: 0 };
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
         let mut run = Self {
-            learner: new_learner(&config, phase, weights, &ranks)?,
+            learner: new_learner(&config, phase, weights)?,
             base,
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
@@ -147,7 +130,6 @@ impl Run {
             kl_coef: config.objective.kl.coef,
             config,
             directory,
-            ranks,
         };
         run.begin_critic()?;
         run.save(observer)?;
@@ -158,22 +140,8 @@ impl Run {
 
     /// Opens a run at its newest checkpoint.
     pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        Self::resume_on(None, root, observer)
-    }
-
-    /// Opens a run at its newest checkpoint on several processes; their number may be another than before.
-    pub fn resume_on(
-        ranks: Option<Arc<dyn Collective>>,
-        root: &Path,
-        observer: &mut dyn Observer,
-    ) -> Result<Self, TrainError> {
-        let ranks = Ranks::new(ranks);
-        let mut directory = RunDirectory::open(root)?;
-        if !ranks.leads() {
-            directory = RunDirectory::watched(root);
-        }
+        let directory = RunDirectory::open(root)?;
         let config = config::load_resolved(&directory.path("config.toml"))?;
-        ranks.check(&config)?;
         open_device(&config, observer)?;
         let template = setup::template(&config)?;
         observer.event(Event::Stage("building the world"));
@@ -183,8 +151,7 @@ impl Run {
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;
         let chat = setup::chat(&config, &policy.tokenizer)?;
-        ranks.agree(&config, &policy.weights)?;
-        let mut learner = new_learner(&config, state.position.phase, policy.weights, &ranks)?;
+        let mut learner = new_learner(&config, state.position.phase, policy.weights)?;
         let moments = OptimizerState::load(&checkpoint.optimizer(), learner.trained_tensors())?;
         learner.restore_optimizer(moments)?;
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
@@ -196,8 +163,7 @@ impl Run {
                 _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
             };
             let settings = config.critic.clone();
-            let mut critic = RunCritic::load(&checkpoint, weights, critic_learner(&config), settings)?;
-            critic.join(&ranks)?;
+            let critic = RunCritic::load(&checkpoint, weights, critic_learner(&config), settings)?;
             Some(critic)
         } else {
             None
@@ -221,7 +187,6 @@ impl Run {
             world,
             config,
             directory,
-            ranks,
         })
     }
 
@@ -272,8 +237,7 @@ impl Run {
         if needed && self.position.phase == Phase::Rl {
             let (weights, settings) = (self.learner.weights(), self.config.critic.clone());
             let learner = critic_learner(&self.config);
-            let mut critic = RunCritic::new(&weights, self.config.critic_lora(), learner, settings)?;
-            critic.join(&self.ranks)?;
+            let critic = RunCritic::new(&weights, self.config.critic_lora(), learner, settings)?;
             self.critic = Some(critic);
         }
         Ok(())
@@ -305,7 +269,7 @@ impl Run {
             observer.event(Event::Step { position: self.position, total, metrics: &metrics });
             let every = self.config.train.checkpoint_every;
             let last = self.position.step == total;
-            let stopping = self.ranks.stopping(stop)?;
+            let stopping = stop.load(Ordering::Relaxed);
             if last || stopping || (every > 0 && self.position.step.is_multiple_of(every)) {
                 self.save(observer)?;
             }
@@ -349,10 +313,6 @@ impl Run {
 
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         self.release();
-        // The others wait for rank 0 at the next operation that needs all.
-        if !self.ranks.leads() {
-            return Ok(());
-        }
         self.learner.fetch()?;
         observer
             .evaluate(&EvaluationPoint {
@@ -368,15 +328,6 @@ impl Run {
 
     /// Writes a checkpoint of where the run is and drops old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
-        self.ranks.agree_on_weights(&self.learner.weights())?;
-        if self.ranks.leads() {
-            self.write_checkpoint(observer)?;
-        }
-        // What is read from a checkpoint must be there on all ranks.
-        self.ranks.barrier()
-    }
-
-    fn write_checkpoint(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let state = CheckpointState {
             position: self.position,
             weights_version: self.learner.weights_version(),

@@ -14,7 +14,6 @@ use turnwise_objective::{
 use crate::TrainError;
 use crate::config::TrainConfig;
 use crate::critic::{CriticReport, RunCritic};
-use crate::parallel::Ranks;
 
 /// A sequence with all that its loss needs.
 #[derive(Clone, Debug)]
@@ -132,8 +131,6 @@ pub struct Updates<'a> {
     pub step: u64,
     /// Whether the policy is updated too, or the critic alone.
     pub policy: bool,
-    /// The processes that share the work.
-    pub(crate) ranks: &'a Ranks,
 }
 
 impl Updates<'_> {
@@ -219,7 +216,7 @@ impl Updates<'_> {
             _ => learner.forward_backward(tokens, objective)?,
         };
         if let (Some(config), Some(watch)) = (&self.objective.normalization, watch) {
-            let (norm, factor) = normalise(learner, self.ranks, config, &policy, watch, tokens)?;
+            let (norm, factor) = normalise(learner, config, &policy, watch, tokens)?;
             report.bias_norm += norm;
             report.bias_factor += factor;
         }
@@ -237,14 +234,12 @@ impl Updates<'_> {
 /// the clipping bias is run backward over the sequences with clipped tokens, and over none without.
 fn normalise(
     learner: &mut NativeLearner,
-    ranks: &Ranks,
     config: &NormalizationConfig,
     policy: &PolicyObjective,
     watch: ClippingWatch<'_>,
     tokens: &[TokenSequence],
 ) -> Result<(f64, f64), TrainError> {
-    let parts = ranks.gather(watch.into_parts())?.into_iter().flatten().collect();
-    let (sum, clipped) = ClippingWatch::sum_up(parts);
+    let (sum, clipped) = watch.finish();
     let gradient = learner.take_gradient();
     let norm = match config.norm {
         BiasNorm::Token => sum.token_norm(),

@@ -1,6 +1,6 @@
 //! The warm start: supervised updates on demonstrations.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use turnwise_core::{Learner as _, TokenSequence};
@@ -64,7 +64,7 @@ pub(crate) fn run(
         metrics.set("perf/tokens_per_s", report.total_tokens as f64 / seconds.max(1e-9));
         run.metrics.write(run.position, &metrics)?;
         observer.event(Event::Step { position: run.position, total, metrics: &metrics });
-        if run.ranks.stopping(stop)? {
+        if stop.load(Ordering::Relaxed) {
             return Ok(Outcome::Interrupted);
         }
         let every = run.config.sft.checkpoint_every;

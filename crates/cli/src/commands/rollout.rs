@@ -74,7 +74,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
     let chat = setup::chat(&config, &policy.tokenizer)?;
     let prompter = Prompter { template: &template, tokenizer: &policy.tokenizer, chat: chat.as_ref() };
-    let (lanes, slots) = sampling_lanes(&config, 1);
+    let (lanes, slots) = sampling_lanes(&config);
     let context = RolloutContext {
         task_set: world.task_set(),
         tokenizer: &policy.tokenizer,

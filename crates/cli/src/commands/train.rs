@@ -2,13 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
-use turnwise_core::Collective;
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::parallel::Launch;
-use turnwise_train::{Observer, Outcome, Run, Silent, TrainError, preflight};
+use turnwise_train::{Observer, Outcome, Run, TrainError, preflight};
 
 use crate::ui::{self, Ui};
 
@@ -58,7 +55,7 @@ pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<Stri
 
 pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     if let Some(root) = args.resume {
-        return on_ranks(|ranks, observer| Run::resume_on(ranks, &root, observer));
+        return train(|observer| Run::resume(&root, observer));
     }
     let (files, overrides) = split_arguments(args.sources);
     if files.is_empty() && overrides.is_empty() && args.preset.is_none() {
@@ -75,13 +72,8 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
 
 /// Checks all that a run checks at its start, and prints the plan of its memory.
 fn dry_run(config: &Config, runs: &Path) -> anyhow::Result<ExitCode> {
-    let launch = Launch::from_environment()?;
-    if launch.as_ref().is_some_and(|launch| launch.rank > 0) {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let processes = launch.map_or(1, |launch| launch.world_size);
     let mut ui = Ui::new();
-    let found = preflight(config, &runs.join(&config.name), processes, &mut ui)?;
+    let found = preflight(config, &runs.join(&config.name), &mut ui)?;
     ui.finish();
     ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));
     ui::print(&found.to_string());
@@ -100,26 +92,14 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
 
 fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
     let root = runs.join(&config.name);
-    on_ranks(|ranks, observer| Run::start_on(ranks, config, &root, observer))
+    train(|observer| Run::start(config, &root, observer))
 }
 
-type Ranks = Option<Arc<dyn Collective>>;
-
-/// Opens a run, alone or as one of the processes that the environment speaks of, and trains it to the
-/// end or to Ctrl-C. Only rank 0 shows what goes on.
-fn on_ranks(
-    open: impl FnOnce(Ranks, &mut dyn Observer) -> Result<Run, TrainError>,
-) -> anyhow::Result<ExitCode> {
-    let launch = Launch::from_environment()?;
-    let ranks = launch.as_ref().map(Launch::connect).transpose()?;
+/// Opens a run and trains it to the end or to Ctrl-C.
+fn train(open: impl FnOnce(&mut dyn Observer) -> Result<Run, TrainError>) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
-    let leads = launch.as_ref().is_none_or(|launch| launch.rank == 0);
-    let observer: &mut dyn Observer = if leads { &mut ui } else { &mut Silent };
-    let mut run = open(ranks, observer)?;
-    let outcome = run.train(observer, ui::stop_on_interrupt()?)?;
-    if !leads {
-        return Ok(exit_code(outcome));
-    }
+    let mut run = open(&mut ui)?;
+    let outcome = run.train(&mut ui, ui::stop_on_interrupt()?)?;
     ui.finish();
     Ok(report(&run, outcome))
 }

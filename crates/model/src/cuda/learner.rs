@@ -10,9 +10,7 @@ use super::device::device;
 use super::driver::Driver;
 use super::head::Head;
 use super::memory::{Bf16, Buffer};
-use super::nccl::Devices;
 use super::network::{Gradient, Network};
-use turnwise_core::Collective;
 
 use crate::head::Divergence;
 use crate::lora::Dropout;
@@ -33,8 +31,6 @@ pub(crate) struct Trained {
     gradient: Buffer<f32>,
     /// What failed where nothing could be answered; the next pass or update answers it.
     failed: Option<CudaError>,
-    /// Those of the other processes, where there are any.
-    devices: Option<Devices>,
     first: Buffer<f32>,
     second: Buffer<f32>,
     partials: Buffer<f64>,
@@ -67,7 +63,6 @@ impl Trained {
             weights: Buffer::of(&driver, trained)?,
             gradient: Buffer::zeros(&driver, trained.len())?,
             failed: None,
-            devices: None,
             first: Buffer::zeros(&driver, trained.len())?,
             second: Buffer::zeros(&driver, trained.len())?,
             partials: Buffer::new(&driver, NORM_BLOCKS)?,
@@ -137,34 +132,6 @@ impl Trained {
         }
         let squares = self.network.kernels.square_sum(self.gradient.all(), self.partials.all())?;
         Ok(squares.sqrt())
-    }
-
-    /// The same of the gradients of all processes together; theirs stay.
-    pub(crate) fn norm_of_all(&self) -> Result<f64, CudaError> {
-        let Some(devices) = &self.devices else { return self.norm() };
-        // Every process takes part, also one without a gradient of its own.
-        let sum = if self.gradient.len() == 0 {
-            Buffer::zeros(&self.driver, self.weights.len())?
-        } else {
-            self.gradient.duplicate(&self.driver)?
-        };
-        devices.sum(sum.all())?;
-        Ok(self.network.kernels.square_sum(sum.all(), self.partials.all())?.sqrt())
-    }
-
-    /// Meets the devices of the other processes, over which gradients are summed from then on.
-    pub(crate) fn join(&mut self, ranks: &dyn Collective) -> Result<(), CudaError> {
-        self.devices = Some(Devices::meet(&self.driver, ranks)?);
-        Ok(())
-    }
-
-    /// Leaves the sum over all processes in the gradient of each.
-    pub(crate) fn sum(&mut self) -> Result<(), CudaError> {
-        self.ready()?;
-        match &self.devices {
-            Some(devices) => devices.sum(self.gradient.all()),
-            None => Ok(()),
-        }
     }
 
     /// Starts anew from the weights as they are: moments and gradient become zero.

@@ -1,6 +1,6 @@
 //! The libraries of CUDA, loaded when first needed: nothing of CUDA is there when this is built.
 //!
-//! Signatures and constants are those of the headers of CUDA 12 and 13 and of NCCL 2; handles are opaque
+//! Signatures and constants are those of the headers of CUDA 12 and 13; handles are opaque
 //! pointers and kept as `usize`.
 #![expect(unsafe_code, reason = "functions of C libraries are looked up by name")]
 
@@ -37,16 +37,6 @@ pub(super) const NON_BLOCKING: c_uint = 1;
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 /// The driver's answer where memory is used up.
 pub(super) const OUT_OF_MEMORY: c_int = 2;
-/// NCCL's f32.
-pub(super) const NCCL_F32: c_int = 7;
-/// NCCL's sum.
-pub(super) const NCCL_SUM: c_int = 0;
-
-/// What the ranks of NCCL agree on.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct NcclId(pub(super) [u8; 128]);
-
 macro_rules! library {
     ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)* }) => {
         $(#[$doc])*
@@ -138,18 +128,6 @@ library! {
     }
 }
 
-library! {
-    /// Sums over several devices.
-    NcclLibrary {
-        error_string = "ncclGetErrorString"(c_int) -> *const c_char;
-        unique_id = "ncclGetUniqueId"(*mut NcclId) -> c_int;
-        init = "ncclCommInitRank"(*mut Handle, c_int, NcclId, c_int) -> c_int;
-        all_reduce = "ncclAllReduce"(u64, u64, usize, c_int, c_int, Handle, Handle) -> c_int;
-        async_error = "ncclCommGetAsyncError"(Handle, *mut c_int) -> c_int;
-        abort = "ncclCommAbort"(Handle) -> c_int;
-    }
-}
-
 /// Folders that are looked in where the loader finds nothing: those named by the environment, then the
 /// toolkit's usual place.
 fn folders() -> Vec<PathBuf> {
@@ -218,11 +196,4 @@ loaded!(
     "the run-time compiler NVRTC, libnvrtc.so,",
     ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     "install it (for example `pip install nvidia-cuda-nvrtc`) and name its folder in TURNWISE_CUDA_PATH"
-);
-loaded!(
-    /// Sums over devices.
-    nccl -> NcclLibrary,
-    "NCCL, libnccl.so.2,",
-    ["libnccl.so.2", "libnccl.so"],
-    "install it (for example `pip install nvidia-nccl-cu13`) and name its folder in TURNWISE_CUDA_PATH"
 );

@@ -21,7 +21,6 @@ mod kernels;
 mod learner;
 mod library;
 mod memory;
-mod nccl;
 mod network;
 #[cfg(test)]
 mod tests;

@@ -41,11 +41,11 @@ impl NativeLearner {
         }
     }
 
-    /// L2 norm of the accumulated gradient, that of all processes together.
+    /// L2 norm of the accumulated gradient.
     pub fn gradient_norm(&self) -> Result<f64, LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
-            return Ok(cuda.norm_of_all()?);
+            return Ok(cuda.norm()?);
         }
         let len = self.trained_len();
         // A piece at a time: a sum beside the lanes' gradients would be one more of their size.
@@ -57,9 +57,6 @@ impl NativeLearner {
             sum.fill(0.0);
             for lane in self.gradients.iter().filter(|lane| !lane.is_empty()) {
                 sum.iter_mut().zip(&lane[piece.clone()]).for_each(|(sum, &value)| *sum += value);
-            }
-            if let Some(ranks) = &self.ranks {
-                ranks.all_reduce(&mut [sum])?;
             }
             squares += sum.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>();
         }
@@ -98,7 +95,6 @@ impl NativeLearner {
         if let Some(cuda) = &mut self.cuda {
             // The passes let go of the weights, which then are changed where they are.
             self.lanes.iter_mut().for_each(|lane| lane.bind(None));
-            cuda.sum()?;
             let norm = cuda.norm()?;
             self.passes = 0;
             if !norm.is_finite() {
@@ -110,14 +106,7 @@ impl NativeLearner {
         }
         let len = self.trained_len();
         self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));
-        let norm = match &self.ranks {
-            None => reduce(&mut self.gradients),
-            Some(ranks) => {
-                let mut parts: Vec<&mut [f32]> = self.gradients.iter_mut().map(Vec::as_mut_slice).collect();
-                ranks.all_reduce(&mut parts)?;
-                reduce(&mut self.gradients[..1])
-            }
-        };
+        let norm = reduce(&mut self.gradients);
         self.passes = 0;
         if !norm.is_finite() {
             self.clear_gradient();

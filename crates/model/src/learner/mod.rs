@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use turnwise_core::{
-    Collective, Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective,
+    Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective,
     StepReport, TokenSequence, TurnSpan,
 };
 
@@ -50,8 +50,6 @@ pub struct NativeLearner {
     cuda: Option<crate::cuda::Trained>,
     /// Passes with a gradient since the last step: a coordinate of dropout.
     passes: u64,
-    /// The other processes.
-    ranks: Option<Arc<dyn Collective>>,
 }
 
 impl NativeLearner {
@@ -86,36 +84,7 @@ impl NativeLearner {
             #[cfg(feature = "cuda")]
             cuda: None,
             passes: 0,
-            ranks: None,
         })
-    }
-
-    /// Shares the lanes with the learners of other processes, which have the same weights and settings.
-    /// From here on all of them are called with the same batches, in the same order.
-    pub fn join(&mut self, ranks: Arc<dyn Collective>) -> Result<(), ModelError> {
-        let count = ranks.world_size();
-        #[cfg(feature = "cuda")]
-        if let Some(cuda) = &mut self.cuda {
-            // One lane a device.
-            cuda.join(&*ranks).map_err(crate::cuda::CudaError::into_setting)?;
-            self.config.lanes = count;
-            self.ranks = Some(ranks);
-            return Ok(());
-        }
-        if !self.config.lanes.is_multiple_of(count) {
-            return Err(ModelError::Setting {
-                key: "lanes".into(),
-                reason: format!(
-                    "is {}, and the lanes are dealt to {count} processes; set it to a multiple of {count}",
-                    self.config.lanes
-                ),
-            });
-        }
-        let own = ranks.share(self.config.lanes).len();
-        self.lanes.truncate(own);
-        self.gradients.truncate(own);
-        self.ranks = Some(ranks);
-        Ok(())
     }
 
     /// Starts anew from the weights as they are: a fresh optimiser, and nothing accumulated. No weights
@@ -137,10 +106,7 @@ impl NativeLearner {
         self.optimizer = OptimizerState::new(self.trained_len());
         self.passes = 0;
         self.release();
-        match self.ranks.take() {
-            Some(ranks) => self.join(ranks),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Gives the memory of passes and gradients back until it is needed again, for whatever else is to
@@ -152,8 +118,7 @@ impl NativeLearner {
             self.lanes = vec![Lane::cuda(self.config.recompute)];
             return;
         }
-        let lanes =
-            self.ranks.as_ref().map_or(self.config.lanes, |ranks| ranks.share(self.config.lanes).len());
+        let lanes = self.config.lanes;
         let Parameters { config, .. } = &*self.parameters;
         let kernel = self.config.compute.kernel();
         self.lanes = (0..lanes).map(|_| Lane::new(config, self.config.recompute, kernel)).collect();
@@ -172,7 +137,6 @@ impl NativeLearner {
             gradients: vec![Vec::new()],
             optimizer: OptimizerState::new(0),
             cuda: Some(trained),
-            ranks: None,
             passes: 0,
         }
     }

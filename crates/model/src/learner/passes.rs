@@ -153,8 +153,7 @@ impl NativeLearner {
         Ok(logprobs)
     }
 
-    /// Runs `work` for every micro-batch, lanes in parallel, and returns what was found in batch order,
-    /// by the other processes too.
+    /// Runs `work` for every micro-batch, lanes in parallel, and returns what was found in batch order.
     pub(super) fn run<T: Send + Serialize + DeserializeOwned>(
         &mut self,
         pass: &PassOver<'_>,
@@ -163,11 +162,7 @@ impl NativeLearner {
         let companions = pass.companions();
         let lengths = pass.lengths(&companions);
         let config = &pass.network.parameters.config;
-        let mut dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
-        if let Some(ranks) = &self.ranks {
-            // All processes deal alike, and each takes its own.
-            dealt = dealt.drain(ranks.share(self.config.lanes)).collect();
-        }
+        let dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
         let temperature = self.config.temperature;
         let (run, work) = (
             |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
@@ -198,40 +193,11 @@ impl NativeLearner {
                 }))
                 .collect()
         });
-        let mut found = self.exchange(results)?;
-        found.sort_by_key(|found| found.sequence);
-        Ok(found)
-    }
-
-    /// What the lanes of all processes found. An error of one is an error of all, so that none goes on
-    /// alone.
-    fn exchange<T: Serialize + DeserializeOwned>(
-        &self,
-        results: Vec<Result<Vec<Found<T>>, LearnError>>,
-    ) -> Result<Vec<Found<T>>, LearnError> {
-        let mut own = Ok(Vec::new());
-        for result in results {
-            own = own.and_then(|mut all: Vec<Found<T>>| {
-                all.extend(result?);
-                Ok(all)
-            });
-        }
-        let Some(ranks) = &self.ranks else { return own };
-        let garbled =
-            |error: &dyn std::fmt::Display| LearnError::Backend(format!("between processes: {error}"));
-        let told = own.as_ref().map_err(ToString::to_string);
-        let bytes = postcard::to_allocvec(&told).map_err(|error| garbled(&error))?;
-        let answers = ranks.all_gather(&bytes)?;
         let mut found = Vec::new();
-        for (rank, bytes) in answers.iter().enumerate() {
-            let answer: Result<Vec<Found<T>>, String> =
-                postcard::from_bytes(bytes).map_err(|error| garbled(&error))?;
-            match answer {
-                Ok(more) => found.extend(more),
-                Err(_) if rank == ranks.rank() => return own,
-                Err(reason) => return Err(LearnError::Backend(format!("rank {rank}: {reason}"))),
-            }
+        for result in results {
+            found.extend(result?);
         }
+        found.sort_by_key(|found| found.sequence);
         Ok(found)
     }
 }
