@@ -197,7 +197,7 @@ class Comparison:
             f"env.max_turns={turns}",
             "prompt.template=alfworld-compact",
             "prompt.layout=concatenated",
-            f"rollout.groups={size}",
+            f"rollout.tasks_per_step={size}",
             f"rollout.group_size={size}",
             "rollout.max_response_tokens=12",
             f"rollout.max_context={context}",
@@ -205,7 +205,7 @@ class Comparison:
             "objective.clip={low=0.2, high=0.28}",
             "train.steps=1",
             "train.learning_rate=4e-4",
-            "train.minibatches=4",
+            "train.num_minibatches=4",
             # The same work as the peer: a scoring pass, and every trajectory in the update.
             "train.recompute_old_logprobs=true",
             "train.skip_zero_advantage=false",

@@ -136,7 +136,7 @@ impl Ui {
     fn step(&mut self, phase: Phase, done: u64, total: u64, message: String) {
         let name = match phase {
             Phase::Sft => "warm start",
-            Phase::Rl => "reinforce",
+            Phase::Rl => "rl",
         };
         if self.bar.prefix() != name || self.bar.is_finished() {
             self.start_bar(name, total, done.saturating_sub(1));

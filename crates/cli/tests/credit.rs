@@ -115,33 +115,33 @@ fn the_terminal_shows_a_table_that_fits() {
 }
 
 #[test]
-fn every_number_has_its_story() {
+fn every_number_has_its_explanation() {
     let (_folder, file) = lines("hand.jsonl", &example());
-    let story = |preset: &str, arguments: &[&str]| {
+    let explanation = |preset: &str, arguments: &[&str]| {
         let got = rows(&file, &[&["--preset", preset, "--explain"], arguments].concat());
         for row in &got {
-            for (turn, stages) in row["story"].as_array().unwrap().iter().enumerate() {
+            for (turn, stages) in row["explanation"].as_array().unwrap().iter().enumerate() {
                 assert_eq!(stages.as_array().unwrap().last().unwrap()["advantage"], row["advantages"][turn]);
             }
         }
-        got[1]["story"][0].clone()
+        got[1]["explanation"][0].clone()
     };
-    let stapo = story("stapo", &[]);
+    let stapo = explanation("stapo", &[]);
     for fact in ["outlier", "entropy", "entropy_normalised", "low", "high", "anchor", "anchor_size"] {
         assert!(stapo[1]["facts"][fact].is_number(), "{fact}: {stapo}");
     }
     assert_eq!(stapo[0]["facts"]["anchor_size"], 2.0);
-    let hgpo = story("hgpo", &[]);
+    let hgpo = explanation("hgpo", &[]);
     assert_eq!(
         (&hgpo[0]["facts"]["anchor_size"], &hgpo[0]["facts"]["level_1_size"]),
         (&json!(2.0), &json!(2.0))
     );
     assert!(hgpo[0]["facts"]["level_1"].as_f64().unwrap() < -0.9);
-    assert!(story("aem-grpo", &[])[1]["facts"]["alpha"].is_number());
-    let salt = story("salt-grpo", &[]);
+    assert!(explanation("aem-grpo", &[])[1]["facts"]["alpha"].is_number());
+    let salt = explanation("salt-grpo", &[]);
     assert_eq!((&salt[1]["facts"]["edge_size"], &salt[1]["stage"]), (&json!(1.0), &json!("salt")));
-    // Without being asked nobody tells stories.
-    assert!(rows(&file, &["--preset", "stapo"])[0].get("story").is_none());
+    // Without being asked nobody tells explanations.
+    assert!(rows(&file, &["--preset", "stapo"])[0].get("explanation").is_none());
     assert_eq!(rows(&file, &["--preset", "stapo"])[0]["outliers"], json!([true, false, false]));
 }
 
@@ -185,7 +185,7 @@ fn a_runs_dump_is_read_as_it_is_written() {
         success: reward > 0.0,
         sequences: Vec::new(),
         advantages: Some(vec![0.25]),
-        story: None,
+        explanation: None,
         metrics: std::collections::BTreeMap::new(),
     };
     let folder = tempfile::tempdir().unwrap();

@@ -13,17 +13,17 @@ const DOORS: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("credit", &["core"]),
     ("objective", &["core"]),
-    ("dump", &["core"]),
+    ("trajectory-io", &["core"]),
     ("env", &["core"]),
     ("judge", &["core", "credit"]),
     ("model", &["core"]),
     ("train", &["core", "credit", "objective", "env", "judge", "model"]),
     ("eval", &["core", "credit", "objective", "env", "judge", "model", "train"]),
-    ("cli", &["core", "credit", "objective", "dump", "env", "judge", "model", "train", "eval"]),
+    ("cli", &["core", "credit", "objective", "trajectory-io", "env", "judge", "model", "train", "eval"]),
 ];
 
 /// Crates that none of these may reach, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 5] = ["core", "credit", "objective", "dump", "env"];
+const NUMBERS_AND_TEXT_ONLY: [&str; 5] = ["core", "credit", "objective", "trajectory-io", "env"];
 const TENSORS: [&str; 10] = [
     "gemm",
     "candle-core",

@@ -11,7 +11,7 @@ const OVERRIDES: &[&str] = &[
     "sft.steps=30",
     "sft.checkpoint_every=3",
     "train.steps=20",
-    "train.minibatches=2",
+    "train.num_minibatches=2",
     "train.checkpoint_every=1",
 ];
 

@@ -47,27 +47,27 @@ fn a_replay_is_trained_on_and_looked_into() {
     let config = folder.path().join("turnrd.toml");
     std::fs::write(&config, "hidden = 16\nlearning_rate = 3e-3\nvalue_target = \"change\"\n").unwrap();
     let [replay, output, config] = [&replay, &output, &config].map(|path| path.to_str().unwrap());
-    let told = succeed(&[
+    let text = succeed(&[
         "turnrd", "train", replay, "-o", output, "--config", config, "--epochs", "30", "--seed", "1",
     ]);
-    assert!(told.contains("120 records") && told.contains("held out"), "{told}");
+    assert!(text.contains("120 records") && text.contains("held out"), "{text}");
 
-    let told = succeed(&["turnrd", "inspect", output]);
+    let text = succeed(&["turnrd", "inspect", output]);
     for part in
         ["hidden = 16", "parameters", "    2       40", "FiLM norms", "goals shuffled", "find the cup"]
     {
-        assert!(told.contains(part), "{part} is missing:\n{told}");
+        assert!(text.contains(part), "{part} is missing:\n{text}");
     }
-    let after = told.split("held out: ").nth(1).unwrap().split("R^2 ").nth(1).unwrap();
+    let after = text.split("held out: ").nth(1).unwrap().split("R^2 ").nth(1).unwrap();
     let r2: f64 = after.split(',').next().unwrap().parse().unwrap();
-    assert!(r2 > 0.9, "{told}");
-    let stars: Vec<&str> = told.lines().filter(|line| line.contains('★')).collect();
-    assert!(stars.len() == 1 && stars[0].contains("take cup 1"), "{told}");
+    assert!(r2 > 0.9, "{text}");
+    let stars: Vec<&str> = text.lines().filter(|line| line.contains('★')).collect();
+    assert!(stars.len() == 1 && stars[0].contains("take cup 1"), "{text}");
 
     let bytes = std::fs::read(replay).unwrap();
     std::fs::write(replay, &bytes[..bytes.len() - 5]).unwrap();
-    let told = succeed(&["turnrd", "inspect", replay]);
-    assert!(told.contains("119 records") && told.contains("1 unfinished record"), "{told}");
+    let text = succeed(&["turnrd", "inspect", replay]);
+    assert!(text.contains("119 records") && text.contains("1 unfinished record"), "{text}");
 }
 
 #[test]

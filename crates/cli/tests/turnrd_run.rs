@@ -57,17 +57,17 @@ fn a_run_with_turnrd_is_analysed_and_credited_again() {
     let trajectories = path("trajectories/step-000003.jsonl.zst");
     let network = path("turnrd/round-0003");
     let credit = ["credit", &trajectories, "--preset", "has-turnrd-film", "--explain"];
-    let told = succeed(&[&credit[..], &["--turnrd", &network, "--policy", root]].concat());
-    assert!(told.contains("8 trajectories in 2 groups"), "{told}");
+    let output = succeed(&[&credit[..], &["--turnrd", &network, "--policy", root]].concat());
+    assert!(output.contains("8 trajectories in 2 groups"), "{output}");
     // The run's own newest network on its replay, and another one trained on it.
-    let told = succeed(&["turnrd", "inspect", root]);
+    let output = succeed(&["turnrd", "inspect", root]);
     assert!(
-        told.contains("round-0003") && told.contains("24 records") && told.contains("FiLM norms"),
-        "{told}"
+        output.contains("round-0003") && output.contains("24 records") && output.contains("FiLM norms"),
+        "{output}"
     );
     let other = path("goal-blind");
-    let told = succeed(&["turnrd", "train", root, "--no-film", "-o", &other]);
-    assert!(told.contains("24 records"), "{told}");
+    let output = succeed(&["turnrd", "train", root, "--no-film", "-o", &other]);
+    assert!(output.contains("24 records"), "{output}");
     assert!(!succeed(&["turnrd", "inspect", &other]).contains("FiLM norms"));
     // Without a network there is nothing to credit with.
     let refused = turnwise(&credit);

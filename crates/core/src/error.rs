@@ -1,4 +1,4 @@
-//! One flat error type per boundary. Every message names what was wrong and how to mend it.
+//! One flat error type per boundary. Every message names what was wrong and how to fix it.
 
 use thiserror::Error;
 
@@ -18,7 +18,7 @@ pub enum EnvError {
     File {
         /// The file, and the entry inside it where it is an archive.
         path: String,
-        /// What is wrong with it and, where known, the mend.
+        /// The problem with it and, where known, how to fix it.
         reason: String,
     },
     /// A task was asked for that the task set does not have.

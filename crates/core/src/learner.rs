@@ -56,12 +56,12 @@ pub struct LossMetrics {
     /// Sum of entropies, where known.
     pub entropy: f64,
     /// Contrasts: responses also run after another prompt.
-    pub contrasts: f64,
+    pub masked_contexts: f64,
     /// Their part of the loss, coefficients included.
-    pub contrast_loss: f64,
-    /// Sum over contrasts of the divergence from the other prompt.
+    pub masked_context_loss: f64,
+    /// Sum over masked_contexts of the divergence from the other prompt.
     pub aware_kl: f64,
-    /// Sum over contrasts of the other prompt's divergence from the reference.
+    /// Sum over masked_contexts of the other prompt's divergence from the reference.
     pub independent_kl: f64,
 }
 
@@ -79,8 +79,8 @@ impl LossMetrics {
         self.ratio += other.ratio;
         self.max_log_ratio = self.max_log_ratio.max(other.max_log_ratio);
         self.entropy += other.entropy;
-        self.contrasts += other.contrasts;
-        self.contrast_loss += other.contrast_loss;
+        self.masked_contexts += other.masked_contexts;
+        self.masked_context_loss += other.masked_context_loss;
         self.aware_kl += other.aware_kl;
         self.independent_kl += other.independent_kl;
     }

@@ -1,4 +1,4 @@
-//! Contracts and data shared by every room of Turnwise.
+//! Contracts and data shared by every crate of Turnwise.
 //!
 //! A [`Task`] is played in an [`Environment`] by a policy behind a [`Sampler`]; what happened is a
 //! [`Trajectory`] of [`Turn`]s. The trajectories sampled for one task from one start state are a
@@ -8,24 +8,27 @@
 //!
 //! There are no tensors here, no async and no I/O.
 
-mod contrast;
 mod environment;
 mod error;
+mod explanation;
 mod learner;
+mod masked_context;
 mod sampler;
 mod seed;
 mod sequence;
-mod story;
 mod task;
 mod trajectory;
 
-pub use contrast::{Contrast, ContrastGradients, ContrastLearner, ContrastObjective, ContrastStatistics};
 pub use environment::{Environment, Observation, Step, TaskSet};
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
+pub use explanation::{Facts, StageRecord};
 pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics};
+pub use masked_context::{
+    MaskedContext, MaskedContextGradients, MaskedContextLearner, MaskedContextObjective,
+    MaskedContextStatistics,
+};
 pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
-pub use story::{Facts, StageStory};
 pub use task::Task;
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{StageStory, Task, TokenSequence};
+use crate::{StageRecord, Task, TokenSequence};
 
 /// Version of the JSON form of [`Trajectory`]. It rises when a reader of the old form would misread the new.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -105,8 +105,8 @@ pub struct Trajectory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantages: Option<Vec<f64>>,
     /// How each turn's advantage came about, `[turn][stage]`, where it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub story: Option<Vec<Vec<StageStory>>>,
+    #[serde(default, alias = "story", skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Vec<Vec<StageRecord>>>,
     /// The environment's own numbers about the episode, such as a score between success and failure.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
@@ -174,7 +174,7 @@ mod tests {
             success: true,
             sequences: Vec::new(),
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: BTreeMap::new(),
         }
     }
@@ -196,7 +196,8 @@ mod tests {
         original.turns[0].old_logprobs = vec![-0.1, -1.0e-7, f32::MIN_POSITIVE];
         original.advantages = Some(vec![1.0 / 3.0]);
         let facts = Facts(vec![("entropy".into(), 0.1), ("alpha".into(), 1.0 / 3.0)]);
-        original.story = Some(vec![vec![StageStory { stage: "aem".into(), advantage: 1.0 / 3.0, facts }]]);
+        original.explanation =
+            Some(vec![vec![StageRecord { stage: "aem".into(), advantage: 1.0 / 3.0, facts }]]);
         let text = serde_json::to_string(&original).unwrap();
         assert_eq!(serde_json::from_str::<Trajectory>(&text).unwrap(), original);
     }
@@ -208,6 +209,6 @@ mod tests {
             "stop":{"kind":"max_turns"},"success":false}"#;
         let read: Trajectory = serde_json::from_str(text).unwrap();
         assert_eq!(read.stop, StopReason::MaxTurns);
-        assert_eq!((read.advantages, read.story), (None, None));
+        assert_eq!((read.advantages, read.explanation), (None, None));
     }
 }

@@ -36,7 +36,7 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
             success: false,
             sequences: Vec::new(),
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: std::collections::BTreeMap::new(),
         };
         Group { trajectories: (0..size).map(|sample| trajectory(sample, rng)).collect() }

@@ -12,7 +12,7 @@ use turnwise_core::{Batch, Purpose, Seed};
 
 use crate::entropies::{extent, mean_entropies};
 use crate::gae::TokenTable;
-use crate::{CreditError, Inputs, Refinement, Story, TurnAdvantages};
+use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
 
 const NAME: &str = "aem";
 
@@ -156,7 +156,7 @@ impl Refinement for Aem {
         &self,
         inputs: &Inputs<'_>,
         advantages: &mut TurnAdvantages,
-        story: &mut Story,
+        explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let alpha = self.coefficients(inputs)?;
         for (index, (advantages, alpha)) in advantages.0.iter_mut().zip(&alpha).enumerate() {
@@ -167,7 +167,7 @@ impl Refinement for Aem {
                 }
             }
             let group = &inputs.batch.groups[index];
-            story.facts(index, alpha, |trajectory, turn, &alpha| {
+            explanation.facts(index, alpha, |trajectory, turn, &alpha| {
                 let entropy = group.trajectories[trajectory].turns[turn].mean_entropy();
                 let mut facts: Vec<_> = entropy.map(|entropy| ("entropy", entropy)).into_iter().collect();
                 facts.push(("alpha", alpha));
@@ -176,8 +176,8 @@ impl Refinement for Aem {
         }
         let all: Vec<f64> = alpha.into_iter().flatten().flatten().collect();
         if let Some((low, high)) = extent(&all) {
-            story.diagnostic("aem/alpha_min", low);
-            story.diagnostic("aem/alpha_max", high);
+            explanation.diagnostic("aem/alpha_min", low);
+            explanation.diagnostic("aem/alpha_max", high);
         }
         Ok(())
     }

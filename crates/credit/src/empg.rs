@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::entropies::{extent, mean_entropies};
-use crate::{CreditError, Inputs, Refinement, Story, TurnAdvantages};
+use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
 
 const NAME: &str = "empg";
 
@@ -67,7 +67,7 @@ impl Refinement for Empg {
         &self,
         inputs: &Inputs<'_>,
         advantages: &mut TurnAdvantages,
-        story: &mut Story,
+        explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let EmpgConfig { k, k_future, zeta, epsilon } = self.config;
         let mut entropies = mean_entropies(NAME, inputs.batch)?;
@@ -99,7 +99,7 @@ impl Refinement for Empg {
         let centre = sum / count;
         advantages.0.iter_mut().flatten().flatten().for_each(|advantage| *advantage -= centre);
         for (index, parts) in parts.iter().enumerate() {
-            story.facts(index, parts, |trajectory, turn, &(scale, bonus)| {
+            explanation.facts(index, parts, |trajectory, turn, &(scale, bonus)| {
                 vec![
                     ("entropy_normalised", entropies[index][trajectory][turn]),
                     ("scale", scale),
@@ -108,7 +108,7 @@ impl Refinement for Empg {
                 ]
             });
         }
-        story.diagnostic("empg/centre", centre);
+        explanation.diagnostic("empg/centre", centre);
         Ok(())
     }
 }

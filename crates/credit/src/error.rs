@@ -26,7 +26,7 @@ pub enum CreditError {
     Setting {
         /// The method's config name.
         method: &'static str,
-        /// What is wrong and the mend.
+        /// The problem and how to fix it.
         reason: String,
     },
     /// A number that is not finite came in.

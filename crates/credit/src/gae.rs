@@ -20,7 +20,7 @@ use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::Moments;
-use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 
 const NAME: &str = "ppo";
 
@@ -180,7 +180,11 @@ impl Estimator for Ppo {
         NAME
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<TurnAdvantages, CreditError> {
         let tokens = self.tokens(inputs)?;
         let mut advantages = TurnAdvantages::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
@@ -204,7 +208,7 @@ impl Estimator for Ppo {
                 }
                 rows.push(row);
             }
-            story.facts(index, &rows, |_, _, &(_, returns, tokens)| {
+            explanation.facts(index, &rows, |_, _, &(_, returns, tokens)| {
                 vec![("mean_return", returns), ("tokens", tokens as f64)]
             });
             advantages.0.push(rows.iter().map(|row| row.iter().map(|entry| entry.0).collect()).collect());

@@ -14,7 +14,7 @@ use crate::anchor::{AnchorConfig, Anchors};
 use crate::grpo::check_common;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 
 const NAME: &str = "gigpo";
 
@@ -107,7 +107,11 @@ impl Estimator for Gigpo {
         NAME
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<TurnAdvantages, CreditError> {
         let config = &self.config;
         let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
         let (mut turns_seen, mut states_seen, mut alone) = (0, 0, 0);
@@ -146,7 +150,7 @@ impl Estimator for Gigpo {
                 })
                 .collect();
 
-            story.facts(index, &parts, |trajectory, turn, &(episode, step)| {
+            explanation.facts(index, &parts, |trajectory, turn, &(episode, step)| {
                 let anchor = anchors.of[trajectory][turn];
                 vec![
                     ("score", scores.turns[trajectory][turn]),
@@ -168,8 +172,8 @@ impl Estimator for Gigpo {
             advantages.0.push(parts.iter().map(|turns| turns.iter().map(combine).collect()).collect());
         }
         if turns_seen > 0 {
-            story.diagnostic("gigpo/anchor_states_per_turn", states_seen as f64 / turns_seen as f64);
-            story.diagnostic("gigpo/singleton_turns", alone as f64 / turns_seen as f64);
+            explanation.diagnostic("gigpo/anchor_states_per_turn", states_seen as f64 / turns_seen as f64);
+            explanation.diagnostic("gigpo/singleton_turns", alone as f64 / turns_seen as f64);
         }
         Ok(advantages)
     }

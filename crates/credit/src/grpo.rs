@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 
 const NAME: &str = "grpo";
 
@@ -104,7 +104,11 @@ impl Estimator for Grpo {
         NAME
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<TurnAdvantages, CreditError> {
         let config = &self.config;
         let mut advantages = TurnAdvantages::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
@@ -112,7 +116,7 @@ impl Estimator for Grpo {
             let moments = Moments::of(&scores.population(config.population), config.ddof);
             let standardise =
                 |&score: &f64| moments.standardise(score, config.normalize, config.epsilon, config.singleton);
-            story.facts(index, &scores.turns, |_, _, &score| {
+            explanation.facts(index, &scores.turns, |_, _, &score| {
                 vec![("score", score), ("mean", moments.mean), ("std", moments.std)]
             });
             advantages

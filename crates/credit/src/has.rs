@@ -13,7 +13,7 @@ use turnwise_core::Batch;
 
 use crate::scores::{Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Inputs, Refinement, Story, TurnAdvantages};
+use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
 
 const NAME: &str = "has";
 
@@ -185,7 +185,7 @@ impl Refinement for Has {
         &self,
         inputs: &Inputs<'_>,
         advantages: &mut TurnAdvantages,
-        story: &mut Story,
+        explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let HasConfig { alpha, epsilon, .. } = self.config;
         if alpha == 1.0 {
@@ -226,11 +226,11 @@ impl Refinement for Has {
                 }
                 facts.push(row);
             }
-            story.facts(index, &facts, |_, _, &(trajectory, credit, turn)| {
+            explanation.facts(index, &facts, |_, _, &(trajectory, credit, turn)| {
                 vec![("trajectory", trajectory), ("credit", credit), ("turn", turn), ("alpha", alpha)]
             });
         }
-        story.diagnostic("has/skipped_groups", f64::from(skipped));
+        explanation.diagnostic("has/skipped_groups", f64::from(skipped));
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use crate::grpo::check_common;
 use crate::hashing::FastMap;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 
 const NAME: &str = "hgpo";
 
@@ -136,7 +136,11 @@ impl Estimator for Hgpo {
         NAME
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<TurnAdvantages, CreditError> {
         let config = &self.config;
         let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
         let mut advantages = TurnAdvantages::default();
@@ -150,10 +154,10 @@ impl Estimator for Hgpo {
             // (sum of w A, sum of w, levels) of every turn.
             let mut sums: Vec<Vec<(f64, f64, usize)>> =
                 returns.iter().map(|turns| vec![(0.0, 0.0, 0); turns.len()]).collect();
-            // (cluster, its size, advantage in it) at each level of every turn, for the story.
-            let mut told: Vec<Vec<Vec<(usize, usize, f64)>>> = Vec::new();
-            if story.is_on() {
-                told = returns.iter().map(|turns| vec![Vec::new(); turns.len()]).collect();
+            // (cluster, its size, advantage in it) at each level of every turn, for the explanation.
+            let mut recorded: Vec<Vec<Vec<(usize, usize, f64)>>> = Vec::new();
+            if explanation.is_on() {
+                recorded = returns.iter().map(|turns| vec![Vec::new(); turns.len()]).collect();
             }
             for (level, (of, count)) in self.clusters(group).into_iter().enumerate() {
                 let weight = ((level + 2) as f64).powf(config.alpha);
@@ -171,19 +175,19 @@ impl Estimator for Hgpo {
                         if moments.count > 1 {
                             *sum = (sum.0 + weight * advantage, sum.1 + weight, sum.2 + 1);
                         }
-                        if let Some(told) = told.get_mut(row) {
-                            told[turn].push((cluster, moments.count, advantage));
+                        if let Some(recorded) = recorded.get_mut(row) {
+                            recorded[turn].push((cluster, moments.count, advantage));
                         }
                     }
                 }
             }
-            story.facts(index, &sums, |trajectory, turn, &(_, weight, levels)| {
+            explanation.facts(index, &sums, |trajectory, turn, &(_, weight, levels)| {
                 let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
                     ("step_return".into(), returns[trajectory][turn]),
                     ("levels".into(), levels as f64),
                     ("weight".into(), weight),
                 ];
-                for (level, &(anchor, size, advantage)) in told[trajectory][turn].iter().enumerate() {
+                for (level, &(anchor, size, advantage)) in recorded[trajectory][turn].iter().enumerate() {
                     if level == 0 {
                         facts.extend([("anchor".into(), anchor as f64), ("anchor_size".into(), size as f64)]);
                     }

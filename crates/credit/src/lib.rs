@@ -32,17 +32,17 @@ pub mod statistics;
 
 mod config;
 mod error;
+mod explanation;
 mod hashing;
 mod pipeline;
 mod presets;
-mod story;
 
 pub use config::{CreditConfig, EstimatorConfig, RefinementConfig};
 pub use error::CreditError;
+pub use explanation::{Explanation, Explanations, attach_explanations};
 pub use pipeline::{CreditReport, Pipeline};
 pub use presets::PRESETS;
-pub use story::{Stories, Story, attach_stories};
-pub use turnwise_core::{Facts, StageStory};
+pub use turnwise_core::{Facts, StageRecord};
 
 use gae::TokenAdvantages;
 use turnwise_core::Batch;
@@ -85,7 +85,11 @@ pub trait Estimator: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// The advantages of every turn of the batch.
-    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError>;
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<TurnAdvantages, CreditError>;
 
     /// Advantages and value targets of every response token, for an estimator that has them.
     fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
@@ -104,7 +108,7 @@ pub trait Refinement: Send + Sync {
         &self,
         inputs: &Inputs<'_>,
         advantages: &mut TurnAdvantages,
-        story: &mut Story,
+        explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
     /// Changes token-level advantages in place, for a refinement that can.

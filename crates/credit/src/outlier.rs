@@ -16,9 +16,9 @@ use turnwise_core::Batch;
 use crate::CreditError;
 use crate::anchor::{AnchorConfig, Anchors};
 use crate::entropies::mean_entropies;
+use crate::explanation::Explanation;
 use crate::grpo::check_common;
 use crate::statistics::{Moments, Normalize, Singleton, quantile};
-use crate::story::Story;
 
 const NAME: &str = "stapo";
 
@@ -41,7 +41,7 @@ pub enum Locate {
 /// What a state visited once gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LonelyState {
+pub enum SingletonState {
     /// Its raw entropy.
     #[default]
     Raw,
@@ -60,7 +60,7 @@ pub struct OutlierConfig {
     /// How many IQRs beyond the quartiles are still inside.
     pub lambda: f64,
     /// What a state visited once gives.
-    pub singleton: LonelyState,
+    pub singleton: SingletonState,
     /// Take the interval literally even where it is a point.
     pub literal: bool,
     /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
@@ -76,7 +76,7 @@ impl Default for OutlierConfig {
         Self {
             locate: Locate::Normalized,
             lambda: 1.5,
-            singleton: LonelyState::Raw,
+            singleton: SingletonState::Raw,
             literal: false,
             ddof: 1,
             epsilon: 1e-6,
@@ -107,11 +107,11 @@ pub struct Outliers {
 
 impl Outliers {
     /// Records verdict, entropies, interval and anchor group of every turn, and the batch's shares.
-    pub(crate) fn tell(&self, batch: &Batch, story: &mut Story) {
+    pub(crate) fn record(&self, batch: &Batch, explanation: &mut Explanation) {
         for (group, (mask, scores)) in self.mask.iter().zip(&self.scores).enumerate() {
             let trajectories = &batch.groups[group].trajectories;
             let states = self.states.get(group).map(|anchors| (anchors, anchors.sizes()));
-            story.facts(group, mask, |trajectory, turn, &outlier| {
+            explanation.facts(group, mask, |trajectory, turn, &outlier| {
                 let mut facts = vec![("outlier", f64::from(u8::from(outlier)))];
                 let entropy = trajectories[trajectory].turns[turn].mean_entropy();
                 facts.extend(entropy.map(|entropy| ("entropy", entropy)));
@@ -126,10 +126,10 @@ impl Outliers {
         }
         let turns = self.mask.iter().flatten().map(Vec::len).sum::<usize>().max(1) as f64;
         let outliers = self.mask.iter().flatten().flatten().filter(|&&outlier| outlier).count() as f64;
-        story.diagnostic("outliers/share", outliers / turns);
-        story.diagnostic("outliers/low", self.low as f64 / turns);
-        story.diagnostic("outliers/high", self.high as f64 / turns);
-        story.diagnostic("outliers/degenerate", f64::from(u8::from(self.degenerate)));
+        explanation.diagnostic("outliers/share", outliers / turns);
+        explanation.diagnostic("outliers/low", self.low as f64 / turns);
+        explanation.diagnostic("outliers/high", self.high as f64 / turns);
+        explanation.diagnostic("outliers/degenerate", f64::from(u8::from(self.degenerate)));
     }
 }
 
@@ -201,9 +201,9 @@ fn scores(
         let moments: Vec<Moments> =
             anchors.gather(entropies).iter().map(|values| Moments::of(values, config.ddof)).collect();
         let score = |entropy: f64, state: &Moments| match (state.count, config.singleton) {
-            (1, LonelyState::Raw) => Some(entropy),
-            (1, LonelyState::Zero) => Some(0.0),
-            (1, LonelyState::Exclude) => None,
+            (1, SingletonState::Raw) => Some(entropy),
+            (1, SingletonState::Zero) => Some(0.0),
+            (1, SingletonState::Exclude) => None,
             _ => Some(state.standardise(entropy, Normalize::MeanStd, config.epsilon, Singleton::Zero)),
         };
         scores.push(

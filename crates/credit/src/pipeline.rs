@@ -15,7 +15,7 @@ use crate::hgpo::Hgpo;
 use crate::outlier::{OutlierConfig, Outliers, locate};
 use crate::rloo::Rloo;
 use crate::salt::Salt;
-use crate::{CreditError, Estimator, Inputs, Refinement, Stories, Story, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Explanations, Inputs, Refinement, TurnAdvantages};
 
 /// An estimator and its refinements, ready to run on any number of batches.
 pub struct Pipeline {
@@ -34,7 +34,7 @@ pub struct CreditReport {
     /// Where the turns of unusual entropy are, where the config asks for it.
     pub outliers: Option<Outliers>,
     /// What each stage did, `[group][trajectory][turn][stage]`; empty unless it was asked for.
-    pub stories: Stories,
+    pub explanations: Explanations,
     /// Numbers about the whole batch by name, for the metrics.
     pub diagnostics: BTreeMap<String, f64>,
 }
@@ -96,30 +96,30 @@ impl Pipeline {
         self.report(&Inputs::new(batch), false).map(|report| report.advantages)
     }
 
-    /// Advantages with diagnostics and, where `explain` is set, the story of every turn.
+    /// Advantages with diagnostics and, where `explain` is set, the explanation of every turn.
     ///
     /// # Errors
     /// As [`Pipeline::run`].
     pub fn report(&self, inputs: &Inputs<'_>, explain: bool) -> Result<CreditReport, CreditError> {
-        let mut story = Story::new(explain);
-        let mut advantages = self.estimator.advantages(inputs, &mut story)?;
-        story.close(self.estimator.name(), &advantages);
+        let mut explanation = Explanation::new(explain);
+        let mut advantages = self.estimator.advantages(inputs, &mut explanation)?;
+        explanation.close(self.estimator.name(), &advantages);
         let mut tokens = self.estimator.token_advantages(inputs)?;
         for refinement in &self.refinements {
-            refinement.refine(inputs, &mut advantages, &mut story)?;
-            story.close(refinement.name(), &advantages);
+            refinement.refine(inputs, &mut advantages, &mut explanation)?;
+            explanation.close(refinement.name(), &advantages);
             if let Some(tokens) = &mut tokens {
                 refinement.refine_tokens(inputs, &mut tokens.advantages)?;
             }
         }
         let outliers = self.outliers.as_ref().map(|config| locate(inputs.batch, config)).transpose()?;
         if let Some(outliers) = &outliers {
-            outliers.tell(inputs.batch, &mut story);
-            story.close("outliers", &advantages);
+            outliers.record(inputs.batch, &mut explanation);
+            explanation.close("outliers", &advantages);
         }
         self.check(&advantages)?;
-        let (stories, diagnostics) = story.finish();
-        Ok(CreditReport { advantages, tokens, outliers, stories, diagnostics })
+        let (explanations, diagnostics) = explanation.finish();
+        Ok(CreditReport { advantages, tokens, outliers, explanations, diagnostics })
     }
 
     /// Refuses advantages that overflowed.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::grpo::check_common;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Singleton};
-use crate::{CreditError, Estimator, Inputs, Story, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 
 const NAME: &str = "rloo";
 
@@ -68,7 +68,11 @@ impl Estimator for Rloo {
         NAME
     }
 
-    fn advantages(&self, inputs: &Inputs<'_>, story: &mut Story) -> Result<TurnAdvantages, CreditError> {
+    fn advantages(
+        &self,
+        inputs: &Inputs<'_>,
+        explanation: &mut Explanation,
+    ) -> Result<TurnAdvantages, CreditError> {
         let RlooConfig { population, singleton, invalid_penalty, penalty_scope } = self.config;
         let penalty = Penalty { cost: invalid_penalty, scope: penalty_scope };
         let mut advantages = TurnAdvantages::default();
@@ -88,7 +92,8 @@ impl Estimator for Rloo {
                 (Population::Trajectory, ..) => leave_out(outcome) + (score - outcome),
                 (Population::Turn, ..) => leave_out(score),
             };
-            story.facts(index, &scores.turns, |_, _, &score| vec![("score", score), ("mean", moments.mean)]);
+            explanation
+                .facts(index, &scores.turns, |_, _, &score| vec![("score", score), ("mean", moments.mean)]);
             advantages.0.push(
                 scores
                     .turns

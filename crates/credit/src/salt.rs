@@ -16,7 +16,7 @@ use turnwise_core::{Group, Trajectory};
 
 use crate::hashing::FastMap;
 use crate::statistics::Moments;
-use crate::{CreditError, Embedder, Inputs, Refinement, Story, TurnAdvantages};
+use crate::{CreditError, Embedder, Explanation, Inputs, Refinement, TurnAdvantages};
 
 const NAME: &str = "salt";
 
@@ -234,7 +234,7 @@ impl Refinement for Salt {
         &self,
         inputs: &Inputs<'_>,
         advantages: &mut TurnAdvantages,
-        story: &mut Story,
+        explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let (mut turns, mut merged, mut edges_merged, mut conflicts) = (0, 0, 0, 0);
         let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -242,12 +242,12 @@ impl Refinement for Salt {
             let edges = self.edges(inputs, group)?;
             let values = &mut advantages.0[index];
             let mut facts: Vec<Vec<(usize, usize, f64)>> = Vec::new();
-            if story.is_on() {
+            if explanation.is_on() {
                 facts = values.iter().map(|row| row.iter().map(|&value| (0, 0, value)).collect()).collect();
             }
             for (number, edge) in edges.iter().enumerate() {
                 turns += edge.len();
-                if story.is_on() {
+                if explanation.is_on() {
                     for &(trajectory, turn) in edge {
                         let fact = &mut facts[trajectory][turn];
                         (fact.0, fact.1) = (number, edge.len());
@@ -268,15 +268,15 @@ impl Refinement for Salt {
                     values[trajectory][turn] = mean;
                 }
             }
-            story.facts(index, &facts, |_, _, &(edge, size, before)| {
+            explanation.facts(index, &facts, |_, _, &(edge, size, before)| {
                 vec![("edge", edge as f64), ("edge_size", size as f64), ("before", before)]
             });
         }
         let share = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        story.diagnostic("salt/merge_rate", share(merged, turns));
-        story.diagnostic("salt/sign_conflicts", share(conflicts, edges_merged));
-        story.diagnostic("salt/variance_before", Moments::of(&before, 0).std.powi(2));
-        story.diagnostic("salt/variance_after", Moments::of(&after, 0).std.powi(2));
+        explanation.diagnostic("salt/merge_rate", share(merged, turns));
+        explanation.diagnostic("salt/sign_conflicts", share(conflicts, edges_merged));
+        explanation.diagnostic("salt/variance_before", Moments::of(&before, 0).std.powi(2));
+        explanation.diagnostic("salt/variance_after", Moments::of(&after, 0).std.powi(2));
         Ok(())
     }
 }

@@ -150,12 +150,12 @@ fn hgpo_by_hand() {
 }
 
 #[test]
-fn the_story_names_the_anchor_group() {
+fn the_explanation_names_the_anchor_group() {
     let batch = peer_batch();
     let config =
         CreditConfig { estimator: EstimatorConfig::Gigpo(GigpoConfig::default()), ..CreditConfig::default() };
     let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
-    let facts = &report.stories[0][1][0][0].facts;
+    let facts = &report.explanations[0][1][0][0].facts;
     assert_eq!((facts.get("anchor"), facts.get("anchor_size")), (Some(0.0), Some(2.0)), "{facts:?}");
     assert_eq!(report.diagnostics["gigpo/singleton_turns"], 0.6);
 }

@@ -104,12 +104,12 @@ fn singletons() {
 }
 
 #[test]
-fn the_story_is_told_only_when_asked() {
+fn the_explanation_is_recorded_only_when_asked() {
     let batch = peer_batch();
     let pipeline = Pipeline::from_config(&CreditConfig::default()).unwrap();
-    assert!(pipeline.report(&Inputs::new(&batch), false).unwrap().stories.is_empty());
+    assert!(pipeline.report(&Inputs::new(&batch), false).unwrap().explanations.is_empty());
     let report = pipeline.report(&Inputs::new(&batch), true).unwrap();
-    let stage = &report.stories[0][1][1][0];
+    let stage = &report.explanations[0][1][1][0];
     assert_eq!(stage.stage, "grpo");
     assert_eq!(stage.advantage, report.advantages.0[0][1][1]);
     let text = serde_json::to_string(stage).unwrap();

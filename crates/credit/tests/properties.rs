@@ -241,8 +241,8 @@ proptest! {
         let (before, after) =
             (report.diagnostics["salt/variance_before"], report.diagnostics["salt/variance_after"]);
         prop_assert!(after <= before + 1e-12);
-        for stories in report.stories.iter().flatten().flatten() {
-            prop_assert_eq!(stories.len(), 2);
+        for explanations in report.explanations.iter().flatten().flatten() {
+            prop_assert_eq!(explanations.len(), 2);
         }
     }
 
@@ -320,12 +320,12 @@ fn the_pipeline_locates_outliers_where_it_is_asked_to() {
     let outliers = report.outliers.unwrap();
     assert_eq!(outliers.mask, [vec![vec![false, false, true], vec![false, false]]]);
     assert_eq!(report.diagnostics["outliers/share"], 0.2);
-    let stage = &report.stories[0][0][2][1];
+    let stage = &report.explanations[0][0][2][1];
     assert_eq!((stage.stage.as_ref(), stage.facts.get("outlier")), ("outliers", Some(1.0)));
     let plain = CreditConfig { outliers: None, ..config };
     let report = Pipeline::from_config(&plain).unwrap().report(&Inputs::new(&batch), true).unwrap();
     assert!(report.outliers.is_none());
-    assert_eq!(report.stories[0][0][2].len(), 1);
+    assert_eq!(report.explanations[0][0][2].len(), 1);
 }
 
 #[test]

@@ -486,7 +486,8 @@ fn the_expert_reaches_generated_goals() {
 fn demonstrations_mark_their_mistakes() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
-    let options = DemonstrationOptions { injection: 0.2, keep_admissible: true, ..Default::default() };
+    let options =
+        DemonstrationOptions { invalid_action_prob: 0.2, keep_admissible: true, ..Default::default() };
     let made = |seed| demonstrate(&set, "train", 60, &options, seed).unwrap();
     let played = made(3);
     assert_eq!(played, made(3));
@@ -504,16 +505,18 @@ fn demonstrations_mark_their_mistakes() {
             }
         }
     }
-    let wrong = DemonstrationOptions { injection: 1.0, ..Default::default() };
-    assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("injection"));
+    let wrong = DemonstrationOptions { invalid_action_prob: 1.0, ..Default::default() };
+    assert!(
+        demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("invalid_action_prob")
+    );
 }
 
 #[test]
-fn a_shopper_in_haste_misses_options_and_nothing_else() {
+fn a_noisy_expert_misses_options_and_nothing_else() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
-    let made = |overlook| {
-        let options = DemonstrationOptions { overlook, ..Default::default() };
+    let made = |option_drop_prob| {
+        let options = DemonstrationOptions { option_drop_prob, ..Default::default() };
         demonstrate(&set, "train", 200, &options, 0).unwrap().episodes
     };
     let (careful, hasty) = (made(0.0), made(0.6));
@@ -538,8 +541,8 @@ fn a_shopper_in_haste_misses_options_and_nothing_else() {
     let share = met as f64 / asked as f64;
     assert!((0.35..0.5).contains(&share), "{met} of {asked} options");
     assert!(reached * 2 < hasty.len() && reached > 0, "{reached} of {}", hasty.len());
-    let wrong = DemonstrationOptions { overlook: 1.0, ..Default::default() };
-    assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("overlook"));
+    let wrong = DemonstrationOptions { option_drop_prob: 1.0, ..Default::default() };
+    assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("option_drop_prob"));
 }
 
 #[test]
@@ -547,7 +550,7 @@ fn a_purchase_is_rewarded_with_success_or_score() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let played = |reward| {
         let set = WebshopSet::generated(config, &WebshopOptions { reward, ..Default::default() }).unwrap();
-        let options = DemonstrationOptions { overlook: 0.6, ..Default::default() };
+        let options = DemonstrationOptions { option_drop_prob: 0.6, ..Default::default() };
         let made = demonstrate(&set, "train", 60, &options, 0).unwrap();
         let last = |episode: &Demonstration| {
             assert!(episode.turns.iter().rev().skip(1).all(|turn| turn.reward == 0.0));

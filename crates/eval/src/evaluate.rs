@@ -306,7 +306,7 @@ mod tests {
             success,
             sequences: Vec::new(),
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: std::collections::BTreeMap::new(),
         };
         let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };

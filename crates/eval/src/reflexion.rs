@@ -239,7 +239,7 @@ mod tests {
             success: false,
             sequences: Vec::new(),
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: std::collections::BTreeMap::new(),
         };
         let template = PromptTemplate::named("alfworld-react").unwrap();

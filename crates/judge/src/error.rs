@@ -12,7 +12,7 @@ pub enum JudgeError {
     Setting {
         /// The key of [`crate::JudgeConfig`].
         key: &'static str,
-        /// What is wrong and the mend.
+        /// The problem and how to fix it.
         reason: String,
     },
     /// A file could not be read or written.
@@ -28,7 +28,7 @@ pub enum JudgeError {
     Template {
         /// The file.
         path: String,
-        /// What is wrong and the mend.
+        /// The problem and how to fix it.
         reason: String,
     },
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::bf16::Kernel;
-use crate::ops::linear::{Into, linear, linear_backward_input, linear_backward_weight};
+use crate::ops::linear::{Accumulate, linear, linear_backward_input, linear_backward_weight};
 
 /// In which numbers training and sampling multiply matrices. Weights, gradients, moments and every sum are `f32` with
 /// both.
@@ -53,7 +53,7 @@ impl Compute {
     /// # Panics
     /// Where a slice is shorter than its shape.
     pub fn linear(self, x: &[f32], weight: &[f32], y: &mut [f32], shape: [usize; 3]) {
-        linear(self.kernel(), x, weight, None, y, Into::Set, shape);
+        linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
 
     /// `d_x = d_y W` and `d_W += d_y^T x` for [`Compute::linear`] with the shape `[rows, inputs, outputs]`.
@@ -69,7 +69,7 @@ impl Compute {
         d_weight: &mut [f32],
         shape: [usize; 3],
     ) {
-        linear_backward_input(self.kernel(), d_y, weight, d_x, Into::Set, shape);
+        linear_backward_input(self.kernel(), d_y, weight, d_x, Accumulate::Set, shape);
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 

@@ -10,7 +10,7 @@ use crate::lora::{self, BranchPass};
 use crate::ops::attention::{self, Heads, attention, attention_backward};
 use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
-use crate::ops::linear::Into;
+use crate::ops::linear::Accumulate;
 use crate::ops::loss_head::RowStatistics;
 use crate::ops::mlp::{swiglu, swiglu_backward};
 use crate::ops::norm::{norm_heads, norm_heads_backward, rms_norm, rms_norm_backward};
@@ -321,7 +321,14 @@ impl<T: Real> Pass<'_, T> {
     }
 
     /// A linear layer with its adapter.
-    fn project(&self, projection: &Projection, x: &[T], y: &mut [T], into: Into, scratch: &mut Scratch<T>) {
+    fn project(
+        &self,
+        projection: &Projection,
+        x: &[T],
+        y: &mut [T],
+        into: Accumulate,
+        scratch: &mut Scratch<T>,
+    ) {
         projection.forward(self.bf16, self.data, x, y, into);
         if let Some(branch) = self.branch(projection) {
             branch.forward(x, y, &mut scratch.adapter);
@@ -365,7 +372,7 @@ impl<T: Real> Pass<'_, T> {
         let inverse = &mut kept.inverse[tokens.clone()];
         rms_norm(x, self.weights(layer.input_norm.clone()), config.rms_norm_eps, normed, inverse);
         let qkv = &mut kept.qkv[of(heads.row())];
-        self.project(&Projection::qkv(config, layer), normed, qkv, Into::Set, scratch);
+        self.project(&Projection::qkv(config, layer), normed, qkv, Accumulate::Set, scratch);
         if let Some(place) = layer.qk_norm() {
             let count = heads.queries + heads.keys;
             let raw = &mut kept.raw_heads[of(count * heads.width)];
@@ -382,18 +389,24 @@ impl<T: Real> Pass<'_, T> {
         }
         let middle = &mut kept.middle[of(hidden)];
         middle.copy_from_slice(x);
-        self.project(&Projection::o(config, layer), &kept.attended[of(query)], middle, Into::Add, scratch);
+        self.project(
+            &Projection::o(config, layer),
+            &kept.attended[of(query)],
+            middle,
+            Accumulate::Add,
+            scratch,
+        );
 
         let normed = &mut kept.middle_normed[of(hidden)];
         let inverse = &mut kept.middle_inverse[tokens.clone()];
         rms_norm(middle, self.weights(layer.post_norm.clone()), config.rms_norm_eps, normed, inverse);
         let gate_up = &mut kept.gate_up[of(2 * inner)];
-        self.project(&Projection::gate_up(config, layer), normed, gate_up, Into::Set, scratch);
+        self.project(&Projection::gate_up(config, layer), normed, gate_up, Accumulate::Set, scratch);
         let activated = &mut kept.activated[of(inner)];
         swiglu(gate_up, inner, activated);
         let out = &mut out[of(hidden)];
         out.copy_from_slice(middle);
-        self.project(&Projection::down(config, layer), activated, out, Into::Add, scratch);
+        self.project(&Projection::down(config, layer), activated, out, Accumulate::Add, scratch);
     }
 
     fn backward(&self, x: &[T], kept: &mut Activations<T>, rope: &RopeTable<T>, to: Derivatives<'_, T>) {

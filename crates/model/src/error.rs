@@ -26,7 +26,7 @@ pub enum ModelError {
     File {
         /// The file.
         path: String,
-        /// What is wrong and, where known, the mend.
+        /// The problem and, where known, how to fix it.
         reason: String,
     },
     /// A setting of the sampling engine cannot work.

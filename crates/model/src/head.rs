@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
 use crate::ops::divergence::{row_divergence, row_divergence_backward};
-use crate::ops::linear::{Into, View, ViewMut, matmul_in};
+use crate::ops::linear::{Accumulate, View, ViewMut, matmul_in};
 use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
@@ -240,7 +240,7 @@ impl<T: Real> HeadState<T> {
             let (d_normed, normed) = (&mut self.d_normed[place.clone()], &self.normed[place]);
             let weight = View::new(output, vocabulary, hidden);
             let to = ViewMut::new(d_normed, count, hidden);
-            matmul_in(self.bf16, to, d_logits, weight, Into::Set, inverse_temperature);
+            matmul_in(self.bf16, to, d_logits, weight, Accumulate::Set, inverse_temperature);
             if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
                 let to = ViewMut::new(d_output, vocabulary, hidden);
                 matmul_in(
@@ -248,7 +248,7 @@ impl<T: Real> HeadState<T> {
                     to,
                     d_logits.t(),
                     View::new(normed, count, hidden),
-                    Into::Add,
+                    Accumulate::Add,
                     inverse_temperature,
                 );
             }
@@ -312,10 +312,10 @@ impl<T: Real> HeadState<T> {
                 let normed = View::new(&pair.normed, chunk.len(), hidden);
                 if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
                     let to = ViewMut::new(d_output, vocabulary, hidden);
-                    matmul_in(self.bf16, to, d_logits.t(), normed, Into::Add, scale);
+                    matmul_in(self.bf16, to, d_logits.t(), normed, Accumulate::Add, scale);
                 }
                 let to = ViewMut::new(&mut pair.normed, chunk.len(), hidden);
-                matmul_in(self.bf16, to, d_logits, output, Into::Set, scale);
+                matmul_in(self.bf16, to, d_logits, output, Accumulate::Set, scale);
                 for (row, term) in pair.normed.chunks_exact(hidden).zip(chunk) {
                     let target = if side == 0 { term.first } else { term.second.target() };
                     add_assign(&mut self.d_normed[target * hidden..][..hidden], row);
@@ -389,7 +389,7 @@ impl<T: Real> HeadState<T> {
                 to,
                 View::new(&pair.normed, chunk.len(), hidden),
                 weight.t(),
-                Into::Set,
+                Accumulate::Set,
                 scale,
             );
         }
@@ -401,7 +401,7 @@ impl<T: Real> HeadState<T> {
         let normed = View::new(&self.normed[rows(chunk, hidden)], chunk.len(), hidden);
         let to = ViewMut::new(&mut self.logits, chunk.len(), vocabulary);
         let scale = T::from_f64(1.0 / self.temperature);
-        matmul_in(self.bf16, to, normed, View::new(output, vocabulary, hidden).t(), Into::Set, scale);
+        matmul_in(self.bf16, to, normed, View::new(output, vocabulary, hidden).t(), Accumulate::Set, scale);
     }
 }
 

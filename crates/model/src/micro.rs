@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Contrast, ContrastObjective, ContrastStatistics, LearnError, Objective, ObjectiveError, TokenGradients,
-    TokenSequence, TokenStatistics,
+    LearnError, MaskedContext, MaskedContextObjective, MaskedContextStatistics, Objective, ObjectiveError,
+    TokenGradients, TokenSequence, TokenStatistics,
 };
 
 use crate::decoder::Workspace;
@@ -65,26 +65,28 @@ impl Lane {
 pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a [TokenSequence],
-    pub(crate) contrasts: &'a [Contrast],
+    pub(crate) masked_contexts: &'a [MaskedContext],
     /// Whether log-probabilities are wanted, or the hidden states alone.
     pub(crate) scored: bool,
 }
 
 impl PassOver<'_> {
-    /// The contrasts of every sequence.
+    /// The masked_contexts of every sequence.
     pub(crate) fn companions(&self) -> Vec<Vec<usize>> {
-        let mut companions = vec![Vec::new(); if self.contrasts.is_empty() { 0 } else { self.batch.len() }];
-        for (index, contrast) in self.contrasts.iter().enumerate() {
-            companions[contrast.sequence].push(index);
+        let mut companions =
+            vec![Vec::new(); if self.masked_contexts.is_empty() { 0 } else { self.batch.len() }];
+        for (index, masked_context) in self.masked_contexts.iter().enumerate() {
+            companions[masked_context.sequence].push(index);
         }
         companions
     }
 
-    /// Tokens to run for every sequence, its contrasts included.
+    /// Tokens to run for every sequence, its masked_contexts included.
     pub(crate) fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
         let mut lengths: Vec<usize> = self.batch.iter().map(input_length).collect();
         for (length, companions) in lengths.iter_mut().zip(companions) {
-            *length += companions.iter().map(|&c| input_length(&self.contrasts[c].tokens)).sum::<usize>();
+            *length +=
+                companions.iter().map(|&c| input_length(&self.masked_contexts[c].tokens)).sum::<usize>();
         }
         lengths
     }
@@ -97,20 +99,20 @@ pub(crate) struct Found<T> {
     pub(crate) value: T,
 }
 
-/// A micro-batch after its forward pass: some sequences of the batch, then their contrasts.
+/// A micro-batch after its forward pass: some sequences of the batch, then their masked_contexts.
 pub(crate) struct Micro<'a> {
     pass: &'a PassOver<'a>,
     /// Which sequences of the batch are in it.
     members: &'a [usize],
-    /// Which contrasts are, and the place of the sequence of each among the members.
-    contrasts: Vec<(usize, usize)>,
+    /// Which masked_contexts are, and the place of the sequence of each among the members.
+    masked_contexts: Vec<(usize, usize)>,
     lane: &'a mut Lane,
     gradient: &'a mut Vec<f32>,
     temperature: f64,
 }
 
 impl<'a> Micro<'a> {
-    /// Packs the members and their contrasts and runs them forward.
+    /// Packs the members and their masked_contexts and runs them forward.
     pub(crate) fn forward(
         pass: &'a PassOver<'a>,
         companions: &[Vec<usize>],
@@ -119,20 +121,28 @@ impl<'a> Micro<'a> {
         gradient: &'a mut Vec<f32>,
         temperature: f64,
     ) -> Result<Self, LearnError> {
-        let contrasts: Vec<(usize, usize)> = members
+        let masked_contexts: Vec<(usize, usize)> = members
             .iter()
             .enumerate()
             .flat_map(|(place, &member)| {
-                companions.get(member).into_iter().flatten().map(move |&contrast| (contrast, place))
+                companions
+                    .get(member)
+                    .into_iter()
+                    .flatten()
+                    .map(move |&masked_context| (masked_context, place))
             })
             .collect();
         let own = members.iter().map(|&index| &pass.batch[index]);
-        lane.packing.fill(own.chain(contrasts.iter().map(|&(contrast, _)| &pass.contrasts[contrast].tokens)));
+        lane.packing.fill(own.chain(
+            masked_contexts.iter().map(|&(masked_context, _)| &pass.masked_contexts[masked_context].tokens),
+        ));
         // By its place in the batch, not in the micro-batch: the cut is not to matter.
         let sequences = pass.batch.len();
         lane.packing.identities.clear();
         lane.packing.identities.extend(members.iter().map(|&member| member as u64));
-        lane.packing.identities.extend(contrasts.iter().map(|&(contrast, _)| (sequences + contrast) as u64));
+        lane.packing
+            .identities
+            .extend(masked_contexts.iter().map(|&(masked_context, _)| (sequences + masked_context) as u64));
         lane.logprobs.clear();
         lane.entropies.clear();
         if pass.scored {
@@ -142,7 +152,7 @@ impl<'a> Micro<'a> {
         } else {
             lane.passes.forward_layers(pass.network, &lane.packing)?;
         }
-        Ok(Self { pass, members, contrasts, lane, gradient, temperature })
+        Ok(Self { pass, members, masked_contexts, lane, gradient, temperature })
     }
 
     /// The log-probabilities (or values) of every member.
@@ -173,20 +183,20 @@ impl<'a> Micro<'a> {
     pub(crate) fn backward(
         &mut self,
         objective: &dyn Objective,
-        contrast_objective: Option<&dyn ContrastObjective>,
+        masked_context_objective: Option<&dyn MaskedContextObjective>,
         reference: Option<Network<'_, f32>>,
         found: &mut Vec<Found<TokenGradients>>,
     ) -> Result<(), LearnError> {
         let targets = self.lane.packing.targets.len();
         self.lane.derivatives.clear();
         self.lane.derivatives.resize(targets, [0.0; 2]);
-        // Where the reference's targets start among ours: it runs all, or the contrasts alone.
+        // Where the reference's targets start among ours: it runs all, or the masked_contexts alone.
         let everything = objective.needs_reference_kls();
         let skipped = if everything { 0 } else { self.lane.packing.targets_of(&(0..self.members.len())).end };
         if let Some(reference) = reference {
             self.run_reference(reference, everything)?;
         }
-        let terms = self.terms(objective, contrast_objective, skipped);
+        let terms = self.terms(objective, masked_context_objective, skipped);
         let values = self.divergences(reference, &terms)?;
         let mut slopes = vec![0.0; terms.len()];
         let mut next = 0;
@@ -199,10 +209,17 @@ impl<'a> Micro<'a> {
             fill(&mut slopes[kls], &answer.d_reference_kls);
             answers.push(answer);
         }
-        if let Some(objective) = contrast_objective {
-            for index in 0..self.contrasts.len() {
-                next =
-                    self.ask_contrast(objective, index, skipped, &values, &mut slopes, next, &mut answers)?;
+        if let Some(objective) = masked_context_objective {
+            for index in 0..self.masked_contexts.len() {
+                next = self.ask_masked_context(
+                    objective,
+                    index,
+                    skipped,
+                    &values,
+                    &mut slopes,
+                    next,
+                    &mut answers,
+                )?;
             }
         }
         for (&sequence, mut value) in self.members.iter().zip(answers) {
@@ -215,26 +232,29 @@ impl<'a> Micro<'a> {
         self.run_backward(reference, &terms, &values, &slopes)
     }
 
-    /// Runs the reference policy over everything or over the contrasts.
+    /// Runs the reference policy over everything or over the masked_contexts.
     fn run_reference(&mut self, reference: Network<'_, f32>, everything: bool) -> Result<(), LearnError> {
         let Lane { passes: own, reference: kept, bf16, .. } = &mut *self.lane;
         let config = &reference.parameters.config;
         let (passes, packing) = kept.get_or_insert_with(|| (own.beside(config, *bf16), Packing::default()));
         own.bind_reference(passes);
         let members = self.members.iter().filter(|_| everything).map(|&index| &self.pass.batch[index]);
-        let others = self.contrasts.iter().map(|&(contrast, _)| &self.pass.contrasts[contrast].tokens);
+        let others = self
+            .masked_contexts
+            .iter()
+            .map(|&(masked_context, _)| &self.pass.masked_contexts[masked_context].tokens);
         packing.fill(members.chain(others));
         passes.forward(reference, packing, self.temperature)?;
         Ok(())
     }
 
     /// The divergences that the objectives look at, in the order they are asked: for every member its
-    /// targets against the reference, then for every contrast its tokens against the other prompt's and
+    /// targets against the reference, then for every masked_context its tokens against the other prompt's and
     /// those against the reference.
     fn terms(
         &self,
         objective: &dyn Objective,
-        contrast_objective: Option<&dyn ContrastObjective>,
+        masked_context_objective: Option<&dyn MaskedContextObjective>,
         skipped: usize,
     ) -> Vec<Divergence> {
         let packing = &self.lane.packing;
@@ -243,8 +263,8 @@ impl<'a> Micro<'a> {
             let all = packing.targets_of(&(0..self.members.len()));
             terms.extend(all.map(|target| Divergence { first: target, second: Second::Reference(target) }));
         }
-        if let Some(objective) = contrast_objective.filter(|objective| objective.needs_divergences()) {
-            for index in 0..self.contrasts.len() {
+        if let Some(objective) = masked_context_objective.filter(|objective| objective.needs_divergences()) {
+            for index in 0..self.masked_contexts.len() {
                 let (full, blind) = self.places(index);
                 for (first, second) in full.zip(blind.clone()) {
                     let second = if objective.detaches_blind() {
@@ -265,10 +285,10 @@ impl<'a> Micro<'a> {
         terms
     }
 
-    /// The targets of a contrast's response: in its sequence, and after the other prompt.
+    /// The targets of a masked_context's response: in its sequence, and after the other prompt.
     fn places(&self, index: usize) -> (Range<usize>, Range<usize>) {
-        let (contrast, place) = self.contrasts[index];
-        let Contrast { sequence, span, .. } = self.pass.contrasts[contrast];
+        let (masked_context, place) = self.masked_contexts[index];
+        let MaskedContext { sequence, span, .. } = self.pass.masked_contexts[masked_context];
         let spans = &self.pass.batch[sequence].spans;
         let before: usize = spans[..span].iter().map(turnwise_core::TurnSpan::len).sum();
         let start = self.lane.packing.target_offsets[place] + before;
@@ -313,11 +333,11 @@ impl<'a> Micro<'a> {
         Ok(value)
     }
 
-    /// The answer for one contrast, added to that of its sequence; returns where the next one's
+    /// The answer for one masked_context, added to that of its sequence; returns where the next one's
     /// divergences start.
-    fn ask_contrast(
+    fn ask_masked_context(
         &mut self,
-        objective: &dyn ContrastObjective,
+        objective: &dyn MaskedContextObjective,
         index: usize,
         skipped: usize,
         values: &[f64],
@@ -326,7 +346,7 @@ impl<'a> Micro<'a> {
         answers: &mut [TokenGradients],
     ) -> Result<usize, LearnError> {
         let (full, blind) = self.places(index);
-        let (contrast, place) = self.contrasts[index];
+        let (masked_context, place) = self.masked_contexts[index];
         let tokens = blind.len();
         let aware = next..next + if objective.needs_divergences() { tokens } else { 0 };
         let independent = aware.end..aware.end + if objective.needs_reference() { aware.len() } else { 0 };
@@ -339,14 +359,14 @@ impl<'a> Micro<'a> {
                 .collect(),
             _ => Vec::new(),
         };
-        let statistics = ContrastStatistics {
+        let statistics = MaskedContextStatistics {
             full: &lane.logprobs[full.clone()],
             blind: &lane.logprobs[blind.clone()],
             reference: &reference,
             aware: &values[aware.clone()],
             independent: &values[independent.clone()],
         };
-        let found = objective.evaluate(contrast, statistics)?;
+        let found = objective.evaluate(masked_context, statistics)?;
         for (to, &d) in lane.derivatives[full].iter_mut().zip(&found.d_full) {
             to[0] += d;
         }
@@ -357,8 +377,8 @@ impl<'a> Micro<'a> {
         fill(&mut slopes[independent.clone()], &found.d_independent);
         let answer = &mut answers[place];
         answer.loss += found.loss;
-        answer.metrics.contrasts += 1.0;
-        answer.metrics.contrast_loss += found.loss;
+        answer.metrics.masked_contexts += 1.0;
+        answer.metrics.masked_context_loss += found.loss;
         answer.metrics.aware_kl += found.aware;
         answer.metrics.independent_kl += found.independent;
         Ok(independent.end)

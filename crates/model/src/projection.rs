@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use crate::lora::Joint;
 use crate::ops::bf16::Kernel;
-use crate::ops::linear::{Into, linear, linear_backward_bias, linear_backward_input, linear_backward_weight};
+use crate::ops::linear::{
+    Accumulate, linear, linear_backward_bias, linear_backward_input, linear_backward_weight,
+};
 use crate::{LayerLayout, ModelConfig, Real};
 
 /// One linear layer of a decoder layer, or several of the same input joined.
@@ -81,7 +83,7 @@ impl Projection {
         data: &[T],
         x: &[T],
         y: &mut [T],
-        into: Into,
+        into: Accumulate,
     ) {
         let rows = x.len() / self.inputs;
         let bias = self.bias.clone().map(|bias| &data[bias]);
@@ -101,7 +103,7 @@ impl Projection {
         gradient: Option<&mut [T]>,
     ) {
         let shape = [x.len() / self.inputs, self.inputs, self.outputs];
-        linear_backward_input(bf16, d_y, &data[self.weight.clone()], d_x, Into::Set, shape);
+        linear_backward_input(bf16, d_y, &data[self.weight.clone()], d_x, Accumulate::Set, shape);
         let Some(gradient) = gradient else { return };
         linear_backward_weight(bf16, d_y, x, &mut gradient[self.weight.clone()], shape);
         if let Some(bias) = &self.bias {

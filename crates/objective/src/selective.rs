@@ -10,7 +10,9 @@
 //! are estimated by k3.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{ContrastGradients, ContrastObjective, ContrastStatistics, ObjectiveError, TurnSpan};
+use turnwise_core::{
+    MaskedContextGradients, MaskedContextObjective, MaskedContextStatistics, ObjectiveError, TurnSpan,
+};
 
 use crate::{KlEstimator, kl_estimate};
 
@@ -171,11 +173,11 @@ impl SelectiveObjective {
     }
 
     /// The term over outlier turns alone, each with its own span as a sequence of one; `turns` counts
-    /// every turn of the optimiser batch. This is what a learner evaluates contrast by contrast.
+    /// every turn of the optimiser batch. This is what a learner evaluates masked_context by masked_context.
     ///
     /// # Errors
     /// A coefficient that is negative or not finite.
-    pub fn for_contrasts(
+    pub fn for_masked_contexts(
         config: &SelectiveConfig,
         spans: &[TurnSpan],
         turns: usize,
@@ -285,7 +287,7 @@ struct Term {
     independent: (f64, f64),
 }
 
-impl ContrastObjective for SelectiveObjective {
+impl MaskedContextObjective for SelectiveObjective {
     fn needs_divergences(&self) -> bool {
         self.config.estimator == SelectiveEstimator::Full
     }
@@ -300,26 +302,29 @@ impl ContrastObjective for SelectiveObjective {
 
     fn evaluate(
         &self,
-        contrast: usize,
-        statistics: ContrastStatistics<'_>,
-    ) -> Result<ContrastGradients, ObjectiveError> {
+        masked_context: usize,
+        statistics: MaskedContextStatistics<'_>,
+    ) -> Result<MaskedContextGradients, ObjectiveError> {
         let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
         let found = if self.needs_divergences() {
             let zeros = vec![0.0; statistics.aware.len()];
             let independent = if self.needs_reference() { statistics.independent } else { &zeros };
-            self.from_kls(contrast, FullKls { aware: statistics.aware, independent })?
+            self.from_kls(masked_context, FullKls { aware: statistics.aware, independent })?
         } else {
             let (full, blind) = (widen(statistics.full), widen(statistics.blind));
             // Without a penalty the reference has no weight.
             let reference = if self.needs_reference() { widen(statistics.reference) } else { blind.clone() };
-            self.from_logprobs(contrast, BlindLogprobs { full: &full, blind: &blind, reference: &reference })?
+            self.from_logprobs(
+                masked_context,
+                BlindLogprobs { full: &full, blind: &blind, reference: &reference },
+            )?
         };
-        let mut gradients = ContrastGradients {
+        let mut gradients = MaskedContextGradients {
             loss: found.loss,
             aware: found.aware,
             independent: found.independent,
-            ..ContrastGradients::default()
+            ..MaskedContextGradients::default()
         };
         if self.needs_divergences() {
             gradients.d_aware = found.d_first;

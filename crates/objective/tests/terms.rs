@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use turnwise_core::{
-    ContrastObjective, ContrastStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan,
+    MaskedContextObjective, MaskedContextStatistics, Objective, Purpose, Rng, Seed, TokenStatistics, TurnSpan,
 };
 use turnwise_objective::{
     AdaptiveKl, Advantages, BiasNorm, BiasObjective, BiasSum, BlindLogprobs, ClippingWatch, FullKls,
@@ -250,29 +250,30 @@ fn a_contrast_is_an_outlier_turn_of_its_own() {
         vec![vec![(spans[0], true), (TurnSpan { turn: 1, start: 5, end: 7 }, false)], vec![(spans[1], true)]],
     )
     .unwrap();
-    let contrasts = SelectiveObjective::for_contrasts(&config, &spans, 3).unwrap();
+    let masked_contexts = SelectiveObjective::for_masked_contexts(&config, &spans, 3).unwrap();
     let (aware, independent) = ([0.3, 0.1, 0.4], [0.2, 0.5, 0.7]);
-    let statistics = ContrastStatistics {
+    let statistics = MaskedContextStatistics {
         full: &[0.0; 3],
         blind: &[0.0; 3],
         reference: &[0.0; 3],
         aware: &aware,
         independent: &independent,
     };
-    let one = contrasts.evaluate(1, statistics).unwrap();
+    let one = masked_contexts.evaluate(1, statistics).unwrap();
     let same = whole.from_kls(1, FullKls { aware: &aware, independent: &independent }).unwrap();
     assert_eq!((one.loss, one.d_aware, one.d_independent), (same.loss, same.d_first, same.d_second));
     // Without a penalty the reference is not looked at.
     let single = SelectiveConfig { penalty: Penalty::Single, ..config };
-    let alone = SelectiveObjective::for_contrasts(&single, &spans, 3).unwrap();
-    assert!(contrasts.needs_reference() && !alone.needs_reference());
-    let found =
-        alone.evaluate(1, ContrastStatistics { reference: &[], independent: &[], ..statistics }).unwrap();
+    let alone = SelectiveObjective::for_masked_contexts(&single, &spans, 3).unwrap();
+    assert!(masked_contexts.needs_reference() && !alone.needs_reference());
+    let found = alone
+        .evaluate(1, MaskedContextStatistics { reference: &[], independent: &[], ..statistics })
+        .unwrap();
     assert!((found.loss + 0.01 * (0.8 / 3.0) / 3.0).abs() < 1e-12);
     // By sampled tokens the two prompts' log-probabilities carry the gradient.
     let k3 = SelectiveConfig { estimator: SelectiveEstimator::K3, penalty: Penalty::Single, ..single };
-    let k3 = SelectiveObjective::for_contrasts(&k3, &spans, 3).unwrap();
-    let statistics = ContrastStatistics {
+    let k3 = SelectiveObjective::for_masked_contexts(&k3, &spans, 3).unwrap();
+    let statistics = MaskedContextStatistics {
         full: &[-0.5, -1.0, -0.2],
         blind: &[-1.5, -1.0, -0.9],
         reference: &[],

@@ -46,7 +46,7 @@ fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
 /// How sampling is shared out: the number of engines, and sequences that each engine
 /// works on. A device has one engine with the slots of all its lanes.
 pub fn sampling_lanes(config: &Config) -> (usize, usize) {
-    let RolloutConfig { lanes, slots, .. } = config.rollout;
+    let RolloutConfig { lanes, max_num_seqs: slots, .. } = config.rollout;
     match config.policy.device {
         Device::Cpu => (lanes, slots),
         Device::Cuda => (1, lanes * slots),

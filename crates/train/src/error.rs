@@ -12,7 +12,7 @@ pub enum TrainError {
     Config {
         /// The file, or the override as it was written.
         origin: String,
-        /// What is wrong, with the key and the mend.
+        /// The problem, with the key and how to fix it.
         reason: String,
     },
     /// A file or folder could not be read or written.
@@ -28,7 +28,7 @@ pub enum TrainError {
     File {
         /// Which.
         path: String,
-        /// What is wrong and the mend.
+        /// The problem and how to fix it.
         reason: String,
     },
     /// The environment could not be set up.

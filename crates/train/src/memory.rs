@@ -4,9 +4,7 @@ use std::fmt::{self, Display};
 
 use turnwise_credit::EstimatorConfig;
 use turnwise_model::engine::EngineConfig;
-use turnwise_model::{
-    AdapterLayout, Layout, LoraConfig, MemoryPlan, ModelConfig, PlanPhase, PlanSettings,
-};
+use turnwise_model::{AdapterLayout, Layout, LoraConfig, MemoryPlan, ModelConfig, PlanPhase, PlanSettings};
 use turnwise_objective::{BiasNorm, SelectiveEstimator};
 
 use crate::config::Config;
@@ -64,9 +62,9 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         .sum();
     let lanes = config.rollout.lanes;
     // No more sequences are under way than there are to be sampled, in a step or in an evaluation.
-    let step = (config.rollout.groups * config.rollout.group_size).div_ceil(config.rollout.lanes);
+    let step = (config.rollout.tasks_per_step * config.rollout.group_size).div_ceil(config.rollout.lanes);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
-    let slots = config.rollout.slots.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
+    let slots = config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
     PlanSettings {
         learner: learner,
         trainable,
@@ -150,13 +148,11 @@ impl MemoryReport {
                 config.train.micro_batch_tokens = longest;
             });
         }
-        let slots = config.rollout.slots / 4;
+        let slots = config.rollout.max_num_seqs / 4;
         if slots > 0 {
-            change(format!("rollout.slots = {slots}"), &|config| config.rollout.slots = slots);
+            change(format!("rollout.max_num_seqs = {slots}"), &|config| config.rollout.max_num_seqs = slots);
         }
-        let total = |config: &Config| {
-            MemoryPlan::new(model, &settings(config, model)).peak()
-        };
+        let total = |config: &Config| MemoryPlan::new(model, &settings(config, model)).peak();
         let mut found: Vec<(String, u64)> =
             changes.into_iter().map(|(text, config)| (text, total(&config))).collect();
         found.retain(|(_, after)| *after < self.total());
@@ -248,7 +244,7 @@ mod tests {
     fn total(overrides: &[&str]) -> u64 {
         let config = config(overrides);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
-        MemoryReport::new(&config, &model, processes).total()
+        MemoryReport::new(&config, &model).total()
     }
 
     #[test]
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_with_the_mend() {
+    fn what_does_not_fit_is_reported_with_a_hint() {
         let config = config(&["policy.scratch.hidden_size=1024", "train.lanes=8", "rollout.lanes=8"]);
         let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
         let mut report = MemoryReport::new(&config, &model);

@@ -68,9 +68,9 @@ pub trait Observer {
 
 /// Watches nothing and evaluates nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct NoopObserver;
 
-impl Observer for Silent {
+impl Observer for NoopObserver {
     fn event(&mut self, _event: Event<'_>) {}
 
     fn evaluate(&mut self, _point: &EvaluationPoint<'_>) -> Result<(), String> {

@@ -12,7 +12,7 @@ use crate::memory::MemoryReport;
 use crate::observer::{Event, Observer};
 use crate::panel;
 use crate::rundir::RunDirectory;
-use crate::setup::{self, Policy, World, policy_folder_telling};
+use crate::setup::{self, Policy, World, policy_folder_with};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -35,11 +35,7 @@ pub struct Preflight {
 ///
 /// # Errors
 /// What the run itself would end with at its start.
-pub fn preflight(
-    config: &Config,
-    root: &Path,
-    observer: &mut dyn Observer,
-) -> Result<Preflight, TrainError> {
+pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> Result<Preflight, TrainError> {
     config.check()?;
     RunDirectory::check_free(root)?;
     let template = setup::template(config)?;
@@ -84,7 +80,7 @@ fn model_of(
         missing.push(format!("{}: only the config is there, and no weights beside it", path.display()));
         return Ok(read_config(path)?);
     }
-    let (folder, model) = shape_of(&policy_folder_telling(path, observer)?)?;
+    let (folder, model) = shape_of(&policy_folder_with(path, observer)?)?;
     if !["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).is_file()) {
         missing.push(format!("{}: model.safetensors", folder.display()));
     }

@@ -223,7 +223,7 @@ impl<S: Sampler> Lane<'_, S> {
             success: false,
             sequences: Vec::new(),
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: std::collections::BTreeMap::new(),
         };
         let mut environment = self.context.task_set.environment();

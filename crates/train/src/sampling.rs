@@ -33,7 +33,7 @@ impl Run {
         stop: &AtomicBool,
     ) -> Result<Option<Sampled>, TrainError> {
         let settings = &self.config.rollout;
-        let mut selection = Selection::new(&settings.selection, settings.groups)?;
+        let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
         let (mut drawn, mut trajectories, mut solved, mut reward) = (0, 0.0, 0.0, 0.0);
         loop {
             let count = selection.missing();

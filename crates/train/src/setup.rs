@@ -20,7 +20,7 @@ use crate::TrainError;
 use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
 use crate::hub;
-use crate::observer::{Event, Observer, Silent};
+use crate::observer::{Event, NoopObserver, Observer};
 use crate::rollout::Layout;
 use crate::sft;
 
@@ -87,8 +87,8 @@ impl World {
             Set::Alfworld(set) => set,
             Set::Webshop(set) => {
                 let options = webshop::demonstrations::DemonstrationOptions {
-                    injection: config.sft.injection,
-                    overlook: config.sft.overlook,
+                    invalid_action_prob: config.sft.invalid_action_prob,
+                    option_drop_prob: config.sft.option_drop_prob,
                     keep_admissible,
                 };
                 return Ok(webshop::demonstrations::demonstrate(set, split, count, &options, config.seed)?);
@@ -97,7 +97,7 @@ impl World {
         let options = DemonstrationOptions {
             source: config.sft.source,
             order: config.sft.order,
-            injection: config.sft.injection,
+            invalid_action_prob: config.sft.invalid_action_prob,
             max_steps: config.env.max_turns,
             keep_admissible,
         };
@@ -114,7 +114,7 @@ impl World {
 
     /// Whether tokenizers of small models take a name and its number apart: in a shop the number is a size, a price or
     /// a quantity and not part of the name.
-    pub fn numbers_apart(&self) -> bool {
+    pub fn split_numbers(&self) -> bool {
         matches!(self.0, Set::Webshop(_))
     }
 }
@@ -197,12 +197,12 @@ impl Policy {
     /// checkpoint that holds one, or from the hub (`ORG/NAME` or `ORG/NAME@REVISION`, where there is no such
     /// folder).
     pub fn load(path: &Path) -> Result<Self, TrainError> {
-        Self::load_telling(path, &mut Silent)
+        Self::load_telling(path, &mut NoopObserver)
     }
 
     /// The same, telling an observer what is fetched and from where the model comes.
     pub fn load_telling(path: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        let folder = policy_folder_telling(path, observer)?;
+        let folder = policy_folder_with(path, observer)?;
         if is_adapter(&folder) {
             return Self::load_adapted(&folder);
         }
@@ -268,7 +268,7 @@ impl Policy {
             &TokenizerConfig {
                 phrases: world.phrases()?,
                 max_pieces: config.policy.scratch.max_pieces,
-                numbers_apart: world.numbers_apart(),
+                split_numbers: world.split_numbers(),
                 ..TokenizerConfig::default()
             },
         )?;
@@ -281,11 +281,11 @@ impl Policy {
 /// Finds the model folder behind what a user may name: the folder itself, a checkpoint, a run, or a model of
 /// the hub.
 pub(crate) fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainError> {
-    policy_folder_telling(path, &mut Silent)
+    policy_folder_with(path, &mut NoopObserver)
 }
 
 /// The same, telling an observer what is fetched.
-pub(crate) fn policy_folder_telling(
+pub(crate) fn policy_folder_with(
     path: &Path,
     observer: &mut dyn Observer,
 ) -> Result<std::path::PathBuf, TrainError> {

@@ -6,14 +6,14 @@ use std::time::Instant;
 use turnwise_core::Batch;
 use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::has::Decomposer;
-use turnwise_credit::{CreditReport, Inputs, Pipeline, attach_stories};
+use turnwise_credit::{CreditReport, Inputs, Pipeline, attach_explanations};
 use turnwise_model::Schedule;
 use turnwise_objective::{KlPlace, ObjectiveConfig};
 
 use crate::TrainError;
-use crate::contrasts::BlindPrompts;
 use crate::critic::{CriticReport, explained_variance};
 use crate::decomposer::RunDecomposer;
+use crate::masked_contexts::MaskedPrompts;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::rundir::{Phase, Position};
@@ -141,7 +141,8 @@ impl Run {
         }
         self.adapt_kl(reference_kl, &report, &mut metrics);
         metrics.set("perf/credit_s", credit_seconds);
-        let updates_done = (step + 1) * (self.config.train.epochs * self.config.train.minibatches) as u64;
+        let updates_done =
+            (step + 1) * (self.config.train.update_epochs * self.config.train.num_minibatches) as u64;
         metrics.set("train/learning_rate", schedule.learning_rate(updates_done.saturating_sub(1)));
         if self.config.train.save_trajectories {
             let position = Position { phase: Phase::Rl, step: step + 1 };
@@ -175,7 +176,7 @@ impl Run {
             peak: train.learning_rate,
             warmup_steps: train.warmup,
             shape: train.schedule,
-            total_steps: train.steps * (train.epochs * train.minibatches) as u64,
+            total_steps: train.steps * (train.update_epochs * train.num_minibatches) as u64,
         }
     }
 
@@ -188,7 +189,7 @@ impl Run {
         let (Some(selective), Some(outliers)) = (&self.config.objective.selective, &credit.outliers) else {
             return Ok(Vec::new());
         };
-        let prompts = BlindPrompts {
+        let prompts = MaskedPrompts {
             template: &self.template,
             tokenizer: &self.tokenizer,
             chat: self.chat.as_ref(),
@@ -222,12 +223,12 @@ impl Run {
     }
 }
 
-/// Notes every turn's advantage, and its story where there is one, in the trajectories.
+/// Notes every turn's advantage, and its explanation where there is one, in the trajectories.
 fn attach(batch: &mut Batch, credit: &mut CreditReport) {
     for (group, group_advantages) in batch.groups.iter_mut().zip(&credit.advantages.0) {
         for (trajectory, turn_advantages) in group.trajectories.iter_mut().zip(group_advantages) {
             trajectory.advantages = Some(turn_advantages.clone());
         }
     }
-    attach_stories(batch, std::mem::take(&mut credit.stories));
+    attach_explanations(batch, std::mem::take(&mut credit.explanations));
 }

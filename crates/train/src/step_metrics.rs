@@ -93,10 +93,10 @@ pub(crate) fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64
     metrics.set("loss/clip_frac_high", sums.mean(sums.clipped_high));
     metrics.set("loss/approx_kl", sums.mean(sums.approx_kl));
     metrics.set("loss/reference_kl", sums.mean(sums.reference_kl));
-    if sums.contrasts > 0.0 {
-        metrics.set("loss/selective", sums.contrast_loss / (report.updates.max(1)) as f64);
-        metrics.set("selective/aware_kl", sums.aware_kl / sums.contrasts);
-        metrics.set("selective/independent_kl", sums.independent_kl / sums.contrasts);
+    if sums.masked_contexts > 0.0 {
+        metrics.set("loss/selective", sums.masked_context_loss / (report.updates.max(1)) as f64);
+        metrics.set("selective/aware_kl", sums.aware_kl / sums.masked_contexts);
+        metrics.set("selective/independent_kl", sums.independent_kl / sums.masked_contexts);
     }
     if report.bias_factor > 0.0 {
         metrics.set("normalization/bias_norm", report.bias_norm);

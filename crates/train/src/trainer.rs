@@ -76,7 +76,7 @@ impl Run {
         let world = World::new(&config.env, &config.splits(), observer)?;
         let panels = panel::pin(&config, world.task_set())?;
         let policy = if let Some(path) = &config.policy.model {
-            let folder = setup::policy_folder_telling(path, observer)?;
+            let folder = setup::policy_folder_with(path, observer)?;
             // Said before the weights are read, which may be what does not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
                 memory::warn(&config, &model, observer);
@@ -175,7 +175,7 @@ impl Run {
             critic,
             decomposer,
             base: state.base,
-            tasks_drawn: state.tasks_drawn.unwrap_or(steps * config.rollout.groups as u64),
+            tasks_drawn: state.tasks_drawn.unwrap_or(steps * config.rollout.tasks_per_step as u64),
             kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
             parser: setup::parser(&config, &template),
             tokenizer: policy.tokenizer,
@@ -228,7 +228,7 @@ impl Run {
             self.begin_critic()?;
             self.save(observer)?;
         }
-        self.reinforce(observer, stop)
+        self.run_rl(observer, stop)
     }
 
     /// Makes the critic, where the estimator needs one and reinforcement learning begins.
@@ -243,7 +243,7 @@ impl Run {
         Ok(())
     }
 
-    fn reinforce(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<Outcome, TrainError> {
+    fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<Outcome, TrainError> {
         let total = self.config.train.steps;
         if self.position.step == 0 {
             self.evaluate(observer)?;
@@ -293,7 +293,7 @@ impl Run {
             let weights = self.learner.weights();
             let reference = if weights.adapter.is_some() {
                 let adapter = load_adapter(&path.join("policy"), weights.config())?;
-                let off = adapter.is_silent();
+                let off = adapter.is_identity();
                 if off { weights.without_adapter() } else { Weights::adapted(weights.base, adapter)? }
             } else {
                 Policy::load(&path)?.weights

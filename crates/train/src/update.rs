@@ -1,7 +1,8 @@
 //! From a batch with advantages to the updates of one step.
 
 use turnwise_core::{
-    Batch, Contrast, ContrastLearner as _, Learner, LossMetrics, Objective, Purpose, Seed, TokenSequence,
+    Batch, Learner, LossMetrics, MaskedContext, MaskedContextLearner as _, Objective, Purpose, Seed,
+    TokenSequence,
 };
 use turnwise_credit::TurnAdvantages;
 use turnwise_credit::gae::{TokenAdvantages, TokenTable};
@@ -23,7 +24,7 @@ pub struct TrainingSequence {
     /// Per-token and per-turn numbers.
     pub objective: ObjectiveSequence,
     /// Outlier turns after their blind prompts, with the span of each.
-    pub contrasts: Vec<(usize, TokenSequence)>,
+    pub masked_contexts: Vec<(usize, TokenSequence)>,
     /// What a critic should say.
     pub values: Option<ValueSequence>,
 }
@@ -86,11 +87,16 @@ pub fn training_set(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajec
                     }
                 });
                 let span_of = |turn: usize| sequence.spans.iter().position(|span| span.turn == turn);
-                let contrasts = blind
+                let masked_contexts = blind
                     .iter()
                     .filter_map(|(turn, tokens)| Some((span_of(*turn)?, tokens.clone())))
                     .collect();
-                sequences.push(TrainingSequence { tokens: sequence.clone(), objective, contrasts, values });
+                sequences.push(TrainingSequence {
+                    tokens: sequence.clone(),
+                    objective,
+                    masked_contexts,
+                    values,
+                });
             }
             if !sequences.is_empty() {
                 set.push(sequences);
@@ -144,7 +150,7 @@ impl Updates<'_> {
         rate: impl Fn(u64) -> f64,
     ) -> Result<UpdateReport, TrainError> {
         let mut report = UpdateReport::default();
-        let (epochs, minibatches) = (self.train.epochs, self.train.minibatches);
+        let (epochs, minibatches) = (self.train.update_epochs, self.train.num_minibatches);
         for epoch in 0..epochs {
             let mut order: Vec<usize> = (0..set.len()).collect();
             let coordinates = [self.step, epoch as u64];
@@ -195,11 +201,11 @@ impl Updates<'_> {
         let policy = PolicyObjective::new(self.objective, batch)?;
         let watch = self.objective.normalization.is_some().then(|| ClippingWatch::new(&policy));
         let objective: &dyn Objective = watch.as_ref().map_or(&policy, |watch| watch);
-        let contrasts: Vec<Contrast> = sequences
+        let masked_contexts: Vec<MaskedContext> = sequences
             .iter()
             .enumerate()
             .flat_map(|(sequence, data)| {
-                data.contrasts.iter().map(move |(span, tokens)| Contrast {
+                data.masked_contexts.iter().map(move |(span, tokens)| MaskedContext {
                     sequence,
                     span: *span,
                     tokens: tokens.clone(),
@@ -207,11 +213,12 @@ impl Updates<'_> {
             })
             .collect();
         let loss = match &self.objective.selective {
-            Some(selective) if !contrasts.is_empty() => {
+            Some(selective) if !masked_contexts.is_empty() => {
                 let turns = tokens.iter().flat_map(|tokens| &tokens.spans).filter(|span| !span.is_empty());
-                let spans: Vec<_> = contrasts.iter().map(|contrast| contrast.tokens.spans[0]).collect();
-                let term = SelectiveObjective::for_contrasts(selective, &spans, turns.count())?;
-                learner.forward_backward_contrast(tokens, &contrasts, (objective, &term))?
+                let spans: Vec<_> =
+                    masked_contexts.iter().map(|masked_context| masked_context.tokens.spans[0]).collect();
+                let term = SelectiveObjective::for_masked_contexts(selective, &spans, turns.count())?;
+                learner.forward_backward_masked(tokens, &masked_contexts, (objective, &term))?
             }
             _ => learner.forward_backward(tokens, objective)?,
         };

@@ -14,7 +14,7 @@ use turnwise_model::{ModelConfig, Parameters, Tokenizer, TokenizerConfig, save_m
 use turnwise_train::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::{self, Policy, World};
-use turnwise_train::{Config, Silent, sampling_params, sft};
+use turnwise_train::{Config, NoopObserver, sampling_params, sft};
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -93,7 +93,7 @@ impl Sampler for Script<'_> {
 
 /// Plays one task with scripted replies.
 fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
-    let world = World::new(&config.env, &config.splits(), &mut Silent).unwrap();
+    let world = World::new(&config.env, &config.splits(), &mut NoopObserver).unwrap();
     let template = setup::template(config).unwrap();
     let parser = setup::parser(config, &template);
     let chat = setup::chat(config, tokenizer).unwrap();
@@ -245,13 +245,13 @@ fn settings_that_cannot_be_met_are_refused() {
 fn demonstrations_are_replies_that_end() {
     let tokenizer = tokenizer(CHATML);
     let config = common::config(None, &["prompt.layout=concatenated"]).unwrap();
-    let world = World::new(&config.env, &config.splits(), &mut Silent).unwrap();
+    let world = World::new(&config.env, &config.splits(), &mut NoopObserver).unwrap();
     let template = setup::template(&config).unwrap();
     let chat = setup::chat(&config, &tokenizer).unwrap();
     let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
     let mut longer = config.clone();
     longer.env.max_turns = 50;
-    let world = World::new(&longer.env, &longer.splits(), &mut Silent).unwrap_or(world);
+    let world = World::new(&longer.env, &longer.splits(), &mut NoopObserver).unwrap_or(world);
     let episodes = world.demonstrations(&longer, 4).unwrap().episodes;
     let close = tokenizer.token_id("<|im_end|>").unwrap();
     for episode in &episodes {
@@ -285,8 +285,8 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
     let more = [policy.as_str(), "rollout.max_context=1024", "train.steps=1", "sft.steps=1"];
     let root = folder.path().join("run");
     let config = common::config(None, &more).unwrap();
-    let mut run = turnwise_train::Run::start(config, &root, &mut Silent).unwrap();
-    run.train(&mut Silent, &AtomicBool::new(false)).unwrap();
+    let mut run = turnwise_train::Run::start(config, &root, &mut NoopObserver).unwrap();
+    run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap();
     let saved = Policy::load(&root).unwrap().tokenizer;
     let original = tokenizer(CHATML);
     assert_eq!(saved.end_tokens(), original.end_tokens());

@@ -33,9 +33,13 @@ const SELECTIVE: [&[&str]; 5] = [
 ];
 const NORMALIZATION: [&[&str]; 4] = [
     &[],
-    &["objective.normalization.norm=parameter", "train.epochs=2", "objective.clip={low=1e-4, high=1e-4}"],
-    &["objective.normalization.norm=token", "train.minibatches=2", "train.epochs=2"],
-    &["objective.normalization.norm=scalar", "objective.clip={low=1e-4, high=1e-4}", "train.epochs=2"],
+    &[
+        "objective.normalization.norm=parameter",
+        "train.update_epochs=2",
+        "objective.clip={low=1e-4, high=1e-4}",
+    ],
+    &["objective.normalization.norm=token", "train.num_minibatches=2", "train.update_epochs=2"],
+    &["objective.normalization.norm=scalar", "objective.clip={low=1e-4, high=1e-4}", "train.update_epochs=2"],
 ];
 const LAYOUTS: [&str; 2] = ["prompt.layout=concatenated", "prompt.layout=windowed"];
 
@@ -110,15 +114,15 @@ fn the_story_is_stored_when_asked_for_and_only_then() {
         config.train.explain = explain;
         config.train.steps = 1;
         let root = folder.path().join(format!("{explain}"));
-        let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::Silent).unwrap();
-        run.train(&mut turnwise_train::Silent, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+        let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::NoopObserver).unwrap();
+        run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
         let path = root.join("trajectories/step-000001.jsonl.zst");
         for trajectory in turnwise_train::rundir::read_trajectories(&path).unwrap() {
-            assert_eq!(trajectory.story.is_some(), explain);
-            let Some(story) = trajectory.story else { continue };
+            assert_eq!(trajectory.explanation.is_some(), explain);
+            let Some(explanation) = trajectory.explanation else { continue };
             let advantages = trajectory.advantages.unwrap();
-            assert_eq!(story.len(), advantages.len());
-            for (stages, advantage) in story.iter().zip(advantages) {
+            assert_eq!(explanation.len(), advantages.len());
+            for (stages, advantage) in explanation.iter().zip(advantages) {
                 let names: Vec<&str> = stages.iter().map(|stage| stage.stage.as_ref()).collect();
                 assert_eq!(names, ["gigpo", "aem"]);
                 // The last stage's number is the one that is trained with.
@@ -135,9 +139,9 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
     let config = common::config(None, &[selection]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
-    let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::Silent).unwrap();
+    let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::NoopObserver).unwrap();
     let before = run.weights();
-    run.train(&mut turnwise_train::Silent, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+    run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
     assert_eq!(before, run.weights(), "there was nothing to learn from");
     let lines = turnwise_train::metrics::read_metrics(&root.join("metrics.jsonl")).unwrap();
     for line in &lines {

@@ -13,7 +13,7 @@ use turnwise_train::config::Config;
 use turnwise_train::export::{ExportOptions, Exported, export};
 use turnwise_train::metrics::read_metrics;
 use turnwise_train::setup::Policy;
-use turnwise_train::{Outcome, Run, Silent};
+use turnwise_train::{NoopObserver, Outcome, Run};
 
 const LORA: &[&str] = &[
     "policy.lora={rank=4, alpha=8.0}",
@@ -34,8 +34,8 @@ fn full(mut config: Config) -> Config {
 }
 
 fn finish(config: Config, root: &Path) -> Run {
-    let mut run = Run::start(config, root, &mut Silent).unwrap();
-    assert_eq!(run.train(&mut Silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
+    let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
     run
 }
 
@@ -63,7 +63,7 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let weights = run.weights();
     let adapter = weights.adapter.clone().unwrap();
     assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
-    assert!(!adapter.is_silent(), "the adapter moved");
+    assert!(!adapter.is_identity(), "the adapter moved");
     // The base is in the run, as it was at the start.
     assert!(*weights.base == load_model(&root.join("base")).unwrap());
     let losses: Vec<f64> = read_metrics(&root.join("metrics.jsonl"))
@@ -147,14 +147,14 @@ fn an_export_is_the_same_policy() {
 
     // The next run starts from this one: its base is the merged policy, and its own adapter starts at nought.
     let start = format!("policy.model=\"{}\"", root.display());
-    let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut Silent).unwrap();
-    assert!(next.weights().adapter.unwrap().is_silent());
+    let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut NoopObserver).unwrap();
+    assert!(next.weights().adapter.unwrap().is_identity());
     assert!(distance(&logprobs(next.weights().without_adapter()), &expected) < 1e-4);
     assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
     // From a model's folder nothing is copied.
     export(&root, &out("merged"), ExportOptions { merge: true, force: true, ..Default::default() }).unwrap();
     let start = format!("policy.model=\"{}\"", out("merged").display());
-    let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut Silent).unwrap();
+    let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut NoopObserver).unwrap();
     assert!(!out("third/base").exists());
     assert!(Policy::load(&out("third")).unwrap().weights == third.weights());
     // A run of all weights exports a model too.
@@ -163,7 +163,7 @@ fn an_export_is_the_same_policy() {
     assert!(distance(&logprobs(Policy::load(&out("whole")).unwrap().weights), &expected) < 1e-4);
 }
 
-/// TurnRD's hidden states, STAPO's contrasts with full divergences, and PPO with a critic on the policy's base.
+/// TurnRD's hidden states, STAPO's masked_contexts with full divergences, and PPO with a critic on the policy's base.
 #[test]
 fn methods_train_with_an_adapter() {
     for (preset, more) in [

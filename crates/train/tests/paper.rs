@@ -66,7 +66,7 @@ fn the_settings_are_the_papers() {
         if path.contains("/has/") {
             // HAS, tables 4 to 6.
             assert_eq!(config.env.max_turns, if alfworld { 40 } else { 15 }, "{path}");
-            assert_eq!((config.rollout.groups, config.train.steps), (10, 10), "{path}");
+            assert_eq!((config.rollout.tasks_per_step, config.train.steps), (10, 10), "{path}");
             assert_eq!(config.train.learning_rate, 5e-6, "{path}");
             assert_eq!((config.eval.temperature, config.eval.tasks), (0.0, 100), "{path}");
             assert_eq!(config.objective.kl.adaptive.as_ref().unwrap().target, 0.04, "{path}");
@@ -83,7 +83,7 @@ fn the_settings_are_the_papers() {
         assert_eq!((config.train.learning_rate, config.eval.temperature), (1e-6, 0.4), "{path}");
         assert_eq!(config.objective.kl.coef, 0.01, "{path}");
         if path.contains("/stapo/") {
-            assert_eq!(config.rollout.groups, if alfworld { 16 } else { 8 }, "{path}");
+            assert_eq!(config.rollout.tasks_per_step, if alfworld { 16 } else { 8 }, "{path}");
             assert_eq!(config.train.steps, if alfworld { 150 } else { 300 }, "{path}");
             assert_eq!(config.env.reward_scale, 1.0, "{path}");
             let EstimatorConfig::Gigpo(gigpo) = &config.credit.estimator else { panic!("{path}") };
@@ -94,7 +94,7 @@ fn the_settings_are_the_papers() {
             continue;
         }
         assert_eq!(
-            (config.rollout.groups, config.train.steps, config.env.reward_scale),
+            (config.rollout.tasks_per_step, config.train.steps, config.env.reward_scale),
             (16, 150, 10.0),
             "{path}"
         );

@@ -16,8 +16,8 @@ fn tiny(layout: &str) -> Config {
         "sft.steps=6",
         "sft.checkpoint_every=2",
         "train.steps=4",
-        "train.minibatches=2",
-        "train.epochs=2",
+        "train.num_minibatches=2",
+        "train.update_epochs=2",
         "train.checkpoint_every=1",
         "train.skip_zero_advantage=false",
         "objective.kl.coef=0.01",
@@ -102,7 +102,7 @@ fn bits(run: &Run) -> Vec<u32> {
 }
 
 fn straight(config: &Config, root: &Path) -> Vec<u32> {
-    let mut silent = turnwise_train::Silent;
+    let mut silent = turnwise_train::NoopObserver;
     let mut run = Run::start(config.clone(), root, &mut silent).unwrap();
     assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
     bits(&run)
@@ -111,7 +111,7 @@ fn straight(config: &Config, root: &Path) -> Vec<u32> {
 /// Runs with an interruption after every `every` events, and slowly more of them, until the run is finished:
 /// on a slow machine a rollout alone has more progress events than a fixed number allows for.
 fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) {
-    let mut silent = turnwise_train::Silent;
+    let mut silent = turnwise_train::NoopObserver;
     drop(Run::start(config.clone(), root, &mut silent).unwrap());
     for round in 0..200 {
         let mut run = Run::resume(root, &mut silent).unwrap();
@@ -164,7 +164,7 @@ fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
         for step in left + 1..=4 {
             std::fs::remove_dir_all(root.join(format!("checkpoints/step-00000{step}"))).unwrap();
         }
-        let mut silent = turnwise_train::Silent;
+        let mut silent = turnwise_train::NoopObserver;
         let mut run = Run::resume(&root, &mut silent).unwrap();
         assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
         assert!(bits(&run) == expected, "the weights differ from step {left} on");

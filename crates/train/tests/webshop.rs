@@ -14,7 +14,7 @@ const TINY: &[&str] = &[
     "sft.steps=0",
     "rollout.group_size=2",
     "train.steps=2",
-    "train.minibatches=1",
+    "train.num_minibatches=1",
     "train.learning_rate=1e-3",
     "train.skip_zero_advantage=false",
 ];

@@ -297,7 +297,7 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         report.steps,
         report.differences.len()
     );
-    print(&told(counts, "episode", &report.differences, args.show));
+    print(&replay_summary(counts, "episode", &report.differences, args.show));
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -321,7 +321,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
 }
 
 /// A replay's result in one line, and the first differences in full. `unit` is what an episode is called.
-pub(crate) fn told(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
+pub(crate) fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(
             out,

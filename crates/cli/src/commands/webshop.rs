@@ -9,7 +9,7 @@ use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::replay::replay;
 use turnwise_env::webshop::{WebshopOptions, WebshopSet};
 
-use super::env::{open, told};
+use super::env::{open, replay_summary};
 use crate::ui::print;
 
 /// Products of a generated shop: enough to search in, opened in a moment.
@@ -80,6 +80,6 @@ pub(crate) fn replay_file(
         report.differences.len(),
         report.scores_not_compared
     );
-    print(&told(counts, "session", &report.differences, show));
+    print(&replay_summary(counts, "session", &report.differences, show));
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

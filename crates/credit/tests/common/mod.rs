@@ -22,7 +22,7 @@ pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Traje
         success: false,
         sequences: Vec::new(),
         advantages: None,
-        story: None,
+        explanation: None,
         metrics: std::collections::BTreeMap::new(),
     }
 }

@@ -33,7 +33,7 @@ pub struct DemonstrationOptions {
     /// In which order the expert searches.
     pub order: SearchOrder,
     /// Probability that a command that is not understood stands before a step; it is not to be imitated.
-    pub injection: f64,
+    pub invalid_action_prob: f64,
     /// Longest episode, injected commands included.
     pub max_steps: usize,
     /// Whether the turns keep their admissible commands. For prompts that list them; they are most of the
@@ -46,7 +46,7 @@ impl Default for DemonstrationOptions {
         Self {
             source: Source::Expert,
             order: SearchOrder::Likely,
-            injection: 0.06,
+            invalid_action_prob: 0.06,
             max_steps: super::DEFAULT_MAX_STEPS,
             keep_admissible: false,
         }
@@ -92,7 +92,7 @@ pub struct Demonstrations {
 /// The result depends on the arguments alone, not on the number of threads.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], and [`EnvError::Other`] if `injection` is no probability below 1.
+/// [`EnvError::UnknownSplit`], and [`EnvError::Other`] if `invalid_action_prob` is no probability below 1.
 pub fn demonstrate(
     set: &AlfworldSet,
     split: &str,
@@ -100,10 +100,10 @@ pub fn demonstrate(
     options: &DemonstrationOptions,
     seed: u64,
 ) -> Result<Demonstrations, EnvError> {
-    if !(0.0..1.0).contains(&options.injection) {
+    if !(0.0..1.0).contains(&options.invalid_action_prob) {
         return Err(EnvError::Other(format!(
-            "injection: {} is no probability; it must be at least 0 and below 1",
-            options.injection
+            "invalid_action_prob: {} is no probability; it must be at least 0 and below 1",
+            options.invalid_action_prob
         )));
     }
     let games = set.split(split)?;
@@ -149,7 +149,7 @@ fn play(
         let observation =
             Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
         seen.read(&observation.text);
-        let injected = (rng.chance(options.injection) && episode.steps() + 1 < options.max_steps)
+        let injected = (rng.chance(options.invalid_action_prob) && episode.steps() + 1 < options.max_steps)
             .then(|| seen.mistake(&observation.admissible, rng))
             .flatten();
         let imitate = injected.is_none();
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn expert_episodes_replay_and_mark_their_mistakes() {
         let set = set();
-        let options = DemonstrationOptions { injection: 0.2, ..Default::default() };
+        let options = DemonstrationOptions { invalid_action_prob: 0.2, ..Default::default() };
         let made = demonstrate(&set, "train", 300, &options, 3).unwrap();
         assert_eq!(made.episodes.len() + made.dropped, 300);
         assert!(made.dropped < 6, "{}", made.dropped);
@@ -280,7 +280,8 @@ mod tests {
     fn walkthroughs_are_shorter_than_searches() {
         let set = set();
         let length = |source, order| {
-            let options = DemonstrationOptions { source, order, injection: 0.0, ..Default::default() };
+            let options =
+                DemonstrationOptions { source, order, invalid_action_prob: 0.0, ..Default::default() };
             let made = demonstrate(&set, "train", 120, &options, 0).unwrap();
             assert!(made.episodes.iter().all(|episode| replays(&set, episode)));
             let turns = made.episodes.iter().map(|episode| episode.turns.len()).sum::<usize>();
@@ -301,8 +302,10 @@ mod tests {
         for turn in made.episodes.iter().flat_map(|episode| &episode.turns) {
             assert_eq!(turn.admissible.contains(&turn.action), turn.imitate);
         }
-        let wrong = DemonstrationOptions { injection: 1.0, ..Default::default() };
-        assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("injection"));
+        let wrong = DemonstrationOptions { invalid_action_prob: 1.0, ..Default::default() };
+        assert!(
+            demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("invalid_action_prob")
+        );
         assert!(demonstrate(&set, "test", 1, &options, 0).is_err());
     }
 }

@@ -68,7 +68,7 @@ impl AlfworldSet {
     fn found(path: &Path, found: Found) -> Result<(Self, Vec<EnvError>), EnvError> {
         let Found { games, mut errors, unsolvable } = found;
         if games.is_empty() {
-            // If the one file asked for is broken, that is the whole story.
+            // If the one file asked for is broken, that is the whole explanation.
             if errors.len() == 1 {
                 return Err(errors.remove(0));
             }

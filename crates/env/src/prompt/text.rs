@@ -70,7 +70,7 @@ enum Piece {
 pub(super) struct Text(Vec<Piece>);
 
 impl Text {
-    /// Reads a text and checks its placeholders; the error says what is wrong and the mend.
+    /// Reads a text and checks its placeholders; the error names the problem and the fix.
     pub(super) fn parse(source: &str, rule: &Rule) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut literal = String::new();

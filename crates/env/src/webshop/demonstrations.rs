@@ -15,10 +15,10 @@ use crate::alfworld::demonstrations::{Demonstration, DemonstrationTurn, Demonstr
 pub struct DemonstrationOptions {
     /// Probability that a click on something that is not on the page stands before a step; it is not to be
     /// imitated.
-    pub injection: f64,
+    pub invalid_action_prob: f64,
     /// Probability that the shopper overlooks an option value that the goal asks for: people in a hurry do, and
     /// whoever learns from them learns it too.
-    pub overlook: f64,
+    pub option_drop_prob: f64,
     /// Whether the turns keep their admissible actions, which prompts that list them need.
     pub keep_admissible: bool,
 }
@@ -28,7 +28,7 @@ pub struct DemonstrationOptions {
 /// the number of threads.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `injection` or `overlook` is no probability below 1, and
+/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `invalid_action_prob` or `option_drop_prob` is no probability below 1, and
 /// whatever the shop fails with.
 pub fn demonstrate(
     set: &WebshopSet,
@@ -37,7 +37,9 @@ pub fn demonstrate(
     options: &DemonstrationOptions,
     seed: u64,
 ) -> Result<Demonstrations, EnvError> {
-    for (name, probability) in [("injection", options.injection), ("overlook", options.overlook)] {
+    for (name, probability) in
+        [("invalid_action_prob", options.invalid_action_prob), ("option_drop_prob", options.option_drop_prob)]
+    {
         if !(0.0..1.0).contains(&probability) {
             return Err(EnvError::Other(format!(
                 "{name}: {probability} is no probability; it must be at least 0 and below 1"
@@ -73,15 +75,16 @@ fn play(
     loop {
         seen.extend(observation.admissible.iter().filter(|action| *action != SEARCH).cloned());
         let room = turns.len() + 1 < set.max_steps();
-        let mistake = (room && rng.chance(options.injection)).then(|| mistake(&seen, &observation, rng));
+        let mistake =
+            (room && rng.chance(options.invalid_action_prob)).then(|| mistake(&seen, &observation, rng));
         let mistake = mistake.flatten();
         let imitate = mistake.is_none();
         let action = mistake.unwrap_or_else(|| {
-            expert.act_in_haste(&observation, &mut || {
+            expert.act_noisy(&observation, &mut || {
                 // Without haste nothing is drawn, so that what else is drawn stays as it is.
-                let overlook = options.overlook > 0.0 && rng.chance(options.overlook);
-                overlooked += usize::from(overlook);
-                overlook
+                let option_drop_prob = options.option_drop_prob > 0.0 && rng.chance(options.option_drop_prob);
+                overlooked += usize::from(option_drop_prob);
+                option_drop_prob
             })
         });
         let step = environment.step(&action)?;

@@ -91,12 +91,16 @@ impl Expert {
 
     /// The next action.
     pub fn act(&mut self, observation: &Observation) -> String {
-        self.act_in_haste(observation, &mut || false)
+        self.act_noisy(observation, &mut || false)
     }
 
-    /// The next action of somebody who overlooks an option value that the goal asks for wherever `overlook` says so,
+    /// The next action of somebody who overlooks an option value that the goal asks for wherever `option_drop_prob` says so,
     /// asked once for every value, and never comes back to it.
-    pub fn act_in_haste(&mut self, observation: &Observation, overlook: &mut dyn FnMut() -> bool) -> String {
+    pub fn act_noisy(
+        &mut self,
+        observation: &Observation,
+        option_drop_prob: &mut dyn FnMut() -> bool,
+    ) -> String {
         self.steps += 1;
         let can = |name: &str| observation.admissible.iter().any(|action| action == name);
         if can(SEARCH) {
@@ -105,7 +109,7 @@ impl Expert {
         }
         let parts = parts(&observation.text);
         if can("click[buy now]") {
-            return self.at_product(observation, &parts, overlook);
+            return self.at_product(observation, &parts, option_drop_prob);
         }
         if let Some(number) = parts.iter().find_map(|part| page_number(part)) {
             self.page = number;
@@ -204,7 +208,7 @@ impl Expert {
         &mut self,
         observation: &Observation,
         parts: &[&str],
-        overlook: &mut dyn FnMut() -> bool,
+        option_drop_prob: &mut dyn FnMut() -> bool,
     ) -> String {
         let offered: Vec<&str> = observation
             .admissible
@@ -216,7 +220,7 @@ impl Expert {
         let absent = self.wish.values.iter().filter(|value| !offered.contains(&value.as_str())).count();
         let Some(open) = self.open.clone() else {
             // The person came here another way.
-            return self.choose_or_buy(&wanted, overlook);
+            return self.choose_or_buy(&wanted, option_drop_prob);
         };
         let left = self.left();
         let cost = wanted.len() + 1;
@@ -241,13 +245,13 @@ impl Expert {
         if self.settled.as_ref() != Some(&open) {
             return "click[< prev]".to_owned();
         }
-        self.choose_or_buy(&wanted, overlook)
+        self.choose_or_buy(&wanted, option_drop_prob)
     }
 
     /// Chooses the next value, or buys where none is left.
-    fn choose_or_buy(&mut self, wanted: &[String], overlook: &mut dyn FnMut() -> bool) -> String {
+    fn choose_or_buy(&mut self, wanted: &[String], option_drop_prob: &mut dyn FnMut() -> bool) -> String {
         for value in wanted {
-            if self.chosen.insert(value.clone()) && !overlook() {
+            if self.chosen.insert(value.clone()) && !option_drop_prob() {
                 return format!("click[{value}]");
             }
         }

@@ -60,7 +60,7 @@ pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
 
 /// Whether a product sets or adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum Accumulate {
     /// `c = alpha a b`.
     Set,
     /// `c += alpha a b`.
@@ -73,12 +73,12 @@ pub(crate) fn multiply(
     [a, b]: [Matrix; 2],
     c: Output,
     [m, k, n]: [usize; 3],
-    into: Into,
+    into: Accumulate,
     alpha: f32,
 ) -> Result<(), CudaError> {
     if m == 0 || n == 0 || k == 0 {
         return Ok(());
     }
-    let beta = if into == Into::Add { 1.0 } else { 0.0 };
+    let beta = if into == Accumulate::Add { 1.0 } else { 0.0 };
     driver.multiply(&Product { a, b, c, m, n, k, alpha, beta })
 }

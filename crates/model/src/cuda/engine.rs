@@ -13,11 +13,11 @@ use turnwise_core::SamplingParams;
 
 use super::CudaError;
 use super::angles::Angles;
-use super::device::{Into, matrix, multiply, wide};
+use super::device::{Accumulate, matrix, multiply, wide};
 use super::kernels::{CHOICE_CHUNK, TILE};
 use super::memory::{Bf16, Buffer, Part, Tile};
 use super::network::{Low, Network};
-use crate::engine::{Choice, Chooser, Row};
+use crate::engine::{Choice, Row, TokenSampler};
 use crate::lora::Joint;
 
 /// Prompt rows that a step takes in besides the rows of sequences being decoded.
@@ -59,7 +59,7 @@ pub(crate) struct Engine {
     recordings: HashMap<usize, Recording>,
     /// Whether this device has refused to record.
     direct: bool,
-    chooser: Chooser,
+    chooser: TokenSampler,
 }
 
 /// What is known of steps of one number of rows.
@@ -111,7 +111,7 @@ impl Engine {
             choices: Buffer::new(driver, wanted * 4)?,
             recordings: HashMap::new(),
             direct: false,
-            chooser: Chooser::default(),
+            chooser: TokenSampler::default(),
             network,
         })
     }
@@ -288,7 +288,7 @@ impl Engine {
         let output = matrix(network.at(&network.layout.output), hidden);
         let operands = [matrix(normed, hidden), output.t()];
         let to = wide(self.logits.all(), logits_stride(network));
-        multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Into::Set, 1.0)
+        multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
     /// The choice of every row of logits of the last step: `None` where they are not finite. Rows that

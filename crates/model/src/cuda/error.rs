@@ -9,14 +9,14 @@ use crate::ModelError;
 #[derive(Clone, Debug, Error)]
 pub enum CudaError {
     /// A library of CUDA could not be loaded.
-    #[error("cuda: {library} could not be loaded ({reason}); {mend}")]
+    #[error("cuda: {library} could not be loaded ({reason}); {hint}")]
     Library {
         /// Which, by what it is and its file.
         library: &'static str,
         /// What the loader said.
         reason: String,
         /// What to do.
-        mend: &'static str,
+        hint: &'static str,
     },
     /// There is no device to run on.
     #[error("cuda: {0}; set policy.device = \"cpu\" to run on the processor")]
@@ -32,7 +32,7 @@ pub enum CudaError {
     /// There is not enough memory.
     #[error(
         "cuda: {wanted} MiB more were wanted and {free} of {total} MiB are free; lower train.micro_batch_tokens, \
-         rollout.slots or rollout.max_context, or set train.recompute_layers = true"
+         rollout.max_num_seqs or rollout.max_context, or set train.recompute_layers = true"
     )]
     Memory {
         /// What was asked for, in MiB.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::CudaError;
-use super::device::{Into, matrix, multiply, wide};
+use super::device::{Accumulate, matrix, multiply, wide};
 use super::driver::Driver;
 use super::memory::{Bf16, Buffer, Part};
 use super::network::{Gradient, Network};
@@ -75,7 +75,7 @@ fn fill(
     let output = matrix(network.at(&network.layout.output), hidden);
     let operands = [matrix(normed, hidden), output.t()];
     let (to, shape) = (wide(logits, stride(network)), [count, hidden, vocabulary]);
-    multiply(network.driver(), operands, to, shape, Into::Set, (1.0 / temperature) as f32)
+    multiply(network.driver(), operands, to, shape, Accumulate::Set, (1.0 / temperature) as f32)
 }
 
 impl Head {
@@ -225,7 +225,7 @@ impl Head {
             let tokens = self.tokens.part(wanted.clone());
             network.kernels.row_backward((logits, stride), vocabulary, tokens, numbers, d_logits)?;
             let to = self.d_normed.part(of(&wanted));
-            output_backward(network, (d_logits, count), normed, (to, Into::Set), scale, gradient)?;
+            output_backward(network, (d_logits, count), normed, (to, Accumulate::Set), scale, gradient)?;
         }
         Ok(())
     }
@@ -288,7 +288,7 @@ impl Head {
                 let pair = &self.pairs[side];
                 let (normed, to) =
                     (pair.normed.part(0..count * hidden), self.wide_rows.part(0..count * hidden));
-                output_backward(network, (d_logits, count), normed, (to, Into::Set), scale, gradient)?;
+                output_backward(network, (d_logits, count), normed, (to, Accumulate::Set), scale, gradient)?;
                 network.kernels.scatter_rows(to, pair.index.part(0..count), self.d_normed.all())?;
             }
         }
@@ -363,7 +363,7 @@ fn output_backward(
     network: &Network,
     (d_logits, count): (Part<Bf16>, usize),
     normed: Part<Bf16>,
-    (d_normed, into): (Part<f32>, Into),
+    (d_normed, into): (Part<f32>, Accumulate),
     scale: f32,
     gradient: Gradient,
 ) -> Result<(), CudaError> {
@@ -373,7 +373,7 @@ fn output_backward(
     multiply(driver, [d, output], wide(d_normed, hidden), [count, vocabulary, hidden], into, scale)?;
     if let Some(to) = gradient.of(&network.layout.output) {
         let operands = [d.t(), matrix(normed, hidden)];
-        multiply(driver, operands, wide(to, hidden), [vocabulary, count, hidden], Into::Add, scale)?;
+        multiply(driver, operands, wide(to, hidden), [vocabulary, count, hidden], Accumulate::Add, scale)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::kernels::{CHOICE_CHUNK, Heads, Kernels, Preparation};
 use super::memory::{Bf16, Buffer, Part, Plain};
 use super::tiles::{key_tiles, query_tiles};
 use crate::decoder::tests::config;
-use crate::engine::Chooser;
+use crate::engine::TokenSampler;
 use crate::ops::attention::{self, attention, attention_backward};
 use crate::ops::divergence::{row_divergence, row_divergence_backward};
 use crate::ops::loss_head::{row_backward, row_statistics};
@@ -541,7 +541,7 @@ fn a_choice_is_the_processors() {
             let params = SamplingParams { temperature, ..SamplingParams::default() };
             let uniform = Seed::derive(row as u64, Purpose::Rollout, &[]).rng().uniform();
             let chosen =
-                Chooser::default().choose(Arch::new(), &padded, vocabulary, &params, uniform).unwrap();
+                TokenSampler::default().choose(Arch::new(), &padded, vocabulary, &params, uniform).unwrap();
             expected.push(chosen);
             uniforms.push(if temperature == 0.0 { -1.0 } else { uniform });
             inverses.push(if temperature == 0.0 { 1.0 } else { 1.0 / temperature });

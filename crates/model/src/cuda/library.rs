@@ -143,7 +143,7 @@ fn folders() -> Vec<PathBuf> {
 }
 
 /// Opens the first file that can be opened.
-fn open(library: &'static str, names: &[&str], mend: &'static str) -> Result<Library, CudaError> {
+fn open(library: &'static str, names: &[&str], hint: &'static str) -> Result<Library, CudaError> {
     let mut reason = String::new();
     for name in names {
         let places = std::iter::once(PathBuf::from(name)).chain(folders().into_iter().map(|f| f.join(name)));
@@ -156,20 +156,20 @@ fn open(library: &'static str, names: &[&str], mend: &'static str) -> Result<Lib
             }
         }
     }
-    Err(CudaError::Library { library, reason, mend })
+    Err(CudaError::Library { library, reason, hint })
 }
 
 macro_rules! loaded {
-    ($(#[$doc:meta])* $function:ident -> $kind:ident, $library:literal, $names:expr, $mend:literal) => {
+    ($(#[$doc:meta])* $function:ident -> $kind:ident, $library:literal, $names:expr, $hint:literal) => {
         $(#[$doc])*
         pub(super) fn $function() -> Result<&'static $kind, CudaError> {
             static LOADED: OnceLock<Result<$kind, CudaError>> = OnceLock::new();
             let loaded = LOADED.get_or_init(|| {
                 // Never unloaded: the functions are used as long as the program runs.
-                let library = std::mem::ManuallyDrop::new(open($library, &$names, $mend)?);
+                let library = std::mem::ManuallyDrop::new(open($library, &$names, $hint)?);
                 // SAFETY: the library has this name, so its functions have these signatures.
                 unsafe { $kind::read(&library) }
-                    .map_err(|reason| CudaError::Library { library: $library, reason, mend: $mend })
+                    .map_err(|reason| CudaError::Library { library: $library, reason, hint: $hint })
             });
             loaded.as_ref().map_err(CudaError::clone)
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::CudaError;
-use super::device::{Into, device, matrix, multiply, narrow, wide};
+use super::device::{Accumulate, device, matrix, multiply, narrow, wide};
 use super::driver::{Driver, Matrix, Output};
 use super::kernels::{Heads, Kernels, Preparation};
 use super::memory::{Bf16, Buffer, Part};
@@ -308,7 +308,7 @@ impl Linear<'_> {
     ) -> Result<(), CudaError> {
         let shape = [rows, self.inputs, self.outputs];
         let operands = [matrix(x, self.inputs), self.weight().t()];
-        multiply(self.network.driver(), operands, narrow(y, self.outputs), shape, Into::Set, 1.0)?;
+        multiply(self.network.driver(), operands, narrow(y, self.outputs), shape, Accumulate::Set, 1.0)?;
         self.add_adapter(x, rows, low, &|columns| narrow(y.part(columns.start..y.len), self.outputs))?;
         match &self.bias {
             Some(bias) if self.joint != Joint::Qkv => {
@@ -322,7 +322,7 @@ impl Linear<'_> {
     pub(crate) fn add(&self, x: Part<Bf16>, rows: usize, y: Part<f32>, low: &Low) -> Result<(), CudaError> {
         let shape = [rows, self.inputs, self.outputs];
         let operands = [matrix(x, self.inputs), self.weight().t()];
-        multiply(self.network.driver(), operands, wide(y, self.outputs), shape, Into::Add, 1.0)?;
+        multiply(self.network.driver(), operands, wide(y, self.outputs), shape, Accumulate::Add, 1.0)?;
         self.add_adapter(x, rows, low, &|columns| wide(y.part(columns.start..y.len), self.outputs))?;
         match &self.bias {
             Some(bias) => self.network.kernels.add_bias_wide(self.network.at(bias), rows, y),
@@ -345,7 +345,7 @@ impl Linear<'_> {
             let from = matrix(low.low.part(index * rank..low.low.len()), width);
             let b = matrix(adapter.weights.part(part.b.clone()), rank);
             let shape = [rows, rank, part.columns.len()];
-            multiply(driver, [from, b.t()], to(&part.columns), shape, Into::Add, adapter.scale)?;
+            multiply(driver, [from, b.t()], to(&part.columns), shape, Accumulate::Add, adapter.scale)?;
         }
         Ok(())
     }
@@ -363,14 +363,14 @@ impl Linear<'_> {
                 let a = matrix(adapter.weights.part(part.a.clone()), self.inputs);
                 let to = narrow(low.low.part(index * rank..low.low.len()), width);
                 let operands = [matrix(dropped, self.inputs), a.t()];
-                multiply(driver, operands, to, [rows, self.inputs, rank], Into::Set, 1.0)?;
+                multiply(driver, operands, to, [rows, self.inputs, rank], Accumulate::Set, 1.0)?;
             }
             return Ok(());
         }
         let a = matrix(adapter.weights.part(branch.a.clone()), self.inputs);
         let to = narrow(low.low.part(0..rows * width), width);
         let (operands, shape) = ([matrix(x, self.inputs), a.t()], [rows, self.inputs, width]);
-        multiply(self.network.driver(), operands, to, shape, Into::Set, 1.0)
+        multiply(self.network.driver(), operands, to, shape, Accumulate::Set, 1.0)
     }
 
     /// Sets `d_x` and adds the derivatives of what is trained.
@@ -385,10 +385,10 @@ impl Linear<'_> {
     ) -> Result<(), CudaError> {
         let (driver, kernels) = (self.network.driver(), &self.network.kernels);
         let (d, shape) = (matrix(d_y, self.outputs), [rows, self.outputs, self.inputs]);
-        multiply(driver, [d, self.weight()], narrow(d_x, self.inputs), shape, Into::Set, 1.0)?;
+        multiply(driver, [d, self.weight()], narrow(d_x, self.inputs), shape, Accumulate::Set, 1.0)?;
         if let Some(to) = gradient.of(&self.weight) {
             let (operands, shape) = ([d.t(), matrix(x, self.inputs)], [self.outputs, rows, self.inputs]);
-            multiply(driver, operands, wide(to, self.inputs), shape, Into::Add, 1.0)?;
+            multiply(driver, operands, wide(to, self.inputs), shape, Accumulate::Add, 1.0)?;
         }
         self.adapter_backward(x, d_y, rows, d_x, gradient, low)?;
         match self.bias.as_ref().and_then(|bias| gradient.of(bias)) {
@@ -416,10 +416,10 @@ impl Linear<'_> {
             let d = matrix(d_y.part(part.columns.start..d_y.len), self.outputs);
             let from = matrix(low.low.part(index * rank..low.low.len()), width);
             let to = wide(gradient.at.part(part.b.clone()), rank);
-            multiply(driver, [d.t(), from], to, [columns, rows, rank], Into::Add, adapter.scale)?;
+            multiply(driver, [d.t(), from], to, [columns, rows, rank], Accumulate::Add, adapter.scale)?;
             let b = matrix(adapter.weights.part(part.b.clone()), rank);
             let to = narrow(low.d_low.part(index * rank..low.d_low.len()), width);
-            multiply(driver, [d, b], to, [rows, columns, rank], Into::Set, adapter.scale)?;
+            multiply(driver, [d, b], to, [rows, columns, rank], Accumulate::Set, adapter.scale)?;
         }
         if low.dropout.is_some() {
             for (index, part) in branch.parts.iter().enumerate() {
@@ -434,7 +434,7 @@ impl Linear<'_> {
                     [d_low.t(), matrix(dropped, inputs)],
                     to,
                     [rank, rows, inputs],
-                    Into::Add,
+                    Accumulate::Add,
                     1.0,
                 )?;
                 // What was dropped has no derivative, the rest has it scaled alike.
@@ -444,7 +444,7 @@ impl Linear<'_> {
                     [d_low, a],
                     narrow(d_dropped, inputs),
                     [rows, rank, inputs],
-                    Into::Set,
+                    Accumulate::Set,
                     1.0,
                 )?;
                 low.drop_entries(&self.network.kernels, d_dropped, inputs, place, true, d_x)?;
@@ -453,8 +453,8 @@ impl Linear<'_> {
         }
         let d_low = matrix(low.d_low.part(0..rows * width), width);
         let to = wide(gradient.at.part(branch.a.clone()), inputs);
-        multiply(driver, [d_low.t(), matrix(x, inputs)], to, [width, rows, inputs], Into::Add, 1.0)?;
+        multiply(driver, [d_low.t(), matrix(x, inputs)], to, [width, rows, inputs], Accumulate::Add, 1.0)?;
         let a = matrix(adapter.weights.part(branch.a.clone()), inputs);
-        multiply(driver, [d_low, a], narrow(d_x, inputs), [rows, width, inputs], Into::Add, 1.0)
+        multiply(driver, [d_low, a], narrow(d_x, inputs), [rows, width, inputs], Accumulate::Add, 1.0)
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use turnwise_core::{
-    Completion, Contrast, ContrastGradients, ContrastLearner as _, ContrastObjective, ContrastStatistics,
-    Learner as _, Objective, ObjectiveError, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed,
-    TokenGradients, TokenSequence, TokenStatistics,
+    Completion, Learner as _, MaskedContext, MaskedContextGradients, MaskedContextLearner as _,
+    MaskedContextObjective, MaskedContextStatistics, Objective, ObjectiveError, Purpose, SampleRequest,
+    Sampler as _, SamplingParams, Seed, TokenGradients, TokenSequence, TokenStatistics,
 };
 
 use super::Trained;
@@ -275,12 +275,12 @@ fn gradients_are_taken_out_and_put_back_and_bad_ones_refused() {
     device.step(1e-3).unwrap();
 }
 
-/// Sums of all that a contrast is told, with coefficients of its own.
+/// Sums of all that a masked_context is told, with coefficients of its own.
 struct Compare {
     detached: bool,
 }
 
-impl ContrastObjective for Compare {
+impl MaskedContextObjective for Compare {
     fn needs_divergences(&self) -> bool {
         true
     }
@@ -295,11 +295,11 @@ impl ContrastObjective for Compare {
 
     fn evaluate(
         &self,
-        contrast: usize,
-        told: ContrastStatistics<'_>,
-    ) -> Result<ContrastGradients, ObjectiveError> {
-        let coefficient = |index: usize| ((contrast * 17 + index) as f64 * 0.4).sin();
-        let mut found = ContrastGradients::default();
+        masked_context: usize,
+        told: MaskedContextStatistics<'_>,
+    ) -> Result<MaskedContextGradients, ObjectiveError> {
+        let coefficient = |index: usize| ((masked_context * 17 + index) as f64 * 0.4).sin();
+        let mut found = MaskedContextGradients::default();
         for index in 0..told.full.len() {
             let c = coefficient(index);
             found.loss += c * (f64::from(told.full[index]) - 0.5 * f64::from(told.blind[index]))
@@ -316,19 +316,19 @@ impl ContrastObjective for Compare {
 }
 
 #[test]
-fn divergences_and_contrasts_are_the_processors() {
+fn divergences_and_masked_contexts_are_the_processors() {
     let config = &families()[3];
     let (weights, reference) = (weights(config, 3), Arc::new(weights(config, 8)));
     let Some([mut host, mut device]) = both(&weights, settings()) else { return };
     let batch = batch(VOCABULARY, 5);
-    let contrasts: Vec<Contrast> = [(0, 1, 3), (3, 0, 5), (3, 1, 2)]
+    let masked_contexts: Vec<MaskedContext> = [(0, 1, 3), (3, 0, 5), (3, 1, 2)]
         .into_iter()
         .map(|(sequence, span, prompt)| {
             let own = &batch[sequence].spans[span];
             let mut tokens: Vec<u32> = (0..prompt).map(|index| (index * 7 + 1) as u32).collect();
             tokens.extend_from_slice(&batch[sequence].tokens[own.start..own.end]);
             let end = tokens.len();
-            Contrast { sequence, span, tokens: self::sequence(&tokens, &[(prompt, end)]) }
+            MaskedContext { sequence, span, tokens: self::sequence(&tokens, &[(prompt, end)]) }
         })
         .collect();
     let missing = device.forward_backward(&batch, &Probe { kls: true, silent: None }).unwrap_err();
@@ -343,24 +343,24 @@ fn divergences_and_contrasts_are_the_processors() {
     for detached in [false, true] {
         let objective = (
             &Probe { kls: true, silent: None } as &dyn Objective,
-            &Compare { detached } as &dyn ContrastObjective,
+            &Compare { detached } as &dyn MaskedContextObjective,
         );
         let [a, b] = [&mut host, &mut device].map(|learner| {
             learner.clear_gradient();
-            learner.forward_backward_contrast(&batch, &contrasts, objective).unwrap()
+            learner.forward_backward_masked(&batch, &masked_contexts, objective).unwrap()
         });
         assert!((a.loss - b.loss).abs() < 0.02 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
         let off = distance(&device.gradient(), &host.gradient());
         assert!(off < GRADIENT, "{off}");
     }
-    // The two kinds of contrast differ by more than that.
+    // The two kinds of masked_context differ by more than that.
     let detached = device.gradient();
     device.clear_gradient();
     let objective = (
         &Probe { kls: true, silent: None } as &dyn Objective,
-        &Compare { detached: false } as &dyn ContrastObjective,
+        &Compare { detached: false } as &dyn MaskedContextObjective,
     );
-    device.forward_backward_contrast(&batch, &contrasts, objective).unwrap();
+    device.forward_backward_masked(&batch, &masked_contexts, objective).unwrap();
     assert!(distance(&device.gradient(), &detached) > GRADIENT);
 }
 

@@ -8,7 +8,7 @@ use pulp::Arch;
 use turnwise_core::{SampleError, SamplingParams};
 
 use super::cache::LayerCache;
-use super::choose::{Choice, Chooser};
+use super::choose::{Choice, TokenSampler};
 use super::forward::{Forward, Row};
 use super::weights::EngineWeights;
 
@@ -30,7 +30,7 @@ pub(super) enum Backend {
 pub(super) struct Host {
     forward: Forward,
     arch: Arch,
-    chooser: Chooser,
+    chooser: TokenSampler,
     /// `[slot][layer]`.
     caches: Vec<Vec<LayerCache>>,
 }
@@ -43,7 +43,7 @@ impl Backend {
         let caches =
             (0..slots).map(|_| std::iter::repeat_with(LayerCache::default).take(layers).collect()).collect();
         let forward = Forward::new(weights, arch, max_context);
-        Self::Host(Box::new(Host { forward, arch, chooser: Chooser::default(), caches }))
+        Self::Host(Box::new(Host { forward, arch, chooser: TokenSampler::default(), caches }))
     }
 
     /// Version of the weights.

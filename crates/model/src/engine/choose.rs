@@ -13,15 +13,15 @@ pub(crate) struct Choice {
     pub(crate) entropy: f32,
 }
 
-/// Scratch of [`Chooser::choose`].
+/// Scratch of [`TokenSampler::choose`].
 #[derive(Debug, Default)]
-pub(crate) struct Chooser {
+pub(crate) struct TokenSampler {
     weights: Vec<f32>,
     chunks: Vec<f64>,
     candidates: Vec<(f32, u32)>,
 }
 
-impl Chooser {
+impl TokenSampler {
     /// Samples from `softmax(logits / temperature)` after top-k, then top-p within what top-k kept.
     ///
     /// `logits` has `vocab` entries filled up to whole vectors with the lowest numbers. Log-probability
@@ -197,7 +197,7 @@ mod tests {
                 ..SamplingParams::default()
             };
             let mut rng = Seed::derive(5, Purpose::Rollout, &[top_k as u64]).rng();
-            let mut chooser = Chooser::default();
+            let mut chooser = TokenSampler::default();
             let mut counts = vec![0usize; VOCAB];
             for _ in 0..draws {
                 let choice = chooser.choose(Arch::new(), &logits(), VOCAB, &params, rng.uniform()).unwrap();
@@ -241,13 +241,13 @@ mod tests {
         logits[77] = 9.0;
         logits[200] = 9.0;
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let choice = Chooser::default().choose(Arch::new(), &logits, VOCAB, &params, 0.5).unwrap();
+        let choice = TokenSampler::default().choose(Arch::new(), &logits, VOCAB, &params, 0.5).unwrap();
         assert_eq!(choice.token, 77);
         let total: f64 = logits[..VOCAB].iter().map(|&logit| f64::from(logit).exp()).sum();
         assert!((f64::from(choice.logprob) - (9.0 - total.ln())).abs() < 1e-5);
         for bad in [f32::NAN, f32::INFINITY] {
             logits[3] = bad;
-            assert_eq!(Chooser::default().choose(Arch::new(), &logits, VOCAB, &params, 0.5), None);
+            assert_eq!(TokenSampler::default().choose(Arch::new(), &logits, VOCAB, &params, 0.5), None);
         }
     }
 }

@@ -20,12 +20,12 @@ use std::sync::Arc;
 use backend::{Backend, PROMPT_ROWS};
 use cache::LayerCache;
 #[cfg(feature = "cuda")]
-pub(crate) use choose::{Choice, Chooser};
+pub(crate) use choose::{Choice, TokenSampler};
 #[cfg(feature = "cuda")]
 pub(crate) use forward::Row;
 #[cfg(not(feature = "cuda"))]
 use forward::Row;
-use stop::StopWatch;
+use stop::StopStringMatcher;
 use turnwise_core::{
     Completion, FinishReason, RequestId, Rng, SampleError, SampleRequest, Sampler, SamplingParams,
 };
@@ -133,7 +133,7 @@ struct Active {
     rng: Rng,
     logprobs: Vec<f32>,
     entropies: Vec<f32>,
-    watch: StopWatch,
+    watch: StopStringMatcher,
 }
 
 impl NativeEngine {
@@ -285,7 +285,7 @@ impl NativeEngine {
             rng: asked.seed.rng(),
             logprobs: Vec::new(),
             entropies: Vec::new(),
-            watch: StopWatch::default(),
+            watch: StopStringMatcher::default(),
         });
         slot.tokens = asked.prompt;
     }

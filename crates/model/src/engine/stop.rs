@@ -4,12 +4,12 @@ use crate::Tokenizer;
 
 /// Looks for stop strings in the bytes of a growing response.
 #[derive(Debug, Default)]
-pub(super) struct StopWatch {
+pub(super) struct StopStringMatcher {
     /// The last bytes of the response; as many as a stop string can reach back.
     tail: Vec<u8>,
 }
 
-impl StopWatch {
+impl StopStringMatcher {
     /// Adds a token; whether a stop string is complete now.
     ///
     /// Strings are compared as bytes, so one may begin and end inside tokens, and a character may be
@@ -46,7 +46,7 @@ mod tests {
         let tokenizer = Tokenizer::train(["go to desk 1"].into_iter(), &config).unwrap();
         let stops_after = |text: &str, stops: &[&str]| {
             let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
-            let mut watch = StopWatch::default();
+            let mut watch = StopStringMatcher::default();
             let ids = tokenizer.encode(text);
             let at = ids.iter().position(|&id| watch.push(&tokenizer, id, &stops));
             at.map(|at| tokenizer.decode(&ids[..=at]))

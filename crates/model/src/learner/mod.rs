@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use turnwise_core::{
-    Contrast, ContrastLearner, ContrastObjective, LearnError, Learner, LossReport, Objective,
+    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
     StepReport, TokenSequence, TurnSpan,
 };
 
@@ -301,7 +301,7 @@ impl NativeLearner {
         }
         let weights = self.weights();
         let network = Network::from(&weights);
-        let pass = PassOver { network, batch: &shifted, contrasts: &[], scored: false };
+        let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let found = self.run(&pass, |mut micro, found| micro.mean_hidden(found))?;
@@ -339,14 +339,14 @@ impl Learner for NativeLearner {
     }
 }
 
-impl ContrastLearner for NativeLearner {
-    fn forward_backward_contrast(
+impl MaskedContextLearner for NativeLearner {
+    fn forward_backward_masked(
         &mut self,
         batch: &[TokenSequence],
-        contrasts: &[Contrast],
-        (objective, contrast): (&dyn Objective, &dyn ContrastObjective),
+        masked_contexts: &[MaskedContext],
+        (objective, masked_context): (&dyn Objective, &dyn MaskedContextObjective),
     ) -> Result<LossReport, LearnError> {
-        self.report(batch, contrasts, objective, Some(contrast))
+        self.report(batch, masked_contexts, objective, Some(masked_context))
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use turnwise_core::{
-    Contrast, ContrastObjective, LearnError, LossReport, Objective, Purpose, Seed, TokenGradients,
+    LearnError, LossReport, MaskedContext, MaskedContextObjective, Objective, Purpose, Seed, TokenGradients,
     TokenSequence,
 };
 
@@ -19,11 +19,11 @@ impl NativeLearner {
     pub(super) fn report(
         &mut self,
         batch: &[TokenSequence],
-        contrasts: &[Contrast],
+        masked_contexts: &[MaskedContext],
         objective: &dyn Objective,
-        contrast_objective: Option<&dyn ContrastObjective>,
+        masked_context_objective: Option<&dyn MaskedContextObjective>,
     ) -> Result<LossReport, LearnError> {
-        let found = match self.differentiate(batch, contrasts, objective, contrast_objective) {
+        let found = match self.differentiate(batch, masked_contexts, objective, masked_context_objective) {
             Ok(found) => found,
             Err(error) => {
                 self.clear_gradient();
@@ -35,8 +35,11 @@ impl NativeLearner {
             report.loss += value.loss;
             report.metrics.add(&value.metrics);
         }
-        report.total_tokens =
-            batch.iter().chain(contrasts.iter().map(|contrast| &contrast.tokens)).map(input_length).sum();
+        report.total_tokens = batch
+            .iter()
+            .chain(masked_contexts.iter().map(|masked_context| &masked_context.tokens))
+            .map(input_length)
+            .sum();
         Ok(report)
     }
 
@@ -71,24 +74,25 @@ impl NativeLearner {
     fn differentiate(
         &mut self,
         batch: &[TokenSequence],
-        contrasts: &[Contrast],
+        masked_contexts: &[MaskedContext],
         objective: &dyn Objective,
-        contrast_objective: Option<&dyn ContrastObjective>,
+        masked_context_objective: Option<&dyn MaskedContextObjective>,
     ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
         self.check(batch)?;
-        self.check_contrasts(batch, contrasts)?;
+        self.check_masked_contexts(batch, masked_contexts)?;
         let weights = self.weights();
         let needs = objective.needs_reference_kls()
-            || contrast_objective.is_some_and(ContrastObjective::needs_reference) && !contrasts.is_empty();
+            || masked_context_objective.is_some_and(MaskedContextObjective::needs_reference)
+                && !masked_contexts.is_empty();
         let reference = if needs { Some(self.reference()?) } else { None };
         let network = Network { dropout: self.dropout(), ..Network::from(&weights) };
         self.passes += 1;
-        let pass = PassOver { network, batch, contrasts, scored: true };
+        let pass = PassOver { network, batch, masked_contexts, scored: true };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let mut found = self.run(&pass, |mut micro, found| {
             let reference = reference.as_ref().map(Network::from);
-            micro.backward(objective, contrast_objective, reference, found)
+            micro.backward(objective, masked_context_objective, reference, found)
         })?;
         for (sequence, tokens) in batch.iter().enumerate() {
             if tokens.response_tokens() == 0 {
@@ -116,19 +120,27 @@ impl NativeLearner {
         })
     }
 
-    fn check_contrasts(&self, batch: &[TokenSequence], contrasts: &[Contrast]) -> Result<(), LearnError> {
-        for contrast in contrasts {
-            let sequence = contrast.sequence;
-            let span = batch.get(sequence).and_then(|tokens| tokens.spans.get(contrast.span));
+    fn check_masked_contexts(
+        &self,
+        batch: &[TokenSequence],
+        masked_contexts: &[MaskedContext],
+    ) -> Result<(), LearnError> {
+        for masked_context in masked_contexts {
+            let sequence = masked_context.sequence;
+            let span = batch.get(sequence).and_then(|tokens| tokens.spans.get(masked_context.span));
             let own = span.map(|span| &batch[sequence].tokens[span.start..span.end]);
-            let [other] = contrast.tokens.spans.as_slice() else {
-                let reason = "a contrast must have one span, the response".into();
+            let [other] = masked_context.tokens.spans.as_slice() else {
+                let reason = "a masked_context must have one span, the response".into();
                 return Err(LearnError::Sequence { sequence, reason });
             };
-            self.check(std::slice::from_ref(&contrast.tokens))?;
-            if own.is_none_or(<[u32]>::is_empty) || own != contrast.tokens.tokens.get(other.start..other.end)
+            self.check(std::slice::from_ref(&masked_context.tokens))?;
+            if own.is_none_or(<[u32]>::is_empty)
+                || own != masked_context.tokens.tokens.get(other.start..other.end)
             {
-                let reason = format!("the contrast of span {} does not end in its response", contrast.span);
+                let reason = format!(
+                    "the masked_context of span {} does not end in its response",
+                    masked_context.span
+                );
                 return Err(LearnError::Sequence { sequence, reason });
             }
         }
@@ -141,7 +153,7 @@ impl NativeLearner {
         batch: &[TokenSequence],
     ) -> Result<Vec<Vec<f32>>, LearnError> {
         self.check(batch)?;
-        let pass = PassOver { network, batch, contrasts: &[], scored: true };
+        let pass = PassOver { network, batch, masked_contexts: &[], scored: true };
         let found = self.run(&pass, |micro, found| {
             micro.logprobs(found);
             Ok(())

@@ -4,7 +4,8 @@ use crate::decoder::tests::{batch, config, parameters, sequence, whole_backward}
 use crate::packing::Packing;
 use crate::{AdamWConfig, Compute};
 use turnwise_core::{
-    ContrastGradients, ContrastStatistics, LossMetrics, ObjectiveError, TokenGradients, TokenStatistics,
+    LossMetrics, MaskedContextGradients, MaskedContextStatistics, ObjectiveError, TokenGradients,
+    TokenStatistics,
 };
 
 /// `sum_t a_t logprob_t + b_t entropy_t` with coefficients from the place of the token; the sequence
@@ -317,14 +318,14 @@ fn what_cannot_be_trained_on_is_named() {
     }
 }
 
-/// Every number of a contrast counts, each with a coefficient of its own place.
+/// Every number of a masked_context counts, each with a coefficient of its own place.
 struct Compare {
     detached: bool,
     reference: bool,
     divergences: bool,
 }
 
-impl ContrastObjective for Compare {
+impl MaskedContextObjective for Compare {
     fn needs_divergences(&self) -> bool {
         self.divergences
     }
@@ -339,17 +340,18 @@ impl ContrastObjective for Compare {
 
     fn evaluate(
         &self,
-        contrast: usize,
-        statistics: ContrastStatistics<'_>,
-    ) -> Result<ContrastGradients, ObjectiveError> {
-        let ContrastStatistics { full, blind, reference, aware, independent } = statistics;
+        masked_context: usize,
+        statistics: MaskedContextStatistics<'_>,
+    ) -> Result<MaskedContextGradients, ObjectiveError> {
+        let MaskedContextStatistics { full, blind, reference, aware, independent } = statistics;
         let tokens = full.len();
         assert_eq!(blind.len(), tokens);
         assert_eq!(reference.len(), if self.reference { tokens } else { 0 });
         assert_eq!(aware.len(), if self.divergences { tokens } else { 0 });
         assert_eq!(independent.len(), if self.divergences && self.reference { tokens } else { 0 });
-        let weight = |kind: usize, token: usize| ((contrast * 17 + token * 5 + kind) as f64 * 0.37).sin();
-        let mut value = ContrastGradients::default();
+        let weight =
+            |kind: usize, token: usize| ((masked_context * 17 + token * 5 + kind) as f64 * 0.37).sin();
+        let mut value = MaskedContextGradients::default();
         for token in 0..tokens {
             for (kind, number, slopes) in
                 [(0, full[token], &mut value.d_full), (1, blind[token], &mut value.d_blind)]
@@ -385,7 +387,7 @@ fn along(gradient: &[f32], policy: &Parameters<f32>, loss: impl Fn(Parameters<f3
 }
 
 /// Other prompts for some of the spans of [`sequences`].
-fn contrasts(batch: &[TokenSequence]) -> Vec<Contrast> {
+fn masked_contexts(batch: &[TokenSequence]) -> Vec<MaskedContext> {
     [(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)]
         .map(|(sequence, span, prompt)| {
             let place = batch[sequence].spans[span];
@@ -394,15 +396,19 @@ fn contrasts(batch: &[TokenSequence]) -> Vec<Contrast> {
             let start = tokens.len();
             tokens.extend_from_slice(response);
             let end = tokens.len();
-            Contrast { sequence, span, tokens: crate::decoder::tests::sequence(&tokens, &[(start, end)]) }
+            MaskedContext {
+                sequence,
+                span,
+                tokens: crate::decoder::tests::sequence(&tokens, &[(start, end)]),
+            }
         })
         .to_vec()
 }
 
 #[test]
-fn the_gradient_of_contrasts_is_the_derivative_of_their_loss() {
+fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
     let batch = sequences();
-    let contrasts = contrasts(&batch);
+    let masked_contexts = masked_contexts(&batch);
     let reference = parameters(&config(4, 2, true), 12).cast();
     let base = LearnerConfig { temperature: 0.8, ..LearnerConfig::default() };
     for (detached, with_reference, divergences) in
@@ -412,8 +418,9 @@ fn the_gradient_of_contrasts_is_the_derivative_of_their_loss() {
         let run = |settings: LearnerConfig, parameters: Parameters<f32>| {
             let mut learner = NativeLearner::new(parameters, settings).unwrap();
             learner.set_reference(Arc::new(reference.clone())).unwrap();
-            let report = learner.forward_backward_contrast(&batch, &contrasts, (&PROBE, &objective)).unwrap();
-            assert_eq!(report.metrics.contrasts, 4.0);
+            let report =
+                learner.forward_backward_masked(&batch, &masked_contexts, (&PROBE, &objective)).unwrap();
+            assert_eq!(report.metrics.masked_contexts, 4.0);
             (report.loss, learner.gradient())
         };
         let policy: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
@@ -434,17 +441,17 @@ fn the_gradient_of_contrasts_is_the_derivative_of_their_loss() {
 }
 
 #[test]
-fn contrasts_that_do_not_fit_are_refused() {
+fn masked_contexts_that_do_not_fit_are_refused() {
     let batch = sequences();
     let objective = Compare { detached: false, reference: false, divergences: true };
     let mut learner = learner(LearnerConfig::default());
-    let mut wrong = contrasts(&batch);
+    let mut wrong = masked_contexts(&batch);
     wrong[0].tokens.tokens[2] += 1;
-    let error = learner.forward_backward_contrast(&batch, &wrong, (&PROBE, &objective)).unwrap_err();
+    let error = learner.forward_backward_masked(&batch, &wrong, (&PROBE, &objective)).unwrap_err();
     assert!(error.to_string().contains("does not end in its response"), "{error}");
     let objective = Compare { reference: true, ..objective };
     let error =
-        learner.forward_backward_contrast(&batch, &contrasts(&batch), (&PROBE, &objective)).unwrap_err();
+        learner.forward_backward_masked(&batch, &masked_contexts(&batch), (&PROBE, &objective)).unwrap_err();
     assert!(error.to_string().contains("set_reference"), "{error}");
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use turnwise_core::Seed;
 
 use super::{Joint, LoraConfig, Module};
-use crate::ops::linear::{Into, View, ViewMut, matmul};
+use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
 use crate::parameters::Builder;
 use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
@@ -165,7 +165,7 @@ impl<T: Real> Adapter<T> {
     }
 
     /// Whether it changes nothing: every `B` is zero.
-    pub fn is_silent(&self) -> bool {
+    pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
@@ -200,7 +200,13 @@ impl<T: Real> Adapter<T> {
         let (inputs, outputs, rank) = (module.inputs(&self.model), part.columns.len(), self.config.rank);
         let b = View::new(&self.data[part.b.clone()], outputs, rank);
         let a = View::new(&self.data[part.a.clone()], rank, inputs);
-        matmul(ViewMut::new(weight, outputs, inputs), b, a, Into::Add, T::from_f64(self.config.scale()));
+        matmul(
+            ViewMut::new(weight, outputs, inputs),
+            b,
+            a,
+            Accumulate::Add,
+            T::from_f64(self.config.scale()),
+        );
     }
 
     /// A module's weight with the adapter in it; `None` without an adapter there.

@@ -5,7 +5,7 @@ use crate::Real;
 use crate::head::grow;
 use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
-use crate::ops::linear::{Into, View, ViewMut, matmul_in};
+use crate::ops::linear::{Accumulate, View, ViewMut, matmul_in};
 use crate::packing::Packing;
 
 /// Buffers that all branches share.
@@ -50,7 +50,7 @@ impl<T: Real> BranchPass<'_, T> {
             let low = View::strided(&scratch.low[index * rank..], rows, rank, width);
             let b = View::new(&self.adapter.data[part.b.clone()], part.columns.len(), rank);
             let to = ViewMut::strided(&mut y[part.columns.start..], rows, part.columns.len(), *outputs);
-            matmul_in(self.bf16, to, low, b.t(), Into::Add, scale);
+            matmul_in(self.bf16, to, low, b.t(), Accumulate::Add, scale);
         }
     }
 
@@ -79,29 +79,43 @@ impl<T: Real> BranchPass<'_, T> {
             let d_y = View::strided(&d_y[part.columns.start..], rows, columns, *outputs);
             let low = View::strided(&scratch.low[index * rank..], rows, rank, width);
             let d_b = ViewMut::new(&mut gradient[part.b.clone()], columns, rank);
-            matmul_in(self.bf16, d_b, d_y.t(), low, Into::Add, scale);
+            matmul_in(self.bf16, d_b, d_y.t(), low, Accumulate::Add, scale);
             let b = View::new(&data[part.b.clone()], columns, rank);
             let d_low = ViewMut::strided(&mut scratch.d_low[index * rank..], rows, rank, width);
-            matmul_in(self.bf16, d_low, d_y, b, Into::Set, scale);
+            matmul_in(self.bf16, d_low, d_y, b, Accumulate::Set, scale);
         }
         let Scratch { d_low, dropped, d_dropped, .. } = scratch;
         let Some(dropout) = self.dropout else {
             let d_low = View::new(d_low, rows, width);
             let d_a = ViewMut::new(&mut gradient[a.clone()], width, inputs);
-            matmul_in(self.bf16, d_a, d_low.t(), View::new(x, rows, inputs), Into::Add, T::ONE);
+            matmul_in(self.bf16, d_a, d_low.t(), View::new(x, rows, inputs), Accumulate::Add, T::ONE);
             let to = ViewMut::new(d_x, rows, inputs);
-            matmul_in(self.bf16, to, d_low, View::new(&data[a.clone()], width, inputs), Into::Add, T::ONE);
+            matmul_in(
+                self.bf16,
+                to,
+                d_low,
+                View::new(&data[a.clone()], width, inputs),
+                Accumulate::Add,
+                T::ONE,
+            );
             return;
         };
         for (index, part) in parts.iter().enumerate() {
             let d_low = View::strided(&d_low[index * rank..], rows, rank, width);
             self.drop_entries(dropout, index, x, dropped);
             let d_a = ViewMut::new(&mut gradient[part.a.clone()], rank, inputs);
-            matmul_in(self.bf16, d_a, d_low.t(), View::new(dropped, rows, inputs), Into::Add, T::ONE);
+            matmul_in(self.bf16, d_a, d_low.t(), View::new(dropped, rows, inputs), Accumulate::Add, T::ONE);
             // What was dropped has no derivative, the rest has it scaled alike.
             grow(d_dropped, rows * inputs);
             let weight = View::new(&data[part.a.clone()], rank, inputs);
-            matmul_in(self.bf16, ViewMut::new(d_dropped, rows, inputs), d_low, weight, Into::Set, T::ONE);
+            matmul_in(
+                self.bf16,
+                ViewMut::new(d_dropped, rows, inputs),
+                d_low,
+                weight,
+                Accumulate::Set,
+                T::ONE,
+            );
             self.drop_entries(dropout, index, &d_dropped[..rows * inputs], dropped);
             add_assign(d_x, &dropped[..rows * inputs]);
         }
@@ -117,13 +131,20 @@ impl<T: Real> BranchPass<'_, T> {
         let Some(dropout) = self.dropout else {
             let low = ViewMut::new(&mut scratch.low, rows, width);
             let a = View::new(&data[a.clone()], width, *inputs);
-            return matmul_in(self.bf16, low, View::new(x, rows, *inputs), a.t(), Into::Set, T::ONE);
+            return matmul_in(self.bf16, low, View::new(x, rows, *inputs), a.t(), Accumulate::Set, T::ONE);
         };
         for (index, part) in parts.iter().enumerate() {
             self.drop_entries(dropout, index, x, &mut scratch.dropped);
             let low = ViewMut::strided(&mut scratch.low[index * rank..], rows, rank, width);
             let a = View::new(&data[part.a.clone()], rank, *inputs);
-            matmul_in(self.bf16, low, View::new(&scratch.dropped, rows, *inputs), a.t(), Into::Set, T::ONE);
+            matmul_in(
+                self.bf16,
+                low,
+                View::new(&scratch.dropped, rows, *inputs),
+                a.t(),
+                Accumulate::Set,
+                T::ONE,
+            );
         }
     }
 

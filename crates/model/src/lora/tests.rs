@@ -100,7 +100,7 @@ fn a_fresh_adapter_changes_nothing_and_a_merged_one_is_the_same_function() {
     let base = parameters(&config(4, 2, false), 5);
     let seed = Seed::derive(1, Purpose::Init, &[1]);
     let fresh = Adapter::init(&base.config, &lora(&["all-linear"]), seed).unwrap();
-    assert!(fresh.is_silent());
+    assert!(fresh.is_identity());
     let packing = packed(&batch(23, 2));
     let mut workspace = Workspace::new(&base.config, false);
     let mut logprobs = |network: Network<'_, f64>| -> Vec<f64> {
@@ -110,7 +110,7 @@ fn a_fresh_adapter_changes_nothing_and_a_merged_one_is_the_same_function() {
     let fresh = fresh.cast();
     assert_eq!(logprobs(Network { adapter: Some(&fresh), ..(&base).into() }), plain);
     let adapter = random_adapter(&base.config, &lora(&["all-linear"]), 7);
-    assert!(!adapter.is_silent());
+    assert!(!adapter.is_identity());
     let adapted = logprobs(Network { adapter: Some(&adapter), ..(&base).into() });
     let mut merged = base.clone();
     adapter.merge_into(&mut merged).unwrap();

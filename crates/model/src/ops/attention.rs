@@ -7,7 +7,7 @@
 use super::Real;
 use super::bf16::{self, Kernel};
 use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
-use super::linear::{Into, View, ViewMut, matmul};
+use super::linear::{Accumulate, View, ViewMut, matmul};
 use crate::ModelConfig;
 use crate::head::grow;
 
@@ -130,7 +130,7 @@ pub(crate) fn attention<T: Real>(
                 ViewMut::new(scores, count, seen),
                 View::strided(&qkv[first * row + query..], count, width, row),
                 View::strided(keys, width, seen, length),
-                Into::Set,
+                Accumulate::Set,
                 heads.scale(),
             );
             let log_sum = &mut log_sum[first * heads.queries + head..];
@@ -139,7 +139,7 @@ pub(crate) fn attention<T: Real>(
                 ViewMut::strided(&mut out[first * out_row + head * width..], count, width, out_row),
                 View::new(scores, count, seen),
                 View::strided(&qkv[value..], seen, width, row),
-                Into::Set,
+                Accumulate::Set,
                 T::ONE,
             );
         }
@@ -274,8 +274,20 @@ pub(crate) fn attention_backward<T: Real>(
             let keys_transposed = View::strided(keys_transposed, width, seen, length);
             let values_transposed = View::strided(values_transposed, width, seen, length);
             let d_out_rows = View::strided(&d_out[first * out_row + of_head..], count, width, out_row);
-            matmul(ViewMut::new(scores, count, seen), queries, keys_transposed, Into::Set, heads.scale());
-            matmul(ViewMut::new(derivatives, count, seen), d_out_rows, values_transposed, Into::Set, T::ONE);
+            matmul(
+                ViewMut::new(scores, count, seen),
+                queries,
+                keys_transposed,
+                Accumulate::Set,
+                heads.scale(),
+            );
+            matmul(
+                ViewMut::new(derivatives, count, seen),
+                d_out_rows,
+                values_transposed,
+                Accumulate::Set,
+                T::ONE,
+            );
             let block = BackwardBlock {
                 scores: &mut *scores,
                 derivatives: &mut *derivatives,
@@ -290,11 +302,11 @@ pub(crate) fn attention_backward<T: Real>(
             let probabilities = View::new(scores, count, seen);
             let derivatives = View::new(derivatives, count, seen);
             let d_values = ViewMut::strided(&mut d_qkv[value..], seen, width, row);
-            matmul(d_values, probabilities.t(), d_out_rows, Into::Add, T::ONE);
+            matmul(d_values, probabilities.t(), d_out_rows, Accumulate::Add, T::ONE);
             let d_queries = ViewMut::strided(&mut d_qkv[first * row + query..], count, width, row);
-            matmul(d_queries, derivatives, keys, Into::Set, heads.scale());
+            matmul(d_queries, derivatives, keys, Accumulate::Set, heads.scale());
             let d_keys = ViewMut::strided(&mut d_qkv[key..], seen, width, row);
-            matmul(d_keys, derivatives.t(), queries, Into::Add, heads.scale());
+            matmul(d_keys, derivatives.t(), queries, Accumulate::Add, heads.scale());
         }
     }
 }

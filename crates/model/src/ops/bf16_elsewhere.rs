@@ -1,6 +1,6 @@
 //! Matrix products of bf16 exist for x86-64 only; elsewhere nothing is one.
 
-use super::linear::{Into, View, ViewMut};
+use super::linear::{Accumulate, View, ViewMut};
 use crate::ComputePath;
 
 /// There is none.
@@ -26,7 +26,7 @@ pub(crate) fn product(
     _: ViewMut<'_, f32>,
     _: View<'_, f32>,
     _: View<'_, f32>,
-    _: Into,
+    _: Accumulate,
     _: f32,
 ) {
     match kernel {}

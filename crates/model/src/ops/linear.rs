@@ -98,7 +98,7 @@ impl<T: Real> ViewMut<'_, T> {
 
 /// What happens to the destination of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum Accumulate {
     /// It is overwritten.
     Set,
     /// The product is added to it.
@@ -116,7 +116,13 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 /// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
-pub(crate) fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Into, scale: T) {
+pub(crate) fn matmul<T: Real>(
+    to: ViewMut<'_, T>,
+    a: View<'_, T>,
+    b: View<'_, T>,
+    into: Accumulate,
+    scale: T,
+) {
     to.check(&a, &b);
     // SAFETY: the check above keeps every element inside its slice, the destination's rows do not
     // overlap, and the destination is borrowed exclusively.
@@ -128,7 +134,7 @@ pub(crate) fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>
             to.data.as_mut_ptr(),
             1,
             to.row_stride as isize,
-            into == Into::Add,
+            into == Accumulate::Add,
             a.data.as_ptr(),
             a.column_stride as isize,
             a.row_stride as isize,
@@ -152,7 +158,7 @@ pub(crate) fn matmul_in<T: Real>(
     mut to: ViewMut<'_, T>,
     a: View<'_, T>,
     b: View<'_, T>,
-    into: Into,
+    into: Accumulate,
     scale: T,
 ) {
     if let (Some(kernel), Some(a), Some(b)) = (bf16, a.f32s(), b.f32s())
@@ -172,19 +178,19 @@ pub(crate) fn linear<T: Real>(
     weight: &[T],
     bias: Option<&[T]>,
     y: &mut [T],
-    into: Into,
+    into: Accumulate,
     [rows, inputs, outputs]: [usize; 3],
 ) {
     let mut into = into;
     if let Some(bias) = bias {
         for row in y[..rows * outputs].chunks_exact_mut(outputs) {
-            if into == Into::Set {
+            if into == Accumulate::Set {
                 row.copy_from_slice(bias);
             } else {
                 add_assign(row, bias);
             }
         }
-        into = Into::Add;
+        into = Accumulate::Add;
     }
     let weight = View::new(weight, outputs, inputs).t();
     matmul_in(bf16, ViewMut::new(y, rows, outputs), View::new(x, rows, inputs), weight, into, T::ONE);
@@ -196,7 +202,7 @@ pub(crate) fn linear_backward_input<T: Real>(
     d_y: &[T],
     weight: &[T],
     d_x: &mut [T],
-    into: Into,
+    into: Accumulate,
     [rows, inputs, outputs]: [usize; 3],
 ) {
     let (d_y, weight) = (View::new(d_y, rows, outputs), View::new(weight, outputs, inputs));
@@ -212,7 +218,7 @@ pub(crate) fn linear_backward_weight<T: Real>(
     [rows, inputs, outputs]: [usize; 3],
 ) {
     let (d_y, x) = (View::new(d_y, rows, outputs).t(), View::new(x, rows, inputs));
-    matmul_in(bf16, ViewMut::new(d_weight, outputs, inputs), d_y, x, Into::Add, T::ONE);
+    matmul_in(bf16, ViewMut::new(d_weight, outputs, inputs), d_y, x, Accumulate::Add, T::ONE);
 }
 
 /// `d_bias += sum of the rows of d_y` for [`linear`].
@@ -241,7 +247,7 @@ mod tests {
 
     fn output(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
         let mut y = vec![0.0; 15];
-        linear(None, x, weight, Some(bias), &mut y, Into::Set, SHAPE);
+        linear(None, x, weight, Some(bias), &mut y, Accumulate::Set, SHAPE);
         y
     }
 
@@ -254,7 +260,7 @@ mod tests {
             ViewMut::strided(&mut to, 4, 2, 3),
             View::new(&a, 3, 4).t(),
             View::strided(&b, 3, 2, 5),
-            Into::Add,
+            Accumulate::Add,
             0.5,
         );
         for row in 0..4 {
@@ -271,7 +277,7 @@ mod tests {
     fn a_product_outside_its_slice_is_refused() {
         let mut to = [0.0f64; 4];
         let (a, b) = ([0.0; 3], [0.0; 4]);
-        matmul(ViewMut::new(&mut to, 2, 2), View::new(&a, 2, 2), View::new(&b, 2, 2), Into::Set, 1.0);
+        matmul(ViewMut::new(&mut to, 2, 2), View::new(&a, 2, 2), View::new(&b, 2, 2), Accumulate::Set, 1.0);
     }
 
     #[test]
@@ -279,7 +285,7 @@ mod tests {
         let (x, weight, bias, d_y) = (random(3, 35), random(4, 21), random(5, 3), random(6, 15));
         let loss = |y: &[f64]| y.iter().zip(&d_y).map(|(y, d)| y * d).sum::<f64>();
         let (mut d_x, mut d_weight, mut d_bias) = (vec![0.0; 35], vec![0.0; 21], vec![0.0; 3]);
-        linear_backward_input(None, &d_y, &weight, &mut d_x, Into::Set, SHAPE);
+        linear_backward_input(None, &d_y, &weight, &mut d_x, Accumulate::Set, SHAPE);
         linear_backward_weight(None, &d_y, &x, &mut d_weight, SHAPE);
         linear_backward_bias(&d_y, &mut d_bias);
         check_gradient("x", &x, &d_x, |x| loss(&output(x, &weight, &bias)));
@@ -292,7 +298,7 @@ mod tests {
     fn a_wrong_derivative_is_found() {
         let (x, weight, bias) = (random(3, 35), random(4, 21), random(5, 3));
         let mut d_x = vec![0.0; 35];
-        linear_backward_input(None, &[1.0; 15], &weight, &mut d_x, Into::Set, SHAPE);
+        linear_backward_input(None, &[1.0; 15], &weight, &mut d_x, Accumulate::Set, SHAPE);
         d_x[11] *= 1.0001;
         check_gradient("x", &x, &d_x, |x| output(x, &weight, &bias).iter().sum());
     }

@@ -35,7 +35,7 @@ pub struct TokenizerConfig {
     /// Most tokens besides the 256 bytes and the special tokens; phrases count.
     pub max_pieces: usize,
     /// Whether a name and the number behind it (`shelf 12`) are two pieces rather than one.
-    pub numbers_apart: bool,
+    pub split_numbers: bool,
     /// Markers that are one token wherever they occur, and that no piece ever contains.
     pub special_tokens: Vec<String>,
 }
@@ -94,14 +94,14 @@ impl Tokenizer {
     ///
     /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent pieces
     /// (equally frequent ones in byte order). A piece is cut by one regex: phrases longest first, line
-    /// break, `name number` (unless `numbers_apart`), word, number, other characters, each but the line break with one leading
+    /// break, `name number` (unless `split_numbers`), word, number, other characters, each but the line break with one leading
     /// space. A piece outside the vocabulary is spelt in bytes. There are no merges, so no token is
     /// spent on parts of words.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,
     ) -> Result<Self, ModelError> {
-        let scanner = Scanner::new(&config.phrases, config.numbers_apart);
+        let scanner = Scanner::new(&config.phrases, config.split_numbers);
         if scanner.phrases().len() > config.max_pieces {
             return Err(ModelError::Tokenizer(format!(
                 "max_pieces = {} leaves no room for {} phrases: raise it or give fewer phrases",

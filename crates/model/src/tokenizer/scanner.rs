@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_apart() {
+    fn names_and_split_numbers() {
         let scanner = Scanner::new(&["size 1".into()], true);
         assert_eq!(
             pieces(&scanner, "lark 57, size 12 for 60.00"),

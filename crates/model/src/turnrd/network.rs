@@ -7,7 +7,9 @@ use super::layout::{Head, Linear, Places, TAG};
 use super::ops::{Attention, apply_mask, dropout_mask, gelu, gelu_backward, layer_norm, layer_norm_backward};
 use crate::Real;
 use crate::ops::dispatch::add_assign;
-use crate::ops::linear::{Into, linear, linear_backward_bias, linear_backward_input, linear_backward_weight};
+use crate::ops::linear::{
+    Accumulate, linear, linear_backward_bias, linear_backward_input, linear_backward_weight,
+};
 
 /// Trajectories laid one after the other.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +124,7 @@ impl<T: Real> Network<'_, T> {
         let (weight, bias) = (&self.weights[layer.weight.clone()], &self.weights[layer.bias.clone()]);
         let outputs = bias.len();
         let mut y = vec![T::ZERO; rows * outputs];
-        linear(None, x, weight, Some(bias), &mut y, Into::Set, [rows, weight.len() / outputs, outputs]);
+        linear(None, x, weight, Some(bias), &mut y, Accumulate::Set, [rows, weight.len() / outputs, outputs]);
         y
     }
 
@@ -132,7 +134,7 @@ impl<T: Real> Network<'_, T> {
         let weight = &self.weights[layer.weight.clone()];
         let shape = [rows, weight.len() / layer.bias.len(), layer.bias.len()];
         let mut d_x = vec![T::ZERO; rows * shape[1]];
-        linear_backward_input(None, d_y, weight, &mut d_x, Into::Set, shape);
+        linear_backward_input(None, d_y, weight, &mut d_x, Accumulate::Set, shape);
         d_x
     }
 

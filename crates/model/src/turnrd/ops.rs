@@ -8,7 +8,7 @@ use turnwise_core::Seed;
 use crate::Real;
 use crate::ops::attention::softmax;
 use crate::ops::dispatch::{LANES, Loop, dot, fold, vectorised};
-use crate::ops::linear::{Into, View, ViewMut, matmul};
+use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
 
 /// Added to the variance by layer norm, as PyTorch does.
 const EPSILON: f64 = 1e-5;
@@ -171,10 +171,10 @@ impl Attention {
         let (own, turns) = (self.width / self.heads, self.turns);
         for (head, p) in probabilities.chunks_exact_mut(turns * turns).enumerate() {
             let [query, key, value] = self.views(qkv, head);
-            matmul(ViewMut::new(p, turns, turns), query, key.t(), Into::Set, self.scale());
+            matmul(ViewMut::new(p, turns, turns), query, key.t(), Accumulate::Set, self.scale());
             vectorised(SoftmaxRows, (&mut *p, turns));
             let out = ViewMut::strided(&mut out[head * own..], turns, own, self.width);
-            matmul(out, View::new(p, turns, turns), value, Into::Set, T::ONE);
+            matmul(out, View::new(p, turns, turns), value, Accumulate::Set, T::ONE);
         }
     }
 
@@ -186,7 +186,7 @@ impl Attention {
         for (head, p) in probabilities.chunks_exact(turns * turns).enumerate() {
             let [query, key, value] = self.views(qkv, head);
             let d_out = View::strided(&d_out[head * own..], turns, own, self.width);
-            matmul(ViewMut::new(&mut scores, turns, turns), d_out, value.t(), Into::Set, T::ONE);
+            matmul(ViewMut::new(&mut scores, turns, turns), d_out, value.t(), Accumulate::Set, T::ONE);
             vectorised(SoftmaxBackward, (p, &mut scores[..], turns));
             let p = View::new(p, turns, turns);
             let d_scores = View::new(&scores, turns, turns);
@@ -196,7 +196,7 @@ impl Attention {
                 (2, p.t(), d_out, T::ONE),
             ] {
                 let to = ViewMut::strided(&mut d_qkv[part * self.width + head * own..], turns, own, row);
-                matmul(to, left, right, Into::Set, scale);
+                matmul(to, left, right, Accumulate::Set, scale);
             }
         }
     }

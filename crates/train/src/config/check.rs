@@ -28,14 +28,14 @@ impl Config {
         }
         for (key, value) in [
             ("env.max_turns", self.env.max_turns),
-            ("rollout.groups", self.rollout.groups),
+            ("rollout.tasks_per_step", self.rollout.tasks_per_step),
             ("rollout.group_size", self.rollout.group_size),
             ("rollout.max_response_tokens", self.rollout.max_response_tokens),
             ("rollout.max_context", self.rollout.max_context),
             ("rollout.lanes", self.rollout.lanes),
-            ("rollout.slots", self.rollout.slots),
-            ("train.minibatches", self.train.minibatches),
-            ("train.epochs", self.train.epochs),
+            ("rollout.max_num_seqs", self.rollout.max_num_seqs),
+            ("train.num_minibatches", self.train.num_minibatches),
+            ("train.update_epochs", self.train.update_epochs),
             ("train.lanes", self.train.lanes),
             ("train.micro_batch_tokens", self.train.micro_batch_tokens),
         ] {
@@ -75,14 +75,16 @@ impl Config {
             );
             return fail("policy.scratch.hidden_size", reason);
         }
-        for (key, probability) in [("sft.injection", self.sft.injection), ("sft.overlook", self.sft.overlook)]
-        {
+        for (key, probability) in [
+            ("sft.invalid_action_prob", self.sft.invalid_action_prob),
+            ("sft.option_drop_prob", self.sft.option_drop_prob),
+        ] {
             if !(0.0..1.0).contains(&probability) {
                 return fail(key, "must be in [0, 1)");
             }
         }
-        if self.sft.overlook > 0.0 && self.env.name != "webshop" {
-            return fail("sft.overlook", "is what shoppers do; only env.name = \"webshop\" has it");
+        if self.sft.option_drop_prob > 0.0 && self.env.name != "webshop" {
+            return fail("sft.option_drop_prob", "is what shoppers do; only env.name = \"webshop\" has it");
         }
         if self.sft.steps > 0 && self.sft.demonstrations == 0 {
             return fail("sft.demonstrations", "must be at least 1 when sft.steps is");
@@ -104,7 +106,7 @@ impl Config {
     fn check_methods(&self) -> Result<(), TrainError> {
         turnwise_credit::Pipeline::from_config(&self.credit)?;
         self.objective.check()?;
-        Selection::new(&self.rollout.selection, self.rollout.groups)?;
+        Selection::new(&self.rollout.selection, self.rollout.tasks_per_step)?;
         if self.rollout.selection != SelectionConfig::All && self.rollout.group_size < 2 {
             return fail(
                 "rollout.selection",

@@ -9,6 +9,7 @@ use turnwise_judge::JudgeConfig;
 use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_objective::ObjectiveConfig;
 
+use super::renamed;
 use super::{Config, DecomposerConfig, OverlongSettings, TurnRdSettings};
 use crate::TrainError;
 
@@ -107,8 +108,8 @@ fn preset_table(name: &str) -> Result<Table, TrainError> {
             keys.push("decomposer");
         }
         if name.starts_with("so-") {
-            (config.train.epochs, config.train.minibatches) = (4, 2);
-            keys.extend(["train.epochs", "train.minibatches"]);
+            (config.train.update_epochs, config.train.num_minibatches) = (4, 2);
+            keys.extend(["train.update_epochs", "train.num_minibatches"]);
         }
         let table = Table::try_from(config).map_err(|error| fail(error.to_string()))?;
         return Ok(only(&table, &keys));
@@ -145,6 +146,9 @@ fn only(table: &Table, keys: &[&str]) -> Table {
 
 /// Parses one file and checks its keys and types against the schema, so that the error has a line.
 fn parse(text: &str, origin: &str) -> Result<Table, TrainError> {
+    if let Some(reason) = text.parse().ok().as_ref().and_then(renamed::find) {
+        return Err(TrainError::Config { origin: origin.into(), reason });
+    }
     if let Err(error) = toml::from_str::<Config>(text) {
         let line = error.span().map(|span| 1 + text[..span.start.min(text.len())].matches('\n').count());
         let place = line.map_or_else(String::new, |line| format!("line {line}: "));
@@ -182,7 +186,10 @@ fn parse_override(text: &str) -> Result<Table, TrainError> {
         outer.insert(part.to_owned(), Value::Table(table));
         table = outer;
     }
-    Ok(table)
+    match renamed::find(&table) {
+        Some(reason) => fail(reason),
+        None => Ok(table),
+    }
 }
 
 fn merge(base: &mut Table, over: Table) {
@@ -326,7 +333,8 @@ mod tests {
     fn values_that_cannot_run_are_refused() {
         for (text, key) in [
             ("rollout.temperature=0", "rollout.temperature"),
-            ("rollout.groups=0", "rollout.groups"),
+            ("rollout.tasks_per_step=0", "rollout.tasks_per_step"),
+            ("rollout.groups=4", "rollout.tasks_per_step"),
             ("env.name=webship", "env.name"),
             ("name=a/b", "name"),
             ("rollout.group_size=1", "rollout.group_size"),

@@ -3,6 +3,7 @@
 mod check;
 mod load;
 mod methods;
+mod renamed;
 
 use std::path::PathBuf;
 
@@ -290,10 +291,10 @@ pub struct SftConfig {
     pub order: SearchOrder,
     /// Before a step, an action that the world does not understand is inserted with this probability,
     /// without loss on it, so that the policy has seen failures.
-    pub injection: f64,
+    pub invalid_action_prob: f64,
     /// WebShop: the demonstrated shopper overlooks an option that the goal asks for with this probability, and buys
     /// without it. Such demonstrations are imitated although they miss their goal.
-    pub overlook: f64,
+    pub option_drop_prob: f64,
     /// Tokens in one update.
     pub batch_tokens: usize,
     /// Weight of the mean loss on everything but actions, beside the mean loss on actions.
@@ -315,8 +316,8 @@ impl Default for SftConfig {
             demonstrations: 13_000,
             source: Source::Expert,
             order: SearchOrder::Likely,
-            injection: 0.06,
-            overlook: 0.0,
+            invalid_action_prob: 0.06,
+            option_drop_prob: 0.0,
             batch_tokens: 2_000,
             observation_weight: 0.1,
             learning_rate: 2e-3,
@@ -332,7 +333,7 @@ impl Default for SftConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct RolloutConfig {
     /// Tasks in a step.
-    pub groups: usize,
+    pub tasks_per_step: usize,
     /// Trajectories of each task.
     pub group_size: usize,
     /// Softmax temperature.
@@ -348,7 +349,7 @@ pub struct RolloutConfig {
     /// Samplers side by side, each on its own thread. Part of what is computed, not of the machine.
     pub lanes: usize,
     /// Trajectories under way at once in each lane.
-    pub slots: usize,
+    pub max_num_seqs: usize,
     /// Which sampled groups are trained on: all, DAPO's dynamic sampling, or rejection.
     pub selection: SelectionConfig,
     /// DAPO's soft penalty on responses near the length limit. Absent: off.
@@ -359,7 +360,7 @@ pub struct RolloutConfig {
 impl Default for RolloutConfig {
     fn default() -> Self {
         Self {
-            groups: 16,
+            tasks_per_step: 16,
             group_size: 8,
             temperature: 1.0,
             top_p: 1.0,
@@ -367,7 +368,7 @@ impl Default for RolloutConfig {
             max_response_tokens: 512,
             max_context: 2560,
             lanes: 2,
-            slots: 64,
+            max_num_seqs: 64,
             selection: SelectionConfig::All,
             overlong: None,
         }
@@ -387,9 +388,9 @@ pub struct TrainConfig {
     /// Form of the schedule after the warm-up.
     pub schedule: ScheduleKind,
     /// Updates per pass over a rollout.
-    pub minibatches: usize,
+    pub num_minibatches: usize,
     /// Passes over a rollout.
-    pub epochs: usize,
+    pub update_epochs: usize,
     /// Leave trajectories out of the update whose advantages are all zero. (With a KL or entropy term
     /// in the loss they are kept, because they have a gradient then.)
     pub skip_zero_advantage: bool,
@@ -418,8 +419,8 @@ impl Default for TrainConfig {
             learning_rate: 1e-6,
             warmup: 0,
             schedule: ScheduleKind::Constant,
-            minibatches: 1,
-            epochs: 1,
+            num_minibatches: 1,
+            update_epochs: 1,
             skip_zero_advantage: true,
             recompute_old_logprobs: false,
             micro_batch_tokens: 4096,

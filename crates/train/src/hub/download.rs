@@ -50,7 +50,7 @@ mod tests {
     use super::super::tests::{COMMIT, model};
     use super::super::{Cache, find_or_fetch};
     use crate::observer::{Event, Observer};
-    use crate::{EvaluationPoint, Silent};
+    use crate::{EvaluationPoint, NoopObserver};
 
     const FILES: [(&str, &str); 5] = [
         ("config.json", "{}"),
@@ -133,7 +133,7 @@ mod tests {
         assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());
         // From now on no network is needed.
         cache.offline = true;
-        assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap(), found);
+        assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap(), found);
     }
 
     #[test]
@@ -141,12 +141,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_path_buf();
         let mut cache = Cache { root, offline: false, endpoint: Some(hub()), token: None };
-        let error = find_or_fetch(&model("org/other"), &cache, &mut Silent).unwrap_err().to_string();
+        let error = find_or_fetch(&model("org/other"), &cache, &mut NoopObserver).unwrap_err().to_string();
         assert!(error.contains("404"), "{error}");
         // Nobody listens at a port that was just free.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         cache.endpoint = Some(format!("http://127.0.0.1:{port}"));
-        let error = find_or_fetch(&model("org/name"), &cache, &mut Silent).unwrap_err().to_string();
+        let error = find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap_err().to_string();
         assert!(error.contains("fetching it failed") && error.contains("without a network"), "{error}");
     }
 }

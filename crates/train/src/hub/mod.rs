@@ -165,9 +165,9 @@ fn fetch(
         return Err(fail(model, format!("{lacking}, and HF_HUB_OFFLINE forbids to fetch it; unset it")));
     }
     download::download(model, cache, observer).map_err(|error| {
-        let mend =
+        let hint =
             "without a network, give the path of a folder with the model; a gated model needs HF_TOKEN";
-        fail(model, format!("{lacking}, and fetching it failed: {error}; {mend}"))
+        fail(model, format!("{lacking}, and fetching it failed: {error}; {hint}"))
     })?;
     match cache.snapshot(model) {
         Some(folder) => match missing(&folder) {

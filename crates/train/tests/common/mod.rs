@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Outcome, Run, Silent, TrainError};
+use turnwise_train::{NoopObserver, Outcome, Run, TrainError};
 
 /// What makes a run take seconds.
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -39,8 +39,8 @@ pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let steps = config.train.steps as usize;
-    let mut run = Run::start(config, &root, &mut Silent).unwrap();
-    assert_eq!(run.train(&mut Silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished, "{what}");
+    let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), Outcome::Finished, "{what}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.len(), steps, "{what}");
     for line in &lines {

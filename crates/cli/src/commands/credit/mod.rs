@@ -13,12 +13,12 @@ use turnwise_core::Batch;
 use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::has::Known;
 use turnwise_credit::{CreditReport, Inputs, Pipeline};
-use turnwise_dump::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
 use turnwise_model::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner, Tokenizer};
 use turnwise_train::config::TurnRdSettings;
 use turnwise_train::setup::Policy;
 use turnwise_train::turnrd_credits;
+use turnwise_trajectory_io::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
 
 use crate::ui;
 
@@ -119,7 +119,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
             continue;
         }
         dump.require(method, *field)
-            .map_err(|error| anyhow::anyhow!("{error}. {}", mend(&args.preset, *field)))?;
+            .map_err(|error| anyhow::anyhow!("{error}. {}", hint(&args.preset, *field)))?;
     }
     let mut rows = Vec::new();
     let mut shown = Vec::new();
@@ -170,7 +170,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What to do about a field that is missing.
-fn mend(preset: &str, field: Field) -> String {
+fn hint(preset: &str, field: Field) -> String {
     match field {
         Field::Credit => format!(
             "`{preset}` takes the credit of every turn from a judge or a trained decomposer; name one with --turnrd \
@@ -185,10 +185,10 @@ fn mend(preset: &str, field: Field) -> String {
 
 /// The rows of a step, group by group.
 fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
-    let mut stories = report.stories.into_iter();
+    let mut explanations = report.explanations.into_iter();
     let mut groups = Vec::with_capacity(step.batch.groups.len());
     for (number, group) in step.batch.groups.iter().enumerate() {
-        let mut stories = stories.next().into_iter().flatten();
+        let mut explanations = explanations.next().into_iter().flatten();
         let rows = group.trajectories.iter().enumerate().map(|(index, trajectory)| {
             let origin = &step.origins[number][index];
             let task = &trajectory.task;
@@ -202,7 +202,7 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
                 success: origin.success,
                 advantages: report.advantages.0[number][index].clone(),
                 outliers: report.outliers.as_ref().map(|outliers| outliers.mask[number][index].clone()),
-                story: stories.next(),
+                explanation: explanations.next(),
             }
         });
         groups.push(rows.collect());

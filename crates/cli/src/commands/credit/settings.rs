@@ -6,8 +6,8 @@ use turnwise_credit::has::DecomposerKind;
 use turnwise_credit::outlier::{Locate, OutlierConfig};
 use turnwise_credit::salt::SaltMatching;
 use turnwise_credit::{CreditConfig, EstimatorConfig, PRESETS, RefinementConfig};
-use turnwise_dump::Field;
 use turnwise_train::config::suggest;
+use turnwise_trajectory_io::Field;
 
 /// The credit part of a preset, changed by the overrides.
 pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {

@@ -1,7 +1,7 @@
 //! The table of a group in the terminal: at most 100 columns.
 
-use turnwise_core::{StageStory, Trajectory};
-use turnwise_dump::{DumpBatch, Row};
+use turnwise_core::{StageRecord, Trajectory};
+use turnwise_trajectory_io::{DumpBatch, Row};
 
 /// Columns of a line.
 const WIDTH: usize = 100;
@@ -68,7 +68,7 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
             line.push_str("  outlier");
         }
         lines.push(line);
-        for stage in row.story.iter().flat_map(|story| &story[index]) {
+        for stage in row.explanation.iter().flat_map(|explanation| &explanation[index]) {
             lines.extend(self::stage(stage));
         }
     }
@@ -76,7 +76,7 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
 }
 
 /// A stage and its facts, wrapped.
-fn stage(stage: &StageStory) -> Vec<String> {
+fn stage(stage: &StageRecord) -> Vec<String> {
     let start = format!("          {:<9} {:>+10.4}  ", stage.stage, stage.advantage);
     let indent = " ".repeat(start.chars().count());
     let mut lines = vec![start];

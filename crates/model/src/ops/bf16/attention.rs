@@ -8,7 +8,7 @@
 //! bf16 as they are made; sums of rows, maxima and logarithms are `f32`.
 
 use super::super::attention::Heads;
-use super::super::linear::Into;
+use super::super::linear::Accumulate;
 use super::attention_rows::{BackwardBlock, Lanes, backward_block, softmax_panel};
 use super::product::{Kernel, Multiplier, Place};
 use super::tiles::{Line, Operand, PANEL, PANEL_LINES, Panels, Side};
@@ -113,7 +113,7 @@ pub(crate) fn forward(
                     columns: PANEL,
                     stride: 16 * score_stride,
                 };
-                multiplier.multiply(queries.panel(panel), keys.panel(other), place, Into::Set, 1.0);
+                multiplier.multiply(queries.panel(panel), keys.panel(other), place, Accumulate::Set, 1.0);
             }
             let log_sum = &mut log_sum[first * heads.queries + head..];
             let sums = softmax_panel(scores, score_stride, first, heads.scale(), lines, inverse);
@@ -125,7 +125,7 @@ pub(crate) fn forward(
                 let data = &mut out[first * out_stride + head * width + column..];
                 let place = Place { data, rows: count, columns, stride: out_stride };
                 let values = &values.panel(index)[..lines.len()];
-                multiplier.multiply(lines, values, place, Into::Set, 1.0);
+                multiplier.multiply(lines, values, place, Accumulate::Set, 1.0);
             }
             let rows = out[first * out_stride..].chunks_mut(out_stride).zip(inverse.iter());
             for (row, &inverse) in rows.take(count) {
@@ -234,7 +234,7 @@ impl HeadBackward<'_> {
                         columns: PANEL,
                         stride: 16 * score_stride,
                     };
-                    multiplier.multiply(left.panel(key), right.panel(query), place, Into::Set, 1.0);
+                    multiplier.multiply(left.panel(key), right.panel(query), place, Accumulate::Set, 1.0);
                 }
             }
         }
@@ -271,7 +271,7 @@ impl HeadBackward<'_> {
                     let data = &mut d_qkv[key * PANEL * row + start + column..];
                     let place = Place { data, rows, columns, stride: row };
                     let right = &right.panel(index)[depth.clone()];
-                    multiplier.multiply(&left[steps.clone()], right, place, Into::Add, 1.0);
+                    multiplier.multiply(&left[steps.clone()], right, place, Accumulate::Add, 1.0);
                 }
             }
         }
@@ -285,7 +285,7 @@ impl HeadBackward<'_> {
                 let left = &turned_keys.panel(panel)[seen.start * PANEL_LINES..seen.end * PANEL_LINES];
                 let data = &mut scratch.d_queries[(panel * panels * PANEL + query) * PANEL..];
                 let place = Place { data, rows: PANEL, columns: PANEL, stride: panels * PANEL };
-                multiplier.multiply(left, right, place, Into::Add, 1.0);
+                multiplier.multiply(left, right, place, Accumulate::Add, 1.0);
             }
         }
     }

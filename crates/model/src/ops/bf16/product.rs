@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use super::super::linear::{Into, View, ViewMut};
+use super::super::linear::{Accumulate, View, ViewMut};
 use super::tiles::{self, Line, Operand, PANEL, Panels, STEP, Side};
 use super::{amx, dot};
 use crate::ComputePath;
@@ -76,15 +76,15 @@ impl Multiplier {
     /// # Panics
     /// Where the place is not inside its slice.
     #[inline]
-    pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Place<'_>, into: Into, scale: f32) {
+    pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Place<'_>, into: Accumulate, scale: f32) {
         let Place { data, rows, columns, stride } = to;
         if rows == PANEL && columns == PANEL && scale == 1.0 {
             assert!((PANEL - 1) * stride + PANEL <= data.len(), "a panel's place");
             // SAFETY: the assertions say that all 32 rows are there and, in `new`, what the processor has.
             unsafe {
                 match &self.tiles {
-                    Some(tiles) => tiles.multiply(a, b, data.as_mut_ptr(), stride, into == Into::Add),
-                    None => dot::multiply(a, b, data.as_mut_ptr(), stride, into == Into::Add),
+                    Some(tiles) => tiles.multiply(a, b, data.as_mut_ptr(), stride, into == Accumulate::Add),
+                    None => dot::multiply(a, b, data.as_mut_ptr(), stride, into == Accumulate::Add),
                 }
             }
             return;
@@ -124,12 +124,12 @@ pub(crate) fn product(
     to: ViewMut<'_, f32>,
     a: View<'_, f32>,
     b: View<'_, f32>,
-    into: Into,
+    into: Accumulate,
     scale: f32,
 ) {
     to.check(&a, &b);
     let (rows, columns, depth) = (to.rows, to.columns, a.columns);
-    if depth == 0 && into == Into::Set {
+    if depth == 0 && into == Accumulate::Set {
         to.data.chunks_mut(to.row_stride).take(rows).for_each(|row| row[..columns].fill(0.0));
     }
     if rows == 0 || columns == 0 || depth == 0 {
@@ -160,7 +160,7 @@ pub(crate) fn product(
             .flat_map(|from| (0..columns).step_by(width).map(move |column| (from, column)))
         {
             let (until, right_column) = (depth.min(from + block), columns.min(left_column + width));
-            let into = if from == 0 { into } else { Into::Add };
+            let into = if from == 0 { into } else { Accumulate::Add };
             right_block.pack(Side::Right, right, left_column..right_column, from..until);
             for top in (0..rows).step_by(ROWS) {
                 let bottom = rows.min(top + ROWS);
@@ -181,10 +181,10 @@ pub(crate) fn product(
 
 /// Writes or adds a row of sums.
 #[inline]
-fn put(to: &mut [f32], sums: &[f32], into: Into, scale: f32) {
+fn put(to: &mut [f32], sums: &[f32], into: Accumulate, scale: f32) {
     match into {
-        Into::Set => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = scale * sum),
-        Into::Add => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += scale * sum),
+        Accumulate::Set => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = scale * sum),
+        Accumulate::Add => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += scale * sum),
     }
 }
 

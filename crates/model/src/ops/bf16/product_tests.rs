@@ -55,10 +55,10 @@ fn whole_numbers_are_multiplied_exactly() {
             let (a, b, old) =
                 (whole(1, rows * depth), whole(2, depth * columns), whole(3, rows * (columns + 2)));
             for (a_across, b_across, gap, into, scale) in [
-                (false, false, 0, Into::Set, 1.0),
-                (false, true, 3, Into::Add, 1.0),
-                (true, false, 1, Into::Add, 0.5),
-                (true, true, 0, Into::Set, -2.0),
+                (false, false, 0, Accumulate::Set, 1.0),
+                (false, true, 3, Accumulate::Add, 1.0),
+                (true, false, 1, Accumulate::Add, 0.5),
+                (true, true, 0, Accumulate::Set, -2.0),
             ] {
                 let a_data = laid_out(&a, rows, depth, gap, a_across);
                 let b_data = laid_out(&b, depth, columns, gap, b_across);
@@ -72,7 +72,7 @@ fn whole_numbers_are_multiplied_exactly() {
                     for column in 0..columns {
                         let sum: f32 = (0..depth).map(|k| a[row * depth + k] * b[k * columns + column]).sum();
                         let place = &mut exact[row * (columns + 2) + column];
-                        *place = scale * sum + if into == Into::Add { *place } else { 0.0 };
+                        *place = scale * sum + if into == Accumulate::Add { *place } else { 0.0 };
                     }
                 }
                 assert!(
@@ -110,7 +110,14 @@ fn a_product_is_that_of_the_rounded_numbers() {
             let (a, b) = (narrow(4, rows * depth), narrow(5, depth * columns));
             let mut found = vec![0.0; rows * columns];
             let to = ViewMut::new(&mut found, rows, columns);
-            product(kernel, to, View::new(&a, rows, depth), View::new(&b, depth, columns), Into::Set, 1.0);
+            product(
+                kernel,
+                to,
+                View::new(&a, rows, depth),
+                View::new(&b, depth, columns),
+                Accumulate::Set,
+                1.0,
+            );
             let (a_rounded, b_rounded): (Vec<f32>, Vec<f32>) =
                 (a.iter().map(|&x| rounded(x)).collect(), b.iter().map(|&x| rounded(x)).collect());
             check(&found, &a_rounded, &b_rounded, shape);
@@ -126,7 +133,7 @@ fn a_product_is_that_of_the_rounded_numbers() {
                 to,
                 View::new(&a_rounded, rows, depth),
                 View::new(&b_rounded, depth, columns),
-                Into::Set,
+                Accumulate::Set,
                 1.0,
             );
             check(&reference, &a_rounded, &b_rounded, shape);
@@ -146,7 +153,7 @@ fn what_is_not_finite_stays_so_and_keeps_to_its_row() {
             ViewMut::new(&mut found, 40, 40),
             View::new(&a, 40, 40),
             View::new(&b, 40, 40),
-            Into::Set,
+            Accumulate::Set,
             1.0,
         );
         for (row, values) in found.chunks(40).enumerate() {
@@ -165,10 +172,10 @@ fn nothing_to_sum_is_zero() {
         let mut found = [3.0f32; 6];
         let nothing = || (View::new(&[], 2, 0), View::new(&[], 0, 3));
         let (a, b) = nothing();
-        product(kernel, ViewMut::new(&mut found, 2, 3), a, b, Into::Add, 1.0);
+        product(kernel, ViewMut::new(&mut found, 2, 3), a, b, Accumulate::Add, 1.0);
         assert_eq!(found, [3.0; 6]);
         let (a, b) = nothing();
-        product(kernel, ViewMut::new(&mut found, 2, 3), a, b, Into::Set, 1.0);
+        product(kernel, ViewMut::new(&mut found, 2, 3), a, b, Accumulate::Set, 1.0);
         assert_eq!(found, [0.0; 6]);
     }
 }
@@ -184,7 +191,7 @@ fn a_product_outside_its_slice_is_refused() {
                 ViewMut::new(&mut to, 2, 2),
                 View::new(&a, 2, 2),
                 View::new(&b, 2, 2),
-                Into::Set,
+                Accumulate::Set,
                 1.0,
             );
         });

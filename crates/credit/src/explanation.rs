@@ -1,38 +1,38 @@
-//! The story of every number: what each stage of the pipeline did to a turn's advantage, and why.
+//! The explanation of every number: what each stage of the pipeline did to a turn's advantage, and why.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use turnwise_core::{Batch, Facts, StageStory};
+use turnwise_core::{Batch, Facts, StageRecord};
 
 use crate::TurnAdvantages;
 
-/// The stories of a batch, `[group][trajectory][turn][stage]`.
-pub type Stories = Vec<Vec<Vec<Vec<StageStory>>>>;
+/// The explanations of a batch, `[group][trajectory][turn][stage]`.
+pub type Explanations = Vec<Vec<Vec<Vec<StageRecord>>>>;
 
-/// Gives every trajectory of the batch its part of the stories. Stories that nobody asked for are
+/// Gives every trajectory of the batch its part of the explanations. Explanations that nobody asked for are
 /// empty, and the batch then stays as it is.
-pub fn attach_stories(batch: &mut Batch, stories: Stories) {
-    for (group, stories) in batch.groups.iter_mut().zip(stories) {
-        for (trajectory, story) in group.trajectories.iter_mut().zip(stories) {
-            trajectory.story = Some(story);
+pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
+    for (group, explanations) in batch.groups.iter_mut().zip(explanations) {
+        for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {
+            trajectory.explanation = Some(explanation);
         }
     }
 }
 
-/// Collects stories while a pipeline runs. Switched off it records nothing and costs nothing;
+/// Collects explanations while a pipeline runs. Switched off it records nothing and costs nothing;
 /// diagnostics of the batch are collected either way.
 #[derive(Clone, Debug, Default)]
-pub struct Story {
+pub struct Explanation {
     on: bool,
     /// Facts of the running stage, `[group][trajectory][turn]`.
     pending: Vec<Vec<Vec<Facts>>>,
-    finished: Stories,
+    finished: Explanations,
     diagnostics: BTreeMap<String, f64>,
 }
 
-impl Story {
-    /// A story that records (`on`) or does not.
+impl Explanation {
+    /// A explanation that records (`on`) or does not.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -43,7 +43,7 @@ impl Story {
     }
 
     /// Records the facts of every turn of one group. `items` is `[trajectory][turn]`; `facts` gets
-    /// trajectory, turn and item and is called only when the story is on.
+    /// trajectory, turn and item and is called only when the explanation is on.
     pub fn facts<T, N: Into<Cow<'static, str>>>(
         &mut self,
         group: usize,
@@ -80,7 +80,7 @@ impl Story {
             for (trajectory, turns) in trajectories.iter().enumerate() {
                 for (turn, &advantage) in turns.iter().enumerate() {
                     let facts = std::mem::take(slot(&mut pending, group, trajectory, turn));
-                    slot(&mut self.finished, group, trajectory, turn).push(StageStory {
+                    slot(&mut self.finished, group, trajectory, turn).push(StageRecord {
                         stage: stage.into(),
                         advantage,
                         facts,
@@ -90,8 +90,8 @@ impl Story {
         }
     }
 
-    /// The stories, `[group][trajectory][turn][stage]`, and the diagnostics.
-    pub(crate) fn finish(self) -> (Stories, BTreeMap<String, f64>) {
+    /// The explanations, `[group][trajectory][turn][stage]`, and the diagnostics.
+    pub(crate) fn finish(self) -> (Explanations, BTreeMap<String, f64>) {
         (self.finished, self.diagnostics)
     }
 }

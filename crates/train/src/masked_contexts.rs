@@ -10,7 +10,7 @@ use crate::prompting::Prompter;
 use crate::rollout::Layout;
 
 /// How blind prompts are written.
-pub struct BlindPrompts<'a> {
+pub struct MaskedPrompts<'a> {
     /// The run's template.
     pub template: &'a PromptTemplate,
     /// Text to ids.
@@ -25,7 +25,7 @@ pub struct BlindPrompts<'a> {
     pub mask: BlindMask,
 }
 
-impl BlindPrompts<'_> {
+impl MaskedPrompts<'_> {
     /// The response of one turn after the prompt that hides what the mask says.
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the

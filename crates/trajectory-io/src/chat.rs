@@ -186,7 +186,7 @@ pub(crate) fn record(
             success: success.unwrap_or(false),
             sequences: Vec::new(),
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: std::collections::BTreeMap::new(),
         },
     }

@@ -1,4 +1,4 @@
-//! The story of a number: what each stage of credit assignment did to a turn's advantage, and why.
+//! The explanation of a number: what each stage of credit assignment did to a turn's advantage, and why.
 //!
 //! Its JSON form is what a reader would write: `{"stage": "aem", "advantage": 0.5, "facts":
 //! {"entropy": 1.2, "alpha": 0.7}}`. A fact that is not finite is written as `null` and reads as NaN.
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Facts {
 
 /// What one stage did to one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StageStory {
+pub struct StageRecord {
     /// The stage's config name.
     pub stage: Cow<'static, str>,
     /// The advantage after it.
@@ -71,16 +71,16 @@ mod tests {
     #[test]
     fn the_json_form_is_what_a_reader_would_write_and_reads_back() {
         let facts = Facts(vec![("entropy".into(), 1.25), ("alpha".into(), f64::NAN)]);
-        let story = StageStory { stage: "aem".into(), advantage: 1.0 / 3.0, facts };
-        let text = serde_json::to_string(&story).unwrap();
+        let explanation = StageRecord { stage: "aem".into(), advantage: 1.0 / 3.0, facts };
+        let text = serde_json::to_string(&explanation).unwrap();
         assert_eq!(
             text,
             r#"{"stage":"aem","advantage":0.3333333333333333,"facts":{"entropy":1.25,"alpha":null}}"#
         );
-        let read: StageStory = serde_json::from_str(&text).unwrap();
+        let read: StageRecord = serde_json::from_str(&text).unwrap();
         assert_eq!(read.facts.get("entropy"), Some(1.25));
         assert!(read.facts.get("alpha").unwrap().is_nan());
         assert_eq!((read.stage, read.advantage), ("aem".into(), 1.0 / 3.0));
-        assert!(serde_json::from_str::<StageStory>(r#"{"stage":"aem","facts":{}}"#).is_err());
+        assert!(serde_json::from_str::<StageRecord>(r#"{"stage":"aem","facts":{}}"#).is_err());
     }
 }

@@ -12,7 +12,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use serde::Serialize;
 use serde_json::Value;
-use turnwise_core::StageStory;
+use turnwise_core::StageRecord;
 
 use crate::DumpError;
 
@@ -42,14 +42,14 @@ pub struct Row {
     pub outliers: Option<Vec<bool>>,
     /// What each stage did, `[turn][stage]`, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub story: Option<Vec<Vec<StageStory>>>,
+    pub explanation: Option<Vec<Vec<StageRecord>>>,
 }
 
 /// Writes rows as JSON lines (`.jsonl`; compressed where the name ends in `.jsonl.zst`) or Parquet
 /// (`.parquet`).
 ///
 /// The Parquet columns are `line`, `step`, `group`, `sample`, `task`, `return`, `success` (nullable),
-/// `advantages` (list of doubles), `outliers` (nullable list of booleans) and `story` (nullable: the
+/// `advantages` (list of doubles), `outliers` (nullable list of booleans) and `explanation` (nullable: the
 /// stages as JSON text). The file is written aside and renamed when whole.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ const SCHEMA: &str = "message trajectories {
     optional boolean success;
     required group advantages (list) { repeated group list { required double element; } }
     optional group outliers (list) { repeated group list { required boolean element; } }
-    optional binary story (utf8);
+    optional binary explanation (utf8);
 }";
 
 fn table(rows: &[Row]) -> Result<Vec<u8>, ParquetError> {
@@ -126,10 +126,11 @@ fn table(rows: &[Row]) -> Result<Vec<u8>, ParquetError> {
     column::<DoubleType>(&mut group, &values, Some(&defined), Some(&repeated))?;
     let (values, defined, repeated) = list(rows.iter().map(|row| row.outliers.as_deref()), 1);
     column::<BoolType>(&mut group, &values, Some(&defined), Some(&repeated))?;
-    let stories = rows.iter().map(|row| row.story.as_ref().map(serde_json::to_string).transpose());
-    let stories: Vec<Option<String>> =
-        stories.collect::<Result<_, _>>().map_err(|error| ParquetError::External(Box::new(error)))?;
-    let (values, defined) = optional(stories.into_iter().map(|story| Some(ByteArray::from(story?.as_str()))));
+    let explanations = rows.iter().map(|row| row.explanation.as_ref().map(serde_json::to_string).transpose());
+    let explanations: Vec<Option<String>> =
+        explanations.collect::<Result<_, _>>().map_err(|error| ParquetError::External(Box::new(error)))?;
+    let (values, defined) =
+        optional(explanations.into_iter().map(|explanation| Some(ByteArray::from(explanation?.as_str()))));
     column::<ByteArrayType>(&mut group, &values, Some(&defined), None)?;
 
     group.close()?;

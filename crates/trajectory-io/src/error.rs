@@ -20,7 +20,7 @@ pub enum DumpError {
     File {
         /// The file.
         path: String,
-        /// What is wrong and the mend.
+        /// The problem and how to fix it.
         reason: String,
     },
     /// One line (or Parquet row) is not what it should be.
@@ -30,7 +30,7 @@ pub enum DumpError {
         path: String,
         /// The line, from 1; in a Parquet file the row.
         line: usize,
-        /// What is wrong and the mend.
+        /// The problem and how to fix it.
         reason: String,
     },
 }

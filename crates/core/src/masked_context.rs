@@ -8,7 +8,7 @@ use crate::{LearnError, LossReport, Objective, ObjectiveError, TokenSequence};
 
 /// One turn's response after another prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contrast {
+pub struct MaskedContext {
     /// Which sequence of the batch the response is from.
     pub sequence: usize,
     /// Which span of that sequence.
@@ -17,29 +17,29 @@ pub struct Contrast {
     pub tokens: TokenSequence,
 }
 
-/// What the forward passes found for one contrast, one entry per response token.
+/// What the forward passes found for one masked_context, one entry per response token.
 #[derive(Clone, Copy, Debug)]
-pub struct ContrastStatistics<'a> {
+pub struct MaskedContextStatistics<'a> {
     /// Log-probabilities under the policy with the sequence's own prompt, in nats.
     pub full: &'a [f32],
     /// The same with the other prompt.
     pub blind: &'a [f32],
     /// The same under the reference policy with the other prompt; empty unless
-    /// [`ContrastObjective::needs_reference`].
+    /// [`MaskedContextObjective::needs_reference`].
     pub reference: &'a [f32],
     /// `KL[pi(.|c) || pi(.|c blind)]` over the full vocabulary, in nats; empty unless
-    /// [`ContrastObjective::needs_divergences`].
+    /// [`MaskedContextObjective::needs_divergences`].
     pub aware: &'a [f64],
     /// `KL[pi(.|c blind) || pi_ref(.|c blind)]` over the full vocabulary, in nats; empty unless both
     /// divergences and the reference are needed.
     pub independent: &'a [f64],
 }
 
-/// Loss of one contrast and its derivative with respect to each number of [`ContrastStatistics`] that
+/// Loss of one masked_context and its derivative with respect to each number of [`MaskedContextStatistics`] that
 /// carries a gradient. An empty vector stands for zeros.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ContrastGradients {
-    /// The contrast's share of the batch's loss.
+pub struct MaskedContextGradients {
+    /// The masked_context's share of the batch's loss.
     pub loss: f64,
     /// With respect to `full`.
     pub d_full: Vec<f32>,
@@ -55,8 +55,8 @@ pub struct ContrastGradients {
     pub independent: f64,
 }
 
-/// A loss over the contrasts of one optimiser batch, evaluated one at a time.
-pub trait ContrastObjective: Sync {
+/// A loss over the masked_contexts of one optimiser batch, evaluated one at a time.
+pub trait MaskedContextObjective: Sync {
     /// Whether full-vocabulary divergences must be computed.
     fn needs_divergences(&self) -> bool;
 
@@ -66,22 +66,22 @@ pub trait ContrastObjective: Sync {
     /// Whether the distribution after the other prompt is a constant in `aware`.
     fn detaches_blind(&self) -> bool;
 
-    /// Loss share and derivatives of contrast `contrast`.
+    /// Loss share and derivatives of masked_context `masked_context`.
     fn evaluate(
         &self,
-        contrast: usize,
-        statistics: ContrastStatistics<'_>,
-    ) -> Result<ContrastGradients, ObjectiveError>;
+        masked_context: usize,
+        statistics: MaskedContextStatistics<'_>,
+    ) -> Result<MaskedContextGradients, ObjectiveError>;
 }
 
 /// A learner that can compare prompts.
-pub trait ContrastLearner {
+pub trait MaskedContextLearner {
     /// As [`crate::Learner::forward_backward`], and adds the gradient of `objective.1` over the
-    /// contrasts, run in the same passes.
-    fn forward_backward_contrast(
+    /// masked_contexts, run in the same passes.
+    fn forward_backward_masked(
         &mut self,
         batch: &[TokenSequence],
-        contrasts: &[Contrast],
-        objective: (&dyn Objective, &dyn ContrastObjective),
+        masked_contexts: &[MaskedContext],
+        objective: (&dyn Objective, &dyn MaskedContextObjective),
     ) -> Result<LossReport, LearnError>;
 }

@@ -154,7 +154,7 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
             success: read.success.unwrap_or(false),
             sequences: read.sequences,
             advantages: None,
-            story: None,
+            explanation: None,
             metrics: std::collections::BTreeMap::new(),
         },
     })

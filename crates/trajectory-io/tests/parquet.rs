@@ -7,7 +7,7 @@ use parquet::data_type::{ByteArray, ByteArrayType, FloatType};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use turnwise_dump::{ReadOptions, read};
+use turnwise_trajectory_io::{ReadOptions, read};
 
 #[test]
 fn completions_may_be_lists_of_messages() {
