@@ -35,7 +35,8 @@ pub struct ParsedAction {
 ///
 /// The project's own rule. `tags`: after the reasoning there is exactly one `<action>` block and its
 /// trimmed text is not empty; if reasoning is demanded, a `<think>` block comes before it. Tags inside the
-/// reasoning do not count. `line`: the trimmed first line is not empty. With `admissible` on, the action must
+/// reasoning do not count, and reasoning that is never closed goes on to the response's end: a response that was cut off
+/// while it thought has no action, whatever actions it thought of. `line`: the trimmed first line is not empty. With `admissible` on, the action must
 /// also be one of those the environment would understand; one that lists `name[<what goes here>]` admits any
 /// `name[..]` that is not empty.
 ///
@@ -129,7 +130,14 @@ fn react(response: &str, length: usize) -> (String, Option<&'static str>) {
 
 fn tags(response: &str, think: bool, length: usize) -> (String, Option<&'static str>) {
     let reasoning = between(response, "<think>", "</think>");
-    let answer = reasoning.map_or(response, |(_, after)| after);
+    let answer = match reasoning {
+        Some((_, after)) => after,
+        None if response.contains("<think>") => {
+            let reason = Some("the <think> block is not closed, so all that follows is reasoning");
+            return (tail(response, length).trim().to_owned(), reason);
+        }
+        None => response,
+    };
     let Some((block, after)) = between(answer, "<action>", "</action>") else {
         return (
             tail(response, length).trim().to_owned(),
@@ -225,6 +233,19 @@ mod tests {
             assert_eq!(parse(THINK, response), expected, "{response}");
         }
         assert_eq!(parse(ResponseStyle::Tags { think: false }, "<action>look</action>"), ok("look"));
+    }
+
+    #[test]
+    fn reasoning_that_is_not_closed_goes_on_to_the_end() {
+        for think in [true, false] {
+            let style = ResponseStyle::Tags { think };
+            let cut = "<think>Maybe <action>look</action>, but no";
+            assert_eq!(parse(style, cut), bad("<action>look</action>, but no"), "think = {think}");
+            let reopened = "<think>a</think><action>look</action><think>and now";
+            assert_eq!(parse(style, reopened), ok("look"), "think = {think}");
+            // What ends without having begun ends nothing.
+            assert_eq!(parse(style, "</think><action>look</action>").0, "look", "think = {think}");
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! A template is a TOML file: the texts of the prompts with placeholders in braces, and how a response
 //! to them looks. Embedded are `alfworld` and `webshop` (free reasoning and tags; figures 12 to 15 of the STAPO
-//! paper), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies), `alfworld-react` and
-//! `webshop-react` (a thought and an action, one worked example). A user's file replaces them; with `base = "alfworld"` it needs only the keys that differ.
+//! paper), `alfworld-verl-agent` and `webshop-verl-agent` (the prompts of that framework, with which the other papers
+//! train), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies), `alfworld-react` and
+//! `webshop-react` (a thought and an action, one worked example). A user's file replaces them; with
+//! `base = "alfworld"` it needs only the keys that differ.
 //!
 //! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
 //! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
@@ -63,19 +65,21 @@ pub struct PromptView<'a> {
     pub step: usize,
 }
 
-const EMBEDDED: [(&str, &str); 6] = [
+const EMBEDDED: [(&str, &str); 8] = [
     ("alfworld", include_str!("../templates/alfworld.toml")),
     ("alfworld-compact", include_str!("../templates/alfworld-compact.toml")),
     ("alfworld-react", include_str!("../templates/alfworld-react.toml")),
+    ("alfworld-verl-agent", include_str!("../templates/alfworld-verl-agent.toml")),
     ("webshop", include_str!("../templates/webshop.toml")),
     ("webshop-compact", include_str!("../templates/webshop-compact.toml")),
     ("webshop-react", include_str!("../templates/webshop-react.toml")),
+    ("webshop-verl-agent", include_str!("../templates/webshop-verl-agent.toml")),
 ];
 
 const KEYS: [(&str, &[&str]); 5] = [
     ("response", &["style", "think", "text", "end", "stop"]),
     ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote", "lowercase"]),
-    ("history", &["line", "separator"]),
+    ("history", &["line", "separator", "max_chars"]),
     ("admissible", &["item", "separator", "exclude"]),
     (
         "prompt",
@@ -93,7 +97,7 @@ const KEYS: [(&str, &[&str]); 5] = [
 
 /// Keys that have a default: `think` means nothing for one-line responses, the others little for observations in
 /// sentences.
-const OPTIONAL: [&str; 6] = ["think", "goal_end", "separator", "join", "quote", "lowercase"];
+const OPTIONAL: [&str; 7] = ["think", "goal_end", "separator", "join", "quote", "lowercase", "max_chars"];
 
 const FULL: Rule = Rule {
     allowed: &[
@@ -200,6 +204,8 @@ struct ObservationSection {
 struct HistorySection {
     line: String,
     separator: String,
+    /// A windowed prompt of more characters than this is replaced by the one without history.
+    max_chars: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -230,6 +236,7 @@ pub struct PromptTemplate {
     observation: ObservationSection,
     line: Text,
     line_separator: String,
+    max_chars: Option<usize>,
     item: Text,
     item_separator: String,
     exclude: Vec<String>,
@@ -328,6 +335,7 @@ impl PromptTemplate {
             observation: file.observation,
             line: text("history.line", &file.history.line, &LINE)?,
             line_separator: file.history.separator,
+            max_chars: file.history.max_chars,
             item: text("admissible.item", &file.admissible.item, &ITEM)?,
             item_separator: file.admissible.separator,
             exclude: file.admissible.exclude,
@@ -400,9 +408,18 @@ impl PromptTemplate {
     ///
     /// The first turn, which has no history, has a prompt of its own; hiding the history changes nothing
     /// there, and hiding the goal alone gives the blind prompt. With a window of 0 every later prompt is the
-    /// one without history that states the goal.
+    /// one without history that states the goal; so is one whose full text would have more characters (Unicode scalar
+    /// values) than the template's `history.max_chars`, and then masked prompts of this turn show no history either.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
-        let shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
+        let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
+        if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
+            let full = self.fill(&self.later, view, shown, !self.observation.keep_goal);
+            if full.chars().count() > most {
+                shown = &[];
+            } else if kind == PromptKind::Full {
+                return full;
+            }
+        }
         let (text, hide_goal) = match (kind, shown.is_empty()) {
             (PromptKind::Full, false) => (&self.later, false),
             (PromptKind::Full | PromptKind::Masked(Mask::History), true) => {
@@ -472,8 +489,8 @@ impl PromptTemplate {
     }
 
     /// The observation, without the goal if that is to be hidden: without the lines from its marker on, or without
-    /// everything up to its end, as the template says. Should the goal still stand there to the letter, it is
-    /// taken out as well.
+    /// everything up to its end, as the template says. A line or part that is the goal and nothing else is taken out as
+    /// well; words of the goal that stand in other sentences stay.
     fn push_observation(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
         let section = &self.observation;
         if !strip {
@@ -494,10 +511,7 @@ impl PromptTemplate {
             }
         }
         shown.push_str(rest);
-        if !goal.is_empty() && shown.contains(goal) {
-            shown = shown.replace(goal, "");
-        }
-        section.push_parts(out, &shown);
+        section.push_parts(out, &section.without_statements(goal, &shown));
     }
 }
 
@@ -505,6 +519,20 @@ impl ObservationSection {
     /// A text in the case the template shows it in.
     fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.lowercase { text.to_lowercase().into() } else { text.into() }
+    }
+
+    /// A text without the lines and parts that are the goal and nothing else.
+    fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
+        let goal = goal.trim();
+        if goal.is_empty() || !text.contains(goal) {
+            return text.into();
+        }
+        let without = |text: &str, between: &str| {
+            let kept: Vec<&str> = text.split(between).filter(|piece| piece.trim() != goal).collect();
+            kept.join(between)
+        };
+        let text = without(text, "\n");
+        if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
     }
 
     /// A text with its parts joined and quoted as the template says.

@@ -62,6 +62,10 @@ fn the_settings_are_the_papers() {
         let alfworld = path.contains("alfworld");
         assert_eq!(config.env.name, if alfworld { "alfworld" } else { "webshop" }, "{path}");
         assert_eq!(config.rollout.group_size, 8, "{path}");
+        // Only STAPO prints prompts (figures 12 to 15); the others train with verl-agent's.
+        let world = &config.env.name;
+        let prompts = if path.contains("/stapo/") { world.clone() } else { format!("{world}-verl-agent") };
+        assert_eq!(config.prompt.template, prompts, "{path}");
         assert_eq!(config.rollout.temperature, 1.0, "{path}");
         if path.contains("/has/") {
             // HAS, tables 4 to 6.

@@ -163,6 +163,87 @@ fn text_after_the_goal_stays() {
 }
 
 #[test]
+fn words_of_the_goal_in_other_sentences_stay() {
+    let template = PromptTemplate::named("alfworld").unwrap();
+    let mut out = String::new();
+    let text = "You look around.\nlook\nThe outlook is good.\nYour task is to: look";
+    template.push_observation(&mut out, "look", text, true);
+    // The marked statement and the line that is the goal go, the words in `You look around` and `outlook` do not.
+    assert_eq!(out, "You look around.\nThe outlook is good.");
+    let shop = PromptTemplate::named("webshop").unwrap();
+    out.clear();
+    shop.push_observation(&mut out, "mug", "Instruction: [SEP] mug [SEP] Back [SEP] red mug [SEP] mug", true);
+    assert_eq!(out, "'Back' [SEP] 'red mug'");
+}
+
+#[test]
+fn verl_agents_prompts_are_its_own_to_the_byte() {
+    let template = PromptTemplate::named("alfworld-verl-agent").unwrap();
+    let (history, admissible) = (history(2), admissible());
+    let tail = "Now it's your turn to take an action.\nYou should first reason step-by-step about the current situation. \
+                This reasoning process MUST be enclosed within <think> </think> tags. \nOnce you've finished your \
+                reasoning, you should choose an admissible action for current step and present it within <action> \
+                </action> tags.\n";
+    assert_eq!(
+        template.render(&view(&[], &admissible, 2), PromptKind::Full),
+        format!(
+            "\nYou are an expert agent operating in the ALFRED Embodied Environment.\nYour current observation is: \
+             {INTRO}\nYour admissible actions of the current situation are: ['go to desk 1'\n 'inventory'].\n\n{tail}"
+        )
+    );
+    assert_eq!(
+        template.render(&view(&history, &admissible, 1), PromptKind::Full),
+        format!(
+            "\nYou are an expert agent operating in the ALFRED Embodied Environment. Your task is to: {GOAL}\nPrior to this \
+             step, you have already taken 2 step(s). Below are the most recent 1 observations and the corresponding \
+             actions you took: [Observation 2: 'On the bed 1, you see a mug 2.', Action 2: 'take mug 2 from bed 1']\nYou \
+             are now at step 3 and your current observation is: You are here.\nYour admissible actions of the current \
+             situation are: ['go to desk 1'\n 'inventory'].\n\n{tail}"
+        )
+    );
+}
+
+#[test]
+fn a_prompt_that_is_too_long_loses_its_history() {
+    let template = PromptTemplate::named("webshop-verl-agent").unwrap();
+    let admissible = ["search[<your query>]".to_owned(), "click[search]".to_owned()];
+    let page = |length: usize| format!("Instruction: [SEP] a mug [SEP] {}", "x".repeat(length));
+    let render = |length: usize, kind| {
+        let history = [(page(10), "search[mug]".to_owned())];
+        let observation = page(length);
+        let view = PromptView {
+            goal: "a mug",
+            history: &history,
+            window: 2,
+            observation: &observation,
+            admissible: &admissible,
+            step: 1,
+        };
+        template.render(&view, kind)
+    };
+    let blank = render(0, PromptKind::Full).chars().count();
+    let (longest, longer) = (13_000 - blank, 13_001 - blank);
+    let full = render(longest, PromptKind::Full);
+    assert!(full.chars().count() == 13_000 && full.contains("Action 1: 'search[mug]'"));
+    // One character more: verl-agent's WEBSHOP_TEMPLATE_NO_HIS.
+    let expected = format!(
+        "\nYou are an expert autonomous agent operating in the WebShop e\u{2011}commerce environment. \nYour task is to: a \
+         mug.\nYour current observation is: '{}'.\nYour admissible actions of the current situation are: \n[\n\
+         'search[<your query>]',\n'click[search]',\n].\n\nNow it's your turn to take one action for the current step.\n\
+         You should first reason step-by-step about the current situation, then think carefully which admissible action \
+         best advances the shopping goal. This reasoning process MUST be enclosed within <think> </think> tags. \nOnce \
+         you've finished your reasoning, you should choose an admissible action for current step and present it within \
+         <action> </action> tags.\n",
+        "x".repeat(longer)
+    );
+    assert_eq!(render(longer, PromptKind::Full), expected);
+    for mask in MASKS {
+        assert_eq!(render(longest, PromptKind::Masked(mask)).contains("search[mug]"), mask == Mask::Goal);
+        assert!(!render(longer, PromptKind::Masked(mask)).contains("search[mug]"), "{mask:?}");
+    }
+}
+
+#[test]
 fn demonstrations_parse_back() {
     for name in alfworld() {
         let template = PromptTemplate::named(name).unwrap();
