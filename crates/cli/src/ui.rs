@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use turnwise_eval::{Agent, EvalError, Evaluation, EvaluationSettings, evaluate};
-use turnwise_train::panel::Panels;
+use turnwise_train::run::panel::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase};
 
 /// Between two progress lines where there is no terminal to draw on.

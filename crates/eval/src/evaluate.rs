@@ -13,7 +13,7 @@ use turnwise_env::parse::offered;
 use turnwise_model::engine::SharedWeights;
 use turnwise_model::{Tokenizer, Weights};
 use turnwise_train::config::Config;
-use turnwise_train::prompting::Prompter;
+use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{TrainError, engines, sampling_lanes, sampling_params};

@@ -2,7 +2,7 @@
 
 use turnwise_core::{SampleError, SampleRequest, Sampler, SamplingParams, Seed, Task, Trajectory};
 use turnwise_train::TrainError;
-use turnwise_train::prompting::Prompter;
+use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext, RolloutProgress};
 
 use crate::EvalError;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_model::{AdapterBase, Parameters};
 
 use crate::TrainError;
-use crate::checkpoint::CheckpointState;
+use crate::run::checkpoint::CheckpointState;
 use crate::setup::policy_folder;
 
 /// Folder of a run directory that holds the base where no other folder keeps it.

@@ -2,47 +2,38 @@
 //!
 //! [`Run`] is the whole loop; everything it does is written to its [`RunDirectory`], from which it can
 //! be resumed bit for bit. What it has to say goes to an [`Observer`].
+//!
+//! | folder | subject |
+//! |---|---|
+//! | [`run`] | the phases of a run, its directory, checkpoints, panels, metrics, events |
+//! | [`rollout`] | trajectories: environments and samplers, prompts as tokens, which tasks |
+//! | [`step`] | one step of reinforcement learning: rewards, credit, training set, updates, metrics |
+//! | [`learners`] | what is trained: policy, critic, decomposer |
+//! | [`sft`] | the warm start: demonstrations as sequences, supervised updates |
+//! | [`plan`] | checks before a run starts, and the memory that it takes |
+//! | [`config`] | the typed configuration |
 
 mod base;
-pub mod checkpoint;
 pub mod config;
-mod critic;
-mod decomposer;
-mod engines;
 mod error;
-pub mod export;
 mod hub;
-mod learners;
-mod log;
-pub mod masked_contexts;
-pub mod memory;
-pub mod metrics;
-pub mod observer;
-pub mod panel;
-mod preflight;
-pub mod prompting;
+pub mod learners;
+pub mod plan;
 pub mod rollout;
-pub mod rundir;
-mod sampling;
+pub mod run;
 pub mod setup;
 pub mod sft;
-mod step;
-mod step_metrics;
-mod tasks;
-mod tensorboard;
-mod trainer;
-pub mod update;
-mod warm_start;
+pub mod step;
 
 pub use base::BaseModel;
 pub use config::Config;
-pub use decomposer::{round_folder, turnrd_credits};
-pub use engines::{engines, sampling_lanes, sampling_params};
 pub use error::TrainError;
+pub use learners::decomposer::{round_folder, turnrd_credits};
 pub use learners::learner_config;
-pub use observer::{EvaluationPoint, Event, NoopObserver, Observer};
-pub use preflight::{Preflight, preflight};
-pub use rundir::{Phase, Position, RunDirectory};
-pub use tasks::TaskOrder;
-pub use tensorboard::EventWriter;
-pub use trainer::{Outcome, Run};
+pub use plan::preflight::{Preflight, preflight};
+pub use rollout::engines::{engines, sampling_lanes, sampling_params};
+pub use rollout::tasks::TaskOrder;
+pub use run::directory::{Phase, Position, RunDirectory};
+pub use run::observer::{EvaluationPoint, Event, NoopObserver, Observer};
+pub use run::tensorboard::EventWriter;
+pub use run::{Outcome, Run};

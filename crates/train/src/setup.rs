@@ -20,8 +20,8 @@ use crate::TrainError;
 use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
 use crate::hub;
-use crate::observer::{Event, NoopObserver, Observer};
 use crate::rollout::Layout;
+use crate::run::observer::{Event, NoopObserver, Observer};
 use crate::sft;
 
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
@@ -297,8 +297,8 @@ pub(crate) fn policy_folder_with(
         return Ok(inside);
     }
     if path.join("config.toml").is_file() {
-        let run = crate::rundir::RunDirectory::open(path)?;
-        return Ok(crate::checkpoint::latest(&run)?.policy());
+        let run = crate::run::directory::RunDirectory::open(path)?;
+        return Ok(crate::run::checkpoint::latest(&run)?.policy());
     }
     if !path.exists()
         && let Some(found) = path.to_str().and_then(|text| hub::resolve(text, observer))

@@ -11,7 +11,7 @@ use turnwise_core::{
 };
 use turnwise_model::chat::{ChatTemplate, Message, RenderOptions};
 use turnwise_model::{ModelConfig, Parameters, Tokenizer, TokenizerConfig, save_model};
-use turnwise_train::prompting::Prompter;
+use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::{self, Policy, World};
 use turnwise_train::{Config, NoopObserver, sampling_params, sft};

@@ -3,7 +3,7 @@
 
 mod common;
 
-use turnwise_train::memory::machine_memory;
+use turnwise_train::plan::memory::machine_memory;
 use turnwise_train::{EvaluationPoint, Event, Observer, Run};
 
 #[derive(Default)]

@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
-use turnwise_train::panel::pin_first;
-use turnwise_train::rundir::write_trajectories;
+use turnwise_train::run::directory::write_trajectories;
+use turnwise_train::run::panel::pin_first;
 use turnwise_train::setup::{Policy, World};
 
 use super::env::EnvironmentName;

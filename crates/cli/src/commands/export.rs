@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use turnwise_model::WeightType;
-use turnwise_train::export::{ExportOptions, Exported, export};
+use turnwise_train::run::export::{ExportOptions, Exported, export};
 
 use crate::ui;
 

@@ -8,10 +8,10 @@ use clap::Args;
 use turnwise_core::Purpose;
 use turnwise_eval::Agent;
 use turnwise_model::engine::SharedWeights;
-use turnwise_train::panel::pin_first;
-use turnwise_train::prompting::Prompter;
+use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
-use turnwise_train::rundir::write_trajectories;
+use turnwise_train::run::directory::write_trajectories;
+use turnwise_train::run::panel::pin_first;
 use turnwise_train::setup::{self, Policy, World};
 use turnwise_train::{engines, sampling_lanes, sampling_params};
 

@@ -5,7 +5,7 @@ use hf_hub::{Repo, RepoType};
 
 use super::{Cache, HubModel};
 use crate::Event;
-use crate::observer::Observer;
+use crate::run::observer::Observer;
 
 /// Fetches the files of a model that can be used here: configs, tokenizer, templates and safetensors.
 ///
@@ -49,7 +49,7 @@ mod tests {
 
     use super::super::tests::{COMMIT, model};
     use super::super::{Cache, find_or_fetch};
-    use crate::observer::{Event, Observer};
+    use crate::run::observer::{Event, Observer};
     use crate::{EvaluationPoint, NoopObserver};
 
     const FILES: [(&str, &str); 5] = [

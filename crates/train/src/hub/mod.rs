@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::observer::Observer;
+use crate::run::observer::Observer;
 use crate::{Event, TrainError};
 
 /// A model on the hub.

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::metrics::{MetricsLine, read_metrics};
+use turnwise_train::run::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{NoopObserver, Outcome, Run, TrainError};
 
 /// What makes a run take seconds.

@@ -6,8 +6,8 @@ use turnwise_model::chat::ChatFormat;
 use turnwise_model::{ModelError, Tokenizer};
 use turnwise_objective::BlindMask;
 
-use crate::prompting::Prompter;
 use crate::rollout::Layout;
+use crate::rollout::prompting::Prompter;
 
 /// How blind prompts are written.
 pub struct MaskedPrompts<'a> {

@@ -1,5 +1,14 @@
 //! A run: warm start, then reinforcement learning, with checkpoints from which it goes on bit for bit.
 
+pub mod checkpoint;
+pub mod directory;
+pub mod export;
+pub(crate) mod log;
+pub mod metrics;
+pub mod observer;
+pub mod panel;
+pub mod tensorboard;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,18 +24,19 @@ use turnwise_model::{
 
 use crate::TrainError;
 use crate::base::BaseModel;
-use crate::checkpoint::{self, CheckpointState};
 use crate::config::{self, Config};
-use crate::critic::RunCritic;
-use crate::decomposer::RunDecomposer;
+use crate::learners::critic::RunCritic;
+use crate::learners::decomposer::RunDecomposer;
 use crate::learners::{begin_weights, critic_learner, new_learner, open_device, phase_learner};
-use crate::log::Logged;
-use crate::metrics::MetricsWriter;
-use crate::observer::{EvaluationPoint, Event, Observer};
-use crate::rundir::{Phase, Position, RunDirectory};
+use crate::plan::{memory, preflight};
+use crate::rollout::tasks::TaskOrder;
+use crate::run::checkpoint::CheckpointState;
+use crate::run::directory::{Phase, Position, RunDirectory};
+use crate::run::log::Logged;
+use crate::run::metrics::MetricsWriter;
+use crate::run::observer::{EvaluationPoint, Event, Observer};
 use crate::setup::{self, Policy, World};
-use crate::tasks::TaskOrder;
-use crate::{memory, panel, preflight, warm_start};
+use crate::sft::warm_start;
 
 /// Where reinforcement learning starts.
 const RL_START: Position = Position { phase: Phase::Rl, step: 0 };

@@ -6,9 +6,9 @@ use std::io::Write as _;
 use serde::Serialize;
 
 use crate::TrainError;
-use crate::metrics::seconds;
-use crate::observer::{EvaluationPoint, Event, Observer};
-use crate::rundir::RunDirectory;
+use crate::run::directory::RunDirectory;
+use crate::run::metrics::seconds;
+use crate::run::observer::{EvaluationPoint, Event, Observer};
 
 #[derive(Serialize)]
 struct Line<'a> {

@@ -8,11 +8,11 @@ use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 
 use crate::TrainError;
 use crate::learners::sft_schedule;
-use crate::metrics::Metrics;
-use crate::observer::{Event, Observer};
-use crate::prompting::Prompter;
+use crate::rollout::prompting::Prompter;
+use crate::run::metrics::Metrics;
+use crate::run::observer::{Event, Observer};
+use crate::run::{Outcome, Run};
 use crate::sft::{self, BatchPlan, SftSequence};
-use crate::trainer::{Outcome, Run};
 
 /// Does the supervised updates that are left.
 pub(crate) fn run(

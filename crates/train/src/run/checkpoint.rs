@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::base::BaseModel;
-use crate::rundir::{Phase, Position, RunDirectory, write_atomically};
+use crate::run::directory::{Phase, Position, RunDirectory, write_atomically};
 
 /// Marks a checkpoint as whole; written last.
 const COMPLETE: &str = "COMPLETE";

@@ -9,8 +9,8 @@ use turnwise_model::{
 use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 
 use crate::TrainError;
-use crate::checkpoint::Checkpoint;
 use crate::config::CriticConfig;
+use crate::run::checkpoint::Checkpoint;
 
 /// The critic of a run.
 pub(crate) struct RunCritic {

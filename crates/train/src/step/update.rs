@@ -14,7 +14,7 @@ use turnwise_objective::{
 
 use crate::TrainError;
 use crate::config::TrainConfig;
-use crate::critic::{CriticReport, RunCritic};
+use crate::learners::critic::{CriticReport, RunCritic};
 
 /// A sequence with all that its loss needs.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use turnwise_env::panel::{Choice, Panel};
 
 use crate::TrainError;
 use crate::config::Config;
-use crate::rundir::RunDirectory;
+use crate::run::directory::RunDirectory;
 
 /// The panels of a run by split, and the training split's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

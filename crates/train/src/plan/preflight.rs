@@ -8,10 +8,10 @@ use turnwise_model::{AdapterFile, Layout, ModelConfig, Tokenizer, is_adapter, lo
 use crate::TrainError;
 use crate::base;
 use crate::config::Config;
-use crate::memory::MemoryReport;
-use crate::observer::{Event, Observer};
-use crate::panel;
-use crate::rundir::RunDirectory;
+use crate::plan::memory::MemoryReport;
+use crate::run::directory::RunDirectory;
+use crate::run::observer::{Event, Observer};
+use crate::run::panel;
 use crate::setup::{self, Policy, World, policy_folder_with};
 
 /// What was found.

@@ -7,8 +7,8 @@ use turnwise_credit::TurnAdvantages;
 use turnwise_env::parse::offered;
 
 use crate::TrainError;
-use crate::metrics::Metrics;
-use crate::update::UpdateReport;
+use crate::run::metrics::Metrics;
+use crate::step::update::UpdateReport;
 
 /// Trajectories whose log-probabilities are computed a second time for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;

@@ -1,12 +1,14 @@
 //! The supervised warm start: demonstrations become token sequences with a weight on each token.
 
+pub(crate) mod warm_start;
+
 use turnwise_core::{FinishReason, Purpose, Seed, TokenSequence, TurnSpan};
 use turnwise_env::alfworld::demonstrations::Demonstration;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
 use turnwise_model::ModelError;
 
-use crate::prompting::Prompter;
 use crate::rollout::Layout;
+use crate::rollout::prompting::Prompter;
 
 /// One demonstration as the learner sees it.
 #[derive(Clone, Debug, PartialEq)]

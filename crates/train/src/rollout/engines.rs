@@ -9,7 +9,7 @@ use turnwise_model::{Device, Tokenizer};
 
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
-use crate::prompting::Prompter;
+use crate::rollout::prompting::Prompter;
 
 /// How responses are sampled under a config: the prompt template says where they end, and the model's own end
 /// tokens do.

@@ -17,9 +17,9 @@ use turnwise_model::{NativeLearner, Tokenizer};
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
-use crate::metrics::Metrics;
-use crate::rundir::RunDirectory;
-use crate::trainer::Run;
+use crate::run::Run;
+use crate::run::directory::RunDirectory;
+use crate::run::metrics::Metrics;
 
 /// The decomposer of a run.
 pub(crate) enum RunDecomposer {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use turnwise_model::{Tokenizer, Weights};
 
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::rundir::{Position, RunDirectory};
+use crate::run::directory::{Position, RunDirectory};
+use crate::run::metrics::Metrics;
 use crate::setup::World;
 
 /// Something that happened.

@@ -6,13 +6,13 @@ use turnwise_core::{Batch, Group, Purpose, Trajectory};
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
 use crate::TrainError;
-use crate::engines::{engines, sampling_lanes, sampling_params};
-use crate::metrics::Metrics;
-use crate::observer::{Event, Observer};
-use crate::prompting::Prompter;
+use crate::rollout::engines::{engines, sampling_lanes, sampling_params};
+use crate::rollout::prompting::Prompter;
+use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{self, Job, RolloutContext};
-use crate::tasks::TaskOrder;
-use crate::trainer::Run;
+use crate::run::Run;
+use crate::run::metrics::Metrics;
+use crate::run::observer::{Event, Observer};
 
 /// A batch and what it took to get it.
 pub(crate) struct Sampled {

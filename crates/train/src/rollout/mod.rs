@@ -5,6 +5,11 @@
 //! place in the batch; each lane has its own sampler and runs on its own thread, so what is sampled
 //! does not depend on timing or on the number of processors.
 
+pub mod engines;
+pub mod prompting;
+pub(crate) mod sample;
+pub mod tasks;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,7 +26,7 @@ use turnwise_model::chat::ChatFormat;
 use turnwise_model::{ModelError, Tokenizer};
 
 use crate::TrainError;
-use crate::prompting::Prompter;
+use crate::rollout::prompting::Prompter;
 
 /// How the turns of a trajectory become token sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,9 @@
 //! One step of reinforcement learning: rollouts, credit, updates.
 
+pub mod masked_contexts;
+pub(crate) mod record;
+pub mod update;
+
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -11,16 +15,15 @@ use turnwise_model::Schedule;
 use turnwise_objective::{KlPlace, ObjectiveConfig};
 
 use crate::TrainError;
-use crate::critic::{CriticReport, explained_variance};
-use crate::decomposer::RunDecomposer;
-use crate::masked_contexts::MaskedPrompts;
-use crate::metrics::Metrics;
-use crate::observer::Observer;
-use crate::rundir::{Phase, Position};
-use crate::step_metrics;
-use crate::tasks::TaskOrder;
-use crate::trainer::Run;
-use crate::update::{self, SetInputs, UpdateReport, Updates};
+use crate::learners::critic::{CriticReport, explained_variance};
+use crate::learners::decomposer::RunDecomposer;
+use crate::rollout::tasks::TaskOrder;
+use crate::run::Run;
+use crate::run::directory::{Phase, Position};
+use crate::run::metrics::Metrics;
+use crate::run::observer::Observer;
+use crate::step::masked_contexts::MaskedPrompts;
+use crate::step::update::{SetInputs, UpdateReport, Updates};
 
 impl Run {
     /// One rollout and its updates; `None` when it was stopped before anything changed.
@@ -39,9 +42,9 @@ impl Run {
         let (mut batch, mut sampled_metrics) = (sampled.batch, sampled.metrics);
         let rollout_seconds = started.elapsed().as_secs_f64();
         let mut metrics = Metrics::default();
-        step_metrics::rollout(&mut metrics, &batch, rollout_seconds);
+        record::rollout(&mut metrics, &batch, rollout_seconds);
         metrics.0.append(&mut sampled_metrics.0);
-        metrics.set("rollout/mismatch_kl", step_metrics::mismatch(&mut self.learner, &batch)?);
+        metrics.set("rollout/mismatch_kl", record::mismatch(&mut self.learner, &batch)?);
 
         let started = Instant::now();
         let objective = self.objective_of_step();
@@ -80,7 +83,7 @@ impl Run {
         let mut credit = pipeline.report(&inputs, self.config.train.explain)?;
         let credit_seconds = started.elapsed().as_secs_f64();
         attach(&mut batch, &mut credit);
-        step_metrics::credit(&mut metrics, &credit.advantages);
+        record::credit(&mut metrics, &credit.advantages);
         for (name, value) in &credit.diagnostics {
             metrics.set(name, *value);
         }
@@ -120,7 +123,7 @@ impl Run {
         let report = updates.run(&mut self.learner, critic, &set, |update| schedule.learning_rate(update))?;
         let update_seconds = started.elapsed().as_secs_f64() + passes_seconds + values_seconds;
 
-        step_metrics::updates(&mut metrics, &report, update_seconds);
+        record::updates(&mut metrics, &report, update_seconds);
         if self.critic.is_some() {
             metrics.set("critic/loss", critic_report.loss);
             metrics.set("critic/clip_frac", critic_report.clip_fraction);

@@ -1,13 +1,16 @@
 //! What is trained under a config: weights or an adapter on them, and the learners of each phase.
 
+pub(crate) mod critic;
+pub mod decomposer;
+
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::{Adapter, Compute, LearnerConfig, NativeLearner, Schedule, Weights, save_model};
 
 use crate::TrainError;
 use crate::base::{self, BaseModel};
 use crate::config::Config;
-use crate::observer::{Event, Observer};
-use crate::rundir::{Phase, RunDirectory};
+use crate::run::directory::{Phase, RunDirectory};
+use crate::run::observer::{Event, Observer};
 use crate::setup::{self, Policy};
 
 /// What a new run trains: all weights of the policy, or a fresh adapter on them with the place where the

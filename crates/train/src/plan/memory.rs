@@ -9,7 +9,7 @@ use turnwise_objective::{BiasNorm, SelectiveEstimator};
 
 use crate::config::Config;
 use crate::learners::learner_config;
-use crate::observer::{Event, Observer};
+use crate::run::observer::{Event, Observer};
 
 /// Bytes of a gibibyte.
 const GIB: f64 = (1u64 << 30) as f64;
