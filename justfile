@@ -3,11 +3,11 @@
 _default:
     @just --list
 
-# What CI runs, but for the slow parts: format, lints, doors between crates, documentation
+# What CI runs, but for the slow parts: format, lints, crate boundaries, documentation
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo test -p turnwise-cli --test doors
+    cargo test -p turnwise-cli --test it crate_boundaries
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 # All tests; TURNWISE_DATA names the folder with the original benchmarks' files

@@ -7,7 +7,7 @@
 # 2. NVRTC, where it is found (TURNWISE_CUDA_PATH names its folder; a Python with the nvidia wheels will do), compiles every
 #    kernel for sm_80 and sm_90 in the shapes of Qwen2.5-0.5B, Qwen2.5-1.5B and Qwen3-4B;
 # 3. every kernel, the learner and the engine run on the processor in the tests, where g++ is;
-# 4. with a device, crates/model/tests/cuda.rs compares it with the processor.
+# 4. with a device, crates/model/tests/it/cuda.rs compares it with the processor.
 #
 # It says at the end what it could not run.
 set -euo pipefail
@@ -43,7 +43,7 @@ else
 fi
 
 echo "== the device"
-cargo test -p turnwise-model --features cuda --test cuda -- --nocapture
+cargo test -p turnwise-model --features cuda --test it cuda -- --nocapture
 if ! cargo run -q -p turnwise-model --features cuda --example cuda_check -- device; then
     missing+=("everything on a device: no kernel has run on one here, and nothing was timed")
 fi

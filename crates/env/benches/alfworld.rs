@@ -17,7 +17,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{Purpose, Seed};
 use turnwise_env::alfworld::{AlfworldSet, Episode, Game};
 
-#[path = "../tests/alfworld/kitchen.rs"]
+#[path = "../tests/it/alfworld/kitchen.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod kitchen;
 

@@ -3,7 +3,7 @@
 use turnwise_core::{EnvError, Environment, Observation, Step, Task, TaskSet as _};
 use turnwise_env::alfworld::{AlfworldSet, DEFAULT_MAX_STEPS, Game};
 
-use crate::kitchen::{self, SIMPLE, TWO};
+use super::kitchen::{self, SIMPLE, TWO};
 
 fn set() -> AlfworldSet {
     let game = |trial: u32, goal: &str| {

@@ -6,9 +6,7 @@
 )]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{group, peer_batch, turn};
+use crate::common::{group, peer_batch, turn};
 use turnwise_core::Batch;
 use turnwise_credit::grpo::GrpoConfig;
 use turnwise_credit::rloo::RlooConfig;

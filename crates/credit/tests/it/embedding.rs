@@ -1,11 +1,9 @@
 //! SALT on free text: observations that are alike are one.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{group, turn};
+use crate::common::{group, turn};
 use turnwise_core::Batch;
 use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::salt::{Salt, SaltConfig, SaltMatching};

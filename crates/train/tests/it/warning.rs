@@ -1,7 +1,7 @@
 //! A run that may not fit the machine says so when it starts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use turnwise_train::plan::memory::machine_memory;
 use turnwise_train::{EvaluationPoint, Event, Observer, Run};

@@ -1,8 +1,7 @@
 //! Every method against an independent NumPy implementation (`golden/credit.py`).
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -72,7 +71,7 @@ impl Embedder for Letters {
 }
 
 fn golden() -> Golden {
-    serde_json::from_str(include_str!("golden/credit.json")).unwrap()
+    serde_json::from_str(include_str!("../golden/credit.json")).unwrap()
 }
 
 fn batch(golden: &Golden, name: &str) -> Batch {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::kitchen::{CLEAN, COOL, HEAT, LOOK, SIMPLE, TWO};
+use super::kitchen::{CLEAN, COOL, HEAT, LOOK, SIMPLE, TWO};
 use turnwise_env::alfworld::{Command, Episode, Game, TaskType};
 
 /// An episode, and the observations it gives.
@@ -10,7 +10,7 @@ struct Play(Episode);
 
 impl Play {
     fn new(goal: &str) -> Self {
-        let game = Game::parse("games/kitchen/1/game.tw-pddl", &crate::kitchen::file(goal)).unwrap();
+        let game = Game::parse("games/kitchen/1/game.tw-pddl", &super::kitchen::file(goal)).unwrap();
         Self(Episode::new(Arc::new(game)))
     }
 

@@ -87,7 +87,7 @@ fn panels_of_a_world_are_pinned_and_disjoint() {
 #[test]
 fn verl_agents_parsing_is_pythons() {
     let cases: Vec<(String, String, bool)> =
-        serde_json::from_str(include_str!("golden/verl_agent_parsing.json")).unwrap();
+        serde_json::from_str(include_str!("../golden/verl_agent_parsing.json")).unwrap();
     let parser = ActionParser::new(ResponseStyle::Tags { think: true }, true, true);
     let same = |response: &str, action: &str, valid: bool| {
         let parsed = parser.parse(response, &[]);

@@ -1,9 +1,7 @@
 //! Anchor states, and the two estimators that compare turns in the same state.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{group, peer_batch, turn};
+use crate::common::{group, peer_batch, turn};
 use turnwise_core::Batch;
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
 use turnwise_credit::gigpo::GigpoConfig;

@@ -163,7 +163,7 @@ fn splits_are_disjoint_and_by_product_share_no_product() {
 #[test]
 fn thefuzz_is_reproduced() {
     let cases: Vec<(String, String, u32)> =
-        serde_json::from_str(include_str!("golden/token_set_ratio.json")).unwrap();
+        serde_json::from_str(include_str!("../golden/token_set_ratio.json")).unwrap();
     for (left, right, score) in &cases {
         assert_eq!(token_set_ratio(left, right), *score, "{left:?} {right:?}");
     }

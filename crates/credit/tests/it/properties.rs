@@ -1,8 +1,7 @@
 //! What must hold for any batch.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common;
 use proptest::prelude::*;
 use turnwise_core::{Batch, Group, Turn};
 use turnwise_credit::aem::{AemConfig, AemMode, AemScope};

@@ -1,9 +1,7 @@
 //! Which groups are trained on, and the shaping of long responses.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{group, peer_batch, turn};
+use crate::common::{group, peer_batch, turn};
 use turnwise_core::Group;
 use turnwise_credit::overlong::OverlongConfig;
 use turnwise_credit::selection::{Selection, SelectionConfig};

@@ -2,7 +2,7 @@
 //! the config; what has none is refused with the reason.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 const ESTIMATORS: [&str; 5] = ["grpo", "rloo", "gigpo", "hgpo", "ppo"];
 const REFINEMENTS: [&str; 6] = [

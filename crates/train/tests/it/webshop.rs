@@ -1,8 +1,7 @@
 //! Every config of `configs/webshop` trains, on a shop and with a model small enough for a test.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common;
 use std::path::{Path, PathBuf};
 
 use turnwise_train::config::{ConfigSource, load};

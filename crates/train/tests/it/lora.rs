@@ -1,8 +1,7 @@
 //! Runs that train an adapter: what moves, what stays, what is written, and who can read it.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

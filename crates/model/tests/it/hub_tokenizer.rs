@@ -201,7 +201,7 @@ fn templates_that_cannot_be_grown_say_why() {
 
 #[test]
 fn reasoning_is_opened_where_the_template_opens_it() {
-    let reasoning = include_str!("golden/chat/templates/reasoning.jinja");
+    let reasoning = include_str!("../golden/chat/templates/reasoning.jinja");
     let with = |thinking| format_of(reasoning, ChatSettings { system: None, thinking });
     assert_eq!(with(None).opening(), "");
     assert_eq!(with(Some(false)).opening(), "", "an empty thought is closed");
@@ -212,7 +212,7 @@ fn reasoning_is_opened_where_the_template_opens_it() {
     );
     let format = format_of(&opened, ChatSettings::default());
     assert_eq!(format.opening(), "<think>\n");
-    let chatml = include_str!("golden/chat/templates/chatml.jinja");
+    let chatml = include_str!("../golden/chat/templates/chatml.jinja");
     assert!(!format_of(chatml, ChatSettings::default()).knows_thinking().unwrap());
 }
 

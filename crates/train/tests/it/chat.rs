@@ -1,7 +1,7 @@
 //! A policy with a chat template: what it is asked and what is trained on, in both layouts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ use turnwise_train::{Config, NoopObserver, sampling_params, sft};
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-const REASONING: &str = include_str!("../../model/tests/golden/chat/templates/reasoning.jinja");
+const REASONING: &str = include_str!("../../../model/tests/golden/chat/templates/reasoning.jinja");
 
 fn tokenizer(template: &str) -> Tokenizer {
     let config = TokenizerConfig {

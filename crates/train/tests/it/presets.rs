@@ -1,8 +1,7 @@
 //! Every method preset trains, with both sequence layouts, and does what is its own.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common;
 use turnwise_train::config::presets;
 
 /// A number that only this method's part writes.

@@ -63,7 +63,7 @@ fn problems(text: &str) -> (Vec<String>, BTreeSet<String>) {
                 found.push(format!("{name}: `{test}` is not written file.rs::test"));
                 continue;
             };
-            let paths = [folder.join("tests").join(file), folder.join("src").join(file)];
+            let paths = ["tests/it", "tests", "src"].map(|place| folder.join(place).join(file));
             let is_test = |path: &PathBuf| {
                 std::fs::read_to_string(path).is_ok_and(|text| {
                     text.split("#[test]").skip(1).any(|rest| {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use turnwise_core::TaskSet as _;
 use turnwise_env::alfworld::{AlfworldSet, Episode, Game, replay};
 
-use crate::kitchen::{self, CLEAN, LOOK, PROBLEM, SIMPLE, TWO};
+use super::kitchen::{self, CLEAN, LOOK, PROBLEM, SIMPLE, TWO};
 
 const NAME: &str = "train/kitchen/1/game.tw-pddl";
 

@@ -29,7 +29,7 @@ fn peer(arguments: &[&Path], command: &str) -> Option<Value> {
         eprintln!("skipped: TURNWISE_PYTHON not set (a Python with torch and transformers)");
         return None;
     };
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/transformers/peer.py");
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/transformers/peer.py");
     let mut words = vec![OsString::from(script), command.into()];
     words.extend(arguments.iter().map(|path| path.as_os_str().to_owned()));
     let mut process = Command::new(python);

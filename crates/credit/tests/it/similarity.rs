@@ -128,7 +128,7 @@ fn equals_python_to_the_last_bit() {
 #[test]
 fn equals_the_stored_answers() {
     let golden: Vec<(String, String, f64, f64)> =
-        serde_json::from_str(include_str!("golden/similarity.json")).unwrap();
+        serde_json::from_str(include_str!("../golden/similarity.json")).unwrap();
     assert!(golden.len() >= 100);
     let mut differ = 0;
     for (a, b, plain, junk) in golden {

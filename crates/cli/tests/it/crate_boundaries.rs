@@ -1,4 +1,4 @@
-//! The doors between the crates, as ARCHITECTURE.md draws them: who may depend on whom, and who must not know
+//! The dependencies between crates, as ARCHITECTURE.md lists them: who may depend on whom, and who must not know
 //! tensors, HTTP or async code. Development dependencies do not count: a test may look anywhere.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace a crate may depend on.
-const DOORS: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("credit", &["core"]),
     ("objective", &["core"]),
@@ -109,8 +109,8 @@ fn violations(graph: &Graph) -> Vec<String> {
     let mut found = Vec::new();
     for (package, needs) in graph {
         let Some(name) = package.strip_prefix(PREFIX) else { continue };
-        let Some((_, allowed)) = DOORS.iter().find(|(known, _)| *known == name) else {
-            found.push(format!("{package} is new: give it its doors in ARCHITECTURE.md and in this test"));
+        let Some((_, allowed)) = MAY_USE.iter().find(|(known, _)| *known == name) else {
+            found.push(format!("{package} is new: list what it may use in ARCHITECTURE.md and in this test"));
             continue;
         };
         for need in needs {
@@ -147,7 +147,7 @@ fn violations(graph: &Graph) -> Vec<String> {
 #[test]
 fn every_dependency_goes_through_a_door() {
     let graph = graph();
-    for (name, _) in DOORS {
+    for (name, _) in MAY_USE {
         assert!(graph.contains_key(&format!("{PREFIX}{name}")), "{name} is gone: remove it here too");
     }
     // The walls are real: the model does know its tensor library.

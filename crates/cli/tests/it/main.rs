@@ -1,0 +1,16 @@
+//! The `turnwise` program, its files and its documentation, from outside. One binary with a module per subject, because every test binary costs a link of all crates.
+
+mod chat;
+mod cli;
+mod crate_boundaries;
+mod credit;
+mod dry_run;
+mod env;
+mod export;
+mod kill;
+mod methods;
+mod play;
+mod search;
+mod turnrd;
+mod turnrd_run;
+mod webshop;

@@ -1,0 +1,10 @@
+//! Advantages against hand-made numbers, golden files of numpy and Python, and properties. One binary with a module per subject, because every test binary costs a link of all crates.
+
+mod anchors;
+mod common;
+mod data;
+mod embedding;
+mod estimators;
+mod golden;
+mod properties;
+mod similarity;

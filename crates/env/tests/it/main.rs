@@ -1,0 +1,8 @@
+//! The worlds through their public interface. One binary with a module per subject, because every test binary costs a link of all crates.
+
+mod alfworld;
+mod alfworld_conformance;
+mod prompts;
+mod webshop;
+mod webshop_conformance;
+mod webshop_search;
