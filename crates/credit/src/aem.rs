@@ -17,7 +17,7 @@ use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
 const NAME: &str = "aem";
 
 /// The paper's variants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemMode {
     /// As it is: low relative entropy counts more.
@@ -30,7 +30,7 @@ pub enum AemMode {
 }
 
 /// What a response's entropy is compared with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AemScope {
     /// All responses of all trajectories of its group.
@@ -43,14 +43,17 @@ pub enum AemScope {
 }
 
 /// The switches of AEM.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AemConfig {
     /// Temperature of the modulation.
+    #[schemars(range(min = -100.0, max = 100.0))]
     pub lambda: f64,
     /// Added to both denominators.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// Below this range of entropies, in nats, nothing is modulated.
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub min_spread: f64,
     /// The variant.
     pub mode: AemMode,

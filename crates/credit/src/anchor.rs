@@ -12,7 +12,7 @@ use crate::hashing::FastMap;
 use crate::similarity::{Similarity, TextId};
 
 /// When two observations are the same state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Matching {
     /// When their texts are equal.
@@ -23,7 +23,7 @@ pub enum Matching {
 }
 
 /// Which of several similar enough groups a turn joins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Assignment {
     /// The most similar one, the first of equally similar ones (STAPO).
@@ -34,12 +34,13 @@ pub enum Assignment {
 }
 
 /// How anchor states are found. Threshold, assignment and autojunk matter for `similarity` only.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnchorConfig {
     /// When two observations are the same state.
     pub matching: Matching,
     /// The similarity that suffices, in [0, 1].
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: f64,
     /// Which group a turn joins.
     pub assignment: Assignment,

@@ -14,7 +14,7 @@ use crate::rloo::RlooConfig;
 use crate::salt::SaltConfig;
 
 /// How the first advantage of every turn is made: `{ kind = "grpo", ... }`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum EstimatorConfig {
     /// Group-relative, standardised.
@@ -36,7 +36,7 @@ impl Default for EstimatorConfig {
 }
 
 /// How advantages are changed afterwards: `{ kind = "aem", ... }`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum RefinementConfig {
     /// Turns that walk the same edge share their advantages.
@@ -50,7 +50,7 @@ pub enum RefinementConfig {
 }
 
 /// The whole of credit assignment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CreditConfig {
     /// Makes the advantages.

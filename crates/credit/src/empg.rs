@@ -15,16 +15,20 @@ use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
 const NAME: &str = "empg";
 
 /// The switches of EMPG.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EmpgConfig {
     /// Strength of the self-calibrating scale.
+    #[schemars(range(min = -100.0, max = 100.0))]
     pub k: f64,
     /// Strength of the bonus for the clarity of the next turn.
+    #[schemars(range(min = -100.0, max = 100.0))]
     pub k_future: f64,
     /// Weight of that bonus.
+    #[schemars(range(min = -1000.0, max = 1000.0))]
     pub zeta: f64,
     /// Added to the range of entropies.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }
 

@@ -28,18 +28,21 @@ const NAME: &str = "ppo";
 const WHITEN_EPSILON: f64 = 1e-8;
 
 /// The switches of PPO's advantages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PpoConfig {
     /// Discount, per token.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// GAE's lambda.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: f64,
     /// Whether the recursion goes on from turn to turn.
     pub bootstrap_across_turns: bool,
     /// Whether advantages are whitened over the batch's response tokens.
     pub whiten: bool,
     /// What an invalid turn costs.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
 }
 

@@ -19,18 +19,22 @@ use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 const NAME: &str = "gigpo";
 
 /// The switches of GiGPO.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GigpoConfig {
     /// Discount of the step returns.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// Weight of the step level.
+    #[schemars(range(min = -1000.0, max = 1000.0))]
     pub omega: f64,
     /// Whether the standard deviation divides, at both levels.
     pub normalize: Normalize,
     /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// What the episode level is taken over.
     pub population: Population,
@@ -39,6 +43,7 @@ pub struct GigpoConfig {
     /// What an anchor group of one gives at the step level.
     pub step_singleton: Singleton,
     /// What an invalid turn costs.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the cost is subtracted from.
     pub penalty_scope: PenaltyScope,

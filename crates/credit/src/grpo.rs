@@ -13,20 +13,23 @@ use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 const NAME: &str = "grpo";
 
 /// The switches of GRPO.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrpoConfig {
     /// Whether the standard deviation divides.
     pub normalize: Normalize,
     /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// What the mean and standard deviation are taken over.
     pub population: Population,
     /// What a population of one gives.
     pub singleton: Singleton,
     /// What an invalid turn costs.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the cost is subtracted from.
     pub penalty_scope: PenaltyScope,

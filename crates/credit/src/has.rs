@@ -37,7 +37,7 @@ impl Decomposer for Known {
 }
 
 /// Where the per-turn credits come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecomposerKind {
     /// The environment's progress signal.
@@ -48,7 +48,7 @@ pub enum DecomposerKind {
 }
 
 /// What of the progress signal is a turn's credit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProgressSignal {
     /// The signal itself, as it is after the turn.
@@ -59,16 +59,18 @@ pub enum ProgressSignal {
 }
 
 /// The switches of HAS.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HasConfig {
     /// Weight of the estimator's advantage, in [0, 1].
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub alpha: f64,
     /// Where the per-turn credits come from.
     pub decomposer: DecomposerKind,
     /// What of the progress signal is a turn's credit (`decomposer = "progressive"`).
     pub signal: ProgressSignal,
     /// Added to the standard deviation.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
 }
 

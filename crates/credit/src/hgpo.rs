@@ -27,22 +27,28 @@ use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 const NAME: &str = "hgpo";
 
 /// The switches of HGPO.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HgpoConfig {
     /// Discount of the step returns.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: f64,
     /// K: the longest history that is compared, in observations.
+    #[schemars(range(min = 1, max = 1000))]
     pub levels: usize,
     /// How much more a longer shared history counts.
+    #[schemars(range(min = -100.0, max = 100.0))]
     pub alpha: f64,
     /// Whether the standard deviation divides.
     pub normalize: Normalize,
     /// Subtracted from the count in the variance: 0 (population) or 1 (sample).
+    #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// What an invalid turn costs.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the cost is subtracted from.
     pub penalty_scope: PenaltyScope,

@@ -26,7 +26,7 @@ const NAME: &str = "stapo";
 const MIN_IQR: f64 = 1e-8;
 
 /// What turns are located by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locate {
     /// The entropy relative to the anchor state.
@@ -39,7 +39,7 @@ pub enum Locate {
 }
 
 /// What a state visited once gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SingletonState {
     /// Its raw entropy.
@@ -52,20 +52,23 @@ pub enum SingletonState {
 }
 
 /// The switches of the localisation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutlierConfig {
     /// What turns are located by.
     pub locate: Locate,
     /// How many IQRs beyond the quartiles are still inside.
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub lambda: f64,
     /// What a state visited once gives.
     pub singleton: SingletonState,
     /// Take the interval literally even where it is a point.
     pub literal: bool,
     /// Subtracted from the count in the variance: 1 (sample) or 0 (population).
+    #[schemars(range(max = 1))]
     pub ddof: u8,
     /// Added to the standard deviation.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
     /// How anchor states are found.
     pub anchor: AnchorConfig,

@@ -15,7 +15,7 @@ use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
 const NAME: &str = "rloo";
 
 /// The switches of RLOO.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RlooConfig {
     /// Who "the others" are.
@@ -23,6 +23,7 @@ pub struct RlooConfig {
     /// What a population of one gives.
     pub singleton: Singleton,
     /// What an invalid turn costs.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub invalid_penalty: f64,
     /// What the cost is subtracted from.
     pub penalty_scope: PenaltyScope,

@@ -21,7 +21,7 @@ use crate::{CreditError, Embedder, Explanation, Inputs, Refinement, TurnAdvantag
 const NAME: &str = "salt";
 
 /// When two observations are equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltMatching {
     /// When their texts are.
@@ -32,7 +32,7 @@ pub enum SaltMatching {
 }
 
 /// What the mean of an edge is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SaltCount {
     /// Every time the edge is walked.
@@ -43,14 +43,16 @@ pub enum SaltCount {
 }
 
 /// The switches of SALT.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SaltConfig {
     /// h: how many (action, observation) pairs make a state.
+    #[schemars(range(min = 1, max = 1000))]
     pub history: usize,
     /// When two observations are equal.
     pub matching: SaltMatching,
     /// The cosine above which two observations match.
+    #[schemars(range(min = -1.0, max = 1.0))]
     pub threshold: f64,
     /// What the mean of an edge is over.
     pub count: SaltCount,

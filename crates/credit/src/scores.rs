@@ -6,7 +6,7 @@ use turnwise_core::{Group, Trajectory};
 use crate::CreditError;
 
 /// What one population of the episode level is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Population {
     /// Every trajectory counts once, with its outcome return.
@@ -17,7 +17,7 @@ pub enum Population {
 }
 
 /// What the invalid-action penalty is subtracted from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PenaltyScope {
     /// The score and the step return of its own turn, after discounting.

@@ -14,7 +14,7 @@ use turnwise_core::{Batch, Group};
 use crate::CreditError;
 
 /// How groups are selected: `{ kind = "dynamic", max_rounds = 10 }`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SelectionConfig {
     /// Every group is trained on.
@@ -27,10 +27,11 @@ pub enum SelectionConfig {
 }
 
 /// The switches of dynamic sampling.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DynamicConfig {
     /// Rounds of sampling after which the batch is taken as it is.
+    #[schemars(range(min = 1, max = 1000))]
     pub max_rounds: usize,
 }
 
@@ -41,10 +42,11 @@ impl Default for DynamicConfig {
 }
 
 /// The switches of rejection sampling.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RejectionConfig {
     /// How many times the wanted groups are sampled.
+    #[schemars(range(min = 1, max = 1000))]
     pub oversample: usize,
 }
 

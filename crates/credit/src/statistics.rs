@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What is done to a score once its population is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Normalize {
     /// `(score - mean) / (std + epsilon)`.
@@ -14,7 +14,7 @@ pub enum Normalize {
 }
 
 /// What a population of one gives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Singleton {
     /// 0: there is nothing to compare with.

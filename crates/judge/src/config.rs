@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::JudgeError;
 
 /// Settings of the judge.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JudgeConfig {
     /// Base address of the service; requests go to `{endpoint}/chat/completions`. `https://` needs the
@@ -22,21 +22,28 @@ pub struct JudgeConfig {
     /// Folder of cached answers; empty for no cache.
     pub cache: PathBuf,
     /// Sampling temperature of the judge.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f64,
     /// Most tokens of an answer.
+    #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: u32,
     /// Seconds until a request counts as failed, answer included.
+    #[schemars(range(min = 0.001, max = 86400.0))]
     pub timeout_s: f64,
     /// How often a failed request is repeated.
+    #[schemars(range(max = 100))]
     pub retries: u32,
     /// Seconds before the first repetition; each further one waits twice as long, and every wait is
     /// shortened by a random share of up to a half.
+    #[schemars(range(min = 0.0, max = 3600.0))]
     pub backoff_s: f64,
     /// Longest wait between two tries, in seconds.
+    #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
     /// Most requests that one judge sends, repetitions included; 0 answers from the cache alone.
     pub call_budget: u64,
     /// Requests at a time.
+    #[schemars(range(min = 1, max = 256))]
     pub concurrency: usize,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ModelError;
 
 /// What a model runs on. The same settings run on either.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
     /// This machine's processors, in `f32`: the reference.

@@ -9,7 +9,7 @@ use crate::ops::linear::{Accumulate, linear, linear_backward_input, linear_backw
 
 /// In which numbers training and sampling multiply matrices. Weights, gradients, moments and every sum are `f32` with
 /// both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
     /// Single precision: the reference.

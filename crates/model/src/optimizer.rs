@@ -15,18 +15,23 @@ use crate::{ModelError, TensorInfo};
 const CHUNK: usize = 1 << 14;
 
 /// Settings of AdamW. Defaults: betas 0.9 and 0.95, epsilon 1e-8, no decay, clipping at 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdamWConfig {
     /// Decay of the mean of gradients.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta1: f64,
     /// Decay of the mean of squared gradients.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub beta2: f64,
     /// Added to the root of the second moment.
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub epsilon: f64,
     /// Decoupled weight decay of matrices; norms and biases do not decay.
+    #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
     /// Largest global norm of the gradient; 0 or less switches clipping off.
+    #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Shape of a schedule after its warm-up, as a share of the peak rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScheduleKind {
     /// 1 throughout.
@@ -12,13 +12,16 @@ pub enum ScheduleKind {
     /// Half a cosine from 1 down to `floor`.
     Cosine {
         /// Share that is left at the end.
+        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f64,
     },
     /// 1 until `flat` of the run (warm-up included), then a straight line down to `floor`.
     Linear {
         /// Share of the run before the line starts.
+        #[schemars(range(min = 0.0, max = 1.0))]
         flat: f64,
         /// Share that is left at the end.
+        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f64,
     },
 }

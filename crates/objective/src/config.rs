@@ -6,7 +6,7 @@ use turnwise_core::ObjectiveError;
 use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, SelectiveConfig};
 
 /// Which tokens share one importance ratio.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatioKind {
     /// Every token has its own: `exp(lp - old)` (PPO, GRPO).
@@ -19,13 +19,26 @@ pub enum RatioKind {
 }
 
 /// How far a ratio may leave 1 before it is cut. Written `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = or_pair)]
 pub struct Clip {
     /// The lower bound is `1 - low`.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
     /// The upper bound is `1 + high`.
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub high: f64,
+}
+
+/// The schema of a clip range, which may be a list of its two numbers too.
+fn or_pair(schema: &mut schemars::Schema) {
+    let table = schema.clone();
+    let low = table.get("properties").map(|known| known["low"].clone());
+    let high = table.get("properties").map(|known| known["high"].clone());
+    *schema = schemars::json_schema!({
+        "anyOf": [table, { "type": "array", "prefixItems": [low, high], "minItems": 2, "maxItems": 2 }]
+    });
 }
 
 impl Default for Clip {
@@ -35,10 +48,11 @@ impl Default for Clip {
 }
 
 /// The KL penalty to the reference policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KlConfig {
     /// The coefficient beta; 0 turns the penalty off.
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: f64,
     /// How the KL is estimated from the log-probabilities of the sampled tokens.
     pub estimator: KlEstimator,
@@ -57,7 +71,7 @@ impl Default for KlConfig {
 }
 
 /// The whole policy objective.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ObjectiveConfig {
     /// Which tokens share an importance ratio.
@@ -66,12 +80,14 @@ pub struct ObjectiveConfig {
     pub clip: Clip,
     /// Dual clip: for a negative advantage the loss is bounded at this ratio (3 where it is used). Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 1.0))]
     pub dual_clip: Option<f64>,
     /// Which mean over tokens the loss is.
     pub aggregation: Aggregation,
     /// The KL penalty to the reference policy.
     pub kl: KlConfig,
     /// Coefficient of the entropy bonus; 0 turns it off.
+    #[schemars(range(min = -10.0, max = 10.0))]
     pub entropy_coef: f64,
     /// STAPO's selective term on outlier turns; needs `credit.outliers`. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]

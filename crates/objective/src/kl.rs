@@ -8,7 +8,7 @@ const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// How `KL[pi || ref]` is estimated at a token, with `d = ln pi - ln ref`
 /// (J. Schulman, "Approximating KL Divergence", 2020).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlEstimator {
     /// `exp(-d) - 1 + d`: unbiased and never negative.
@@ -23,7 +23,7 @@ pub enum KlEstimator {
 }
 
 /// Where the penalty acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlPlace {
     /// Added to the loss, with a gradient.
@@ -66,18 +66,23 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
 /// step it is multiplied by `raise` where the measured KL is above `raise` times the target, and by
 /// `lower` where it is below `lower` times the target, inside its bounds. It starts at
 /// [`crate::KlConfig::coef`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdaptiveKl {
     /// The KL that is aimed at, in nats per token.
+    #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
     pub target: f64,
     /// Factor and threshold on the upper side.
+    #[schemars(range(min = 1.0, max = 1000.0))]
     pub raise: f64,
     /// Factor and threshold on the lower side.
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub lower: f64,
     /// The least coefficient.
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub min: f64,
     /// The largest coefficient.
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub max: f64,
 }
 

@@ -21,7 +21,7 @@ use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
 use crate::PolicyObjective;
 
 /// Which norm of the clipping bias divides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BiasNorm {
     /// Of its gradient with respect to the weights.
@@ -34,12 +34,13 @@ pub enum BiasNorm {
 }
 
 /// The switches of the normalization.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NormalizationConfig {
     /// Which norm divides.
     pub norm: BiasNorm,
     /// The least that is divided by.
+    #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub delta: f64,
 }
 

@@ -17,7 +17,7 @@ use turnwise_core::{
 use crate::{KlEstimator, kl_estimate};
 
 /// How the two KLs are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectiveEstimator {
     /// Over the full vocabulary, by the learner.
@@ -28,7 +28,7 @@ pub enum SelectiveEstimator {
 }
 
 /// What the blind prompt lacks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum BlindMask {
     /// The goal and the history.
     #[default]
@@ -43,7 +43,7 @@ pub enum BlindMask {
 }
 
 /// How the reward is kept from being hacked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Penalty {
     /// `P_TI` on outlier turns.
@@ -56,12 +56,14 @@ pub enum Penalty {
 }
 
 /// The switches of the selective term.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelectiveConfig {
     /// Weight of the trajectory-aware reward (0.01; search 0.001).
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub alpha: f64,
     /// Weight of the trajectory-independent penalty (0.01; search 0.001).
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub gamma: f64,
     /// How the two KLs are computed.
     pub estimator: SelectiveEstimator,

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
 /// The switches of the value loss.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueConfig {
     /// How far a value may move from the one that made the advantages before its loss stops falling.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
 }
 

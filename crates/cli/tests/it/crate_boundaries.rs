@@ -9,21 +9,36 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("core", &[]),
-    ("credit", &["core"]),
-    ("objective", &["core"]),
+    ("settings", &[]),
+    ("credit", &["core", "settings"]),
+    ("objective", &["core", "settings"]),
     ("trajectory-io", &["core"]),
-    ("env", &["core"]),
-    ("judge", &["core", "credit"]),
-    ("model", &["core"]),
-    ("train", &["core", "credit", "objective", "env", "judge", "model"]),
-    ("eval", &["core", "credit", "objective", "env", "judge", "model", "train"]),
-    ("cli", &["core", "credit", "objective", "trajectory-io", "env", "judge", "model", "train", "eval"]),
+    ("env", &["core", "settings"]),
+    ("judge", &["core", "settings", "credit"]),
+    ("model", &["core", "settings"]),
+    ("train", &["core", "settings", "credit", "objective", "env", "judge", "model"]),
+    ("eval", &["core", "settings", "credit", "objective", "env", "judge", "model", "train"]),
+    (
+        "cli",
+        &[
+            "core",
+            "settings",
+            "credit",
+            "objective",
+            "trajectory-io",
+            "env",
+            "judge",
+            "model",
+            "train",
+            "eval",
+        ],
+    ),
 ];
 
 /// Crates that none of these may reach, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 5] = ["core", "credit", "objective", "trajectory-io", "env"];
+const NUMBERS_AND_TEXT_ONLY: [&str; 6] = ["core", "settings", "credit", "objective", "trajectory-io", "env"];
 const TENSORS: [&str; 10] = [
     "gemm",
     "candle-core",

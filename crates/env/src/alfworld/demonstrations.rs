@@ -14,7 +14,7 @@ use super::expert::{Expert, SearchOrder, names};
 use super::{AlfworldSet, Episode, Game, Prior};
 
 /// Who plays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The [`Expert`], with the habits counted over the set's training games.

@@ -16,7 +16,7 @@ use super::TaskType;
 use super::prior::{Prior, kind_of};
 
 /// In which order an [`Expert`] searches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchOrder {
     /// Likely places first.

@@ -25,7 +25,18 @@ use super::python::strip;
 use super::store::ASIN;
 
 /// Which of the official catalogues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// The 1,000 products that most work on the benchmark uses.

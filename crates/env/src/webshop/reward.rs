@@ -37,7 +37,18 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
     these they this to two up use used very w was we will with without x you your";
 
 /// How options are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
     /// As the original compares them, with what that brings: a colour stands for every text it occurs in (`light
@@ -50,7 +61,18 @@ pub enum Matching {
 }
 
 /// What a purchase is rewarded with. Success is a score of 1 either way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Reward {
     /// 1 for a score of 1, else 0: verl-agent's, but for its factor of 10 (`env.reward_scale = 10`).

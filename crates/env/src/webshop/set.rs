@@ -15,7 +15,18 @@ use super::reward::{Judge, Matching, Reward};
 use super::shop::{Ranker, Shop};
 
 /// How the goals are divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
     /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products that have goals):
@@ -59,7 +70,7 @@ impl Splits {
 }
 
 /// What a set is made with.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
     /// Which of the official catalogues; if absent, the small one where its files are there, else the full one.
@@ -67,6 +78,7 @@ pub struct WebshopOptions {
     /// Which goals.
     pub goals: GoalKind,
     /// How many goals one product gives at most; all its combinations of option values if absent, as in the original.
+    #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
     /// Seed of the draws of prices and price limits and, anew, of the shuffle of the goals.
     pub seed: u64,

@@ -34,20 +34,24 @@ pub use peft::{AdapterBase, AdapterFile, is_adapter, load_adapter, save_adapter}
 use crate::{LayerLayout, ModelConfig, ModelError};
 
 /// Settings of an adapter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoraConfig {
     /// Rank of the addition to every matrix.
+    #[schemars(range(min = 1, max = 4096))]
     pub rank: usize,
     /// Numerator of the scale.
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub alpha: f64,
     /// Probability with which an entry of an adapter's input is dropped in training. The policy that
     /// samples has no dropout, so that above 0 the first importance ratios are not 1.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// Scale by `alpha / sqrt(rank)` in the place of `alpha / rank`.
     pub rslora: bool,
     /// Linear layers that get an adapter: `all-linear`, or some of `q_proj`, `k_proj`, `v_proj`, `o_proj`,
     /// `gate_proj`, `up_proj` and `down_proj`, in every layer of the decoder.
+    #[schemars(length(min = 1))]
     pub targets: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{AdamWConfig, ModelError};
 
 /// How credits are made of values and weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
     /// Clipped values, shifted by a constant so that they sum to the return (equation 5).
@@ -16,7 +16,7 @@ pub enum CreditRule {
 }
 
 /// What happens to turn and goal vectors before the first layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InputNorm {
     /// Nothing.
@@ -27,7 +27,7 @@ pub enum InputNorm {
 }
 
 /// What the value head is held to where there is a progress signal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueTarget {
     /// The signal as it is after the turn.
@@ -39,53 +39,71 @@ pub enum ValueTarget {
 
 /// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`); for `WebShop` set `max_turns = 16` and
 /// `value_weight = 0.5`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
     /// Whether the goal modulates the encoder's output (`has-turnrd-film`) or is ignored (`has-turnrd`).
     pub film: bool,
     /// Hidden width `H`.
+    #[schemars(range(min = 1, max = 8192))]
     pub hidden: usize,
     /// Transformer layers.
+    #[schemars(range(max = 64))]
     pub layers: usize,
     /// Attention heads; a divisor of `hidden`.
+    #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
     /// Width of the feed-forward part as a multiple of `hidden`.
+    #[schemars(range(min = 1, max = 64))]
     pub feed_forward: usize,
     /// Longest trajectory: the number of learned positions.
+    #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Share of activations dropped in training, in steps of 1/65536.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
     /// What happens to the input vectors.
     pub input_norm: InputNorm,
     /// How credits are made.
     pub credits: CreditRule,
     /// `c` of equation 5.
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub value_clip: f64,
     /// Weight of the rank hinge.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub rank_weight: f64,
     /// Margin of the rank hinge.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub rank_margin: f64,
     /// Weight of the progress prior.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub progress_weight: f64,
     /// `lambda_V`, weight of the value loss.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub value_weight: f64,
     /// Target of the value loss.
     pub value_target: ValueTarget,
     /// Learning rate of AdamW.
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub learning_rate: f64,
     /// Decoupled weight decay of matrices. The paper names none; this is PyTorch's default.
+    #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
     /// Largest global norm of the gradient; 0 switches clipping off. The paper names none.
+    #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
     /// Passes over the replay per round.
+    #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
     /// Trajectories of a minibatch.
+    #[schemars(range(min = 1, max = 65536))]
     pub batch: usize,
     /// Rounds after which a replay record counts half.
+    #[schemars(range(max = 1e9), extend("exclusiveMinimum" = 0.0))]
     pub half_life: f64,
     /// Parts of a minibatch that are worked on at a time. The same number gives the same bits on every
     /// machine, however many processors it has.
+    #[schemars(range(min = 1, max = 256))]
     pub lanes: usize,
 }
 

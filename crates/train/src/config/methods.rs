@@ -8,7 +8,7 @@ use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_objective::ValueConfig;
 
 /// A decomposer outside of the credit pipeline: `{ kind = "turnrd", ... }`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum DecomposerConfig {
     /// There is none.
@@ -21,15 +21,18 @@ pub enum DecomposerConfig {
 }
 
 /// TurnRD inside the loop (HAS, algorithm 1).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
     /// Steps of reinforcement learning in a round; the network is frozen inside a round and trained at
     /// its end. The paper's round, 80 episodes, is one step of 10 groups of 8.
+    #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// One record in so many is held out of training, to measure the fit; 0 holds none out.
+    #[schemars(range(max = 1000000000))]
     pub hold_out: u64,
     /// Most tokens of a turn, and of the goal, whose hidden states are averaged: the last ones.
+    #[schemars(range(min = 1, max = 1000000))]
     pub pool_tokens: usize,
     /// The network and its training.
     pub network: TurnRdConfig,
@@ -50,14 +53,17 @@ impl Default for TurnRdSettings {
 
 /// PPO's critic: a copy of the policy's layers with a value head, trained in the same loop; or an adapter
 /// with a value head on the policy's own base.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
     /// Learning rate; constant.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: f64,
     /// How far a value may move from the old one before its loss stops falling.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
     /// Steps in which the critic alone is trained, so that the first advantages mean something.
+    #[schemars(range(max = 1000000000))]
     pub warmup_steps: u64,
     /// Train an adapter and the value head in the place of all weights. Absent: as `policy.lora`, so that
     /// there is one base in memory.
@@ -72,7 +78,7 @@ impl Default for CriticConfig {
 }
 
 /// DAPO's overlong shaping; the limit is `rollout.max_response_tokens`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlongSettings {
     /// How many tokens before the limit the penalty begins. Absent: a fifth of the limit, as in the paper
@@ -80,6 +86,7 @@ pub struct OverlongSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<usize>,
     /// What a response of the full length costs.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub penalty: f64,
 }
 

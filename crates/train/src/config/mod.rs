@@ -24,7 +24,7 @@ use crate::TrainError;
 use crate::rollout::Layout;
 
 /// Everything a run depends on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The preset this config started from.
@@ -83,10 +83,11 @@ impl Default for Config {
 }
 
 /// Which world, and how episodes end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EnvConfig {
     /// The environment.
+    #[schemars(length(min = 1))]
     pub name: String,
     /// Official games: a folder, one file or an archive. Without it the embedded generator makes the world.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,8 +99,10 @@ pub struct EnvConfig {
     /// Split that is trained on.
     pub split: String,
     /// Turns after which an episode is cut off.
+    #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
     /// Factor on the environment's rewards (ALFWorld gives 1 for success; verl-agent uses 10).
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub reward_scale: f64,
 }
 
@@ -118,10 +121,11 @@ impl Default for EnvConfig {
 }
 
 /// Which shop, and which goals.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShopConfig {
     /// Products of the generated catalogue; not used with `env.data`.
+    #[schemars(range(min = 1, max = 10000000))]
     pub products: u32,
     /// Seed of the generated catalogue.
     pub seed: u64,
@@ -136,7 +140,7 @@ impl Default for ShopConfig {
 }
 
 /// When a response counts as a valid action.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
     /// The response has the asked-for form.
@@ -147,7 +151,7 @@ pub enum Validity {
 }
 
 /// Something that can be left to the model's files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
     /// As the model's files say.
@@ -160,14 +164,16 @@ pub enum Switch {
 }
 
 /// Prompts and parsing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptConfig {
     /// Name of an embedded template, or the path of a template file.
+    #[schemars(length(min = 1))]
     pub template: String,
     /// Sequence layout.
     pub layout: Layout,
     /// Earlier turns that a windowed prompt shows.
+    #[schemars(range(max = 100000))]
     pub history: usize,
     /// Wrap prompts in the model's chat template: every prompt is what the user says, every response a reply. `auto`
     /// does so where the model has one.
@@ -199,7 +205,7 @@ impl Default for PromptConfig {
 }
 
 /// What is trained.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
     /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors` or its shards), of an adapter, of a
@@ -221,24 +227,32 @@ pub struct PolicyConfig {
 }
 
 /// Shape of a model from scratch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScratchConfig {
     /// Width of the residual stream.
+    #[schemars(range(min = 2, max = 16384))]
     pub hidden_size: usize,
     /// Decoder layers.
+    #[schemars(range(min = 1, max = 256))]
     pub layers: usize,
     /// Query heads.
+    #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
     /// Key/value heads.
+    #[schemars(range(min = 1, max = 256))]
     pub key_value_heads: usize,
     /// Width inside the gated MLP.
+    #[schemars(range(min = 1, max = 131072))]
     pub intermediate_size: usize,
     /// Base of the rotary frequencies.
+    #[schemars(range(min = 1.0, max = 1e9))]
     pub rope_theta: f64,
     /// Standard deviation of the initial weights.
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub initializer_range: f64,
     /// Most whole pieces in the vocabulary, besides the 256 bytes.
+    #[schemars(range(max = 1000000))]
     pub max_pieces: usize,
 }
 
@@ -278,12 +292,14 @@ impl ScratchConfig {
 }
 
 /// The supervised warm start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SftConfig {
     /// Updates; 0 leaves the warm start out.
+    #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Most demonstrations that are made.
+    #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
     /// Who plays: the expert that knows only what it has seen, or the games' walkthroughs, which know all.
     pub source: Source,
@@ -291,21 +307,28 @@ pub struct SftConfig {
     pub order: SearchOrder,
     /// Before a step, an action that the world does not understand is inserted with this probability,
     /// without loss on it, so that the policy has seen failures.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub invalid_action_prob: f64,
     /// WebShop: the demonstrated shopper overlooks an option that the goal asks for with this probability, and buys
     /// without it. Such demonstrations are imitated although they miss their goal.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub option_drop_prob: f64,
     /// Tokens in one update.
+    #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
     /// Weight of the mean loss on everything but actions, beside the mean loss on actions.
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub observation_weight: f64,
     /// Peak learning rate.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: f64,
     /// Steps of linear warm-up.
+    #[schemars(range(max = 1000000000))]
     pub warmup: u64,
     /// Form of the schedule after the warm-up.
     pub schedule: ScheduleKind,
     /// A checkpoint every so many updates (and one at the end).
+    #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
 }
 
@@ -329,26 +352,35 @@ impl Default for SftConfig {
 }
 
 /// How trajectories are sampled.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RolloutConfig {
     /// Tasks in a step.
+    #[schemars(range(min = 1, max = 65536))]
     pub tasks_per_step: usize,
     /// Trajectories of each task.
+    #[schemars(range(min = 1, max = 4096))]
     pub group_size: usize,
     /// Softmax temperature.
+    #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f32,
     /// Smallest probability mass that is sampled from.
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub top_p: f32,
     /// Number of most probable tokens that are sampled from; 0 for all.
+    #[schemars(range(max = 1000000000))]
     pub top_k: usize,
     /// Longest response in tokens.
+    #[schemars(range(min = 1, max = 1000000))]
     pub max_response_tokens: usize,
     /// Longest sequence in tokens.
+    #[schemars(range(min = 2, max = 10000000))]
     pub max_context: usize,
     /// Samplers side by side, each on its own thread. Part of what is computed, not of the machine.
+    #[schemars(range(min = 1, max = 256))]
     pub lanes: usize,
     /// Trajectories under way at once in each lane.
+    #[schemars(range(min = 1, max = 65536))]
     pub max_num_seqs: usize,
     /// Which sampled groups are trained on: all, DAPO's dynamic sampling, or rejection.
     pub selection: SelectionConfig,
@@ -376,20 +408,25 @@ impl Default for RolloutConfig {
 }
 
 /// The training loop.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
     /// Steps of reinforcement learning, each a rollout and its updates.
+    #[schemars(range(max = 1000000000))]
     pub steps: u64,
     /// Peak learning rate.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: f64,
     /// Updates of linear warm-up.
+    #[schemars(range(max = 1000000000))]
     pub warmup: u64,
     /// Form of the schedule after the warm-up.
     pub schedule: ScheduleKind,
     /// Updates per pass over a rollout.
+    #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
     /// Passes over a rollout.
+    #[schemars(range(min = 1, max = 1000))]
     pub update_epochs: usize,
     /// Leave trajectories out of the update whose advantages are all zero. (With a KL or entropy term
     /// in the loss they are kept, because they have a gradient then.)
@@ -397,14 +434,18 @@ pub struct TrainConfig {
     /// Compute the old log-probabilities anew with the learner instead of taking the sampler's.
     pub recompute_old_logprobs: bool,
     /// Tokens run through the model at once in each lane.
+    #[schemars(range(min = 1, max = 100000000))]
     pub micro_batch_tokens: usize,
     /// Data-parallel lanes. Part of what is computed, not of the machine.
+    #[schemars(range(min = 1, max = 256))]
     pub lanes: usize,
     /// Keep only layer inputs for the backward pass and compute the rest again.
     pub recompute_layers: bool,
     /// A checkpoint every so many steps (and one at the end).
+    #[schemars(range(max = 1000000000))]
     pub checkpoint_every: u64,
     /// Checkpoints that are kept; 0 keeps all. Those of a phase's end are always kept.
+    #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
     /// Write every trajectory of every step.
     pub save_trajectories: bool,
@@ -435,16 +476,19 @@ impl Default for TrainConfig {
 }
 
 /// The evaluation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvalConfig {
     /// Splits that are evaluated.
     pub splits: Vec<String>,
     /// Tasks per split, the first in content-hash order; 0 takes all.
+    #[schemars(range(max = 1000000000))]
     pub tasks: usize,
     /// Softmax temperature; 0 is greedy.
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
     /// Evaluate every so many steps of reinforcement learning, besides before and after; 0 never.
+    #[schemars(range(max = 1000000000))]
     pub every: u64,
 }
 

@@ -66,7 +66,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
     let slots = config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
     PlanSettings {
-        learner: learner,
+        learner,
         trainable,
         longest: config.rollout.max_context,
         adapter_row,

@@ -29,7 +29,7 @@ use crate::TrainError;
 use crate::rollout::prompting::Prompter;
 
 /// How the turns of a trajectory become token sequences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// Every turn is its own (prompt, response) sequence; the prompt carries the last turns as text.

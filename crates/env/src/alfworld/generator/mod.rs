@@ -36,7 +36,7 @@ use plan::{Class, FloorPlan, MOST_PLANS};
 use scene::Scene;
 
 /// How large the scenes are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// 5-8 receptacles, 6-10 things beside the task's: for policies of a million parameters.
@@ -74,7 +74,7 @@ impl Size {
 }
 
 /// Which worlds to make.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GeneratorConfig {
     /// The same seed gives the same bytes.
@@ -82,16 +82,21 @@ pub struct GeneratorConfig {
     /// How large the scenes are.
     pub size: Size,
     /// Number of training games.
+    #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
     /// Number of games on training floor plans with other tasks and layouts.
+    #[schemars(range(max = 1000000))]
     pub valid_seen: usize,
     /// Number of games on floor plans that no training game has.
+    #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
     /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen. Some
     /// are left unused if there are fewer games than plans, and `valid_seen` takes only plans in use.
+    #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
     /// The kinds of tasks by their official names, taken in turn.
     #[serde(serialize_with = "write_types", deserialize_with = "read_types")]
+    #[schemars(with = "Vec<String>", length(min = 1), extend("items" = type_names()))]
     pub task_types: Vec<TaskType>,
 }
 
@@ -107,6 +112,10 @@ impl Default for GeneratorConfig {
             task_types: TaskType::ALL.to_vec(),
         }
     }
+}
+
+fn type_names() -> serde_json::Value {
+    serde_json::json!({ "type": "string", "enum": TaskType::ALL.map(TaskType::name) })
 }
 
 fn write_types<S: Serializer>(types: &[TaskType], serializer: S) -> Result<S::Ok, S::Error> {

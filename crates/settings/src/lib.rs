@@ -1,0 +1,53 @@
+//! Settings that describe themselves: one declaration of a setting's range, meaning and default serves the check of a
+//! value, the JSON Schema that editors read, and the reference page.
+//!
+//! A settings type derives `serde::Serialize`, `serde::Deserialize` and `schemars::JsonSchema`. Its doc comments are the
+//! descriptions, its `Default` the defaults, and its ranges are attributes of the fields:
+//!
+//! ```
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, JsonSchema)]
+//! #[serde(default, deny_unknown_fields)]
+//! struct Momentum {
+//!     /// Decay of the mean of gradients.
+//!     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+//!     beta: f64,
+//! }
+//!
+//! impl Default for Momentum {
+//!     fn default() -> Self {
+//!         Self { beta: 0.9 }
+//!     }
+//! }
+//!
+//! assert!(turnwise_settings::check(&Momentum { beta: 0.99 }).is_ok());
+//! let error = turnwise_settings::check(&Momentum { beta: f64::NAN }).unwrap_err();
+//! assert_eq!(error.to_string(), "beta = nan: must be a finite number, at least 0 and below 1 (default 0.9)");
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `schema.rs` | the schema of a type, as the check wants it |
+//! | `check.rs` | a value held against a schema: types, ranges, choices, unknown keys |
+//! | `problem.rs` | what is wrong with a setting, and the error that lists it |
+//! | `annotate.rs` | TOML with every key's meaning above it |
+//! | `reference.rs` | a Markdown page of all keys |
+//! | `suggest.rs` | the nearest name to a misspelt one |
+
+mod annotate;
+mod check;
+mod problem;
+mod reference;
+mod schema;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+pub use annotate::annotate;
+pub use check::{check, problems};
+pub use problem::{Problem, SettingsError};
+pub use reference::reference;
+pub use schema::schema_of;
+pub use suggest::suggest;

@@ -1,0 +1,65 @@
+//! What is wrong with a setting.
+
+use std::fmt::{self, Display};
+
+use thiserror::Error;
+
+/// One setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file with its line, or the argument of the command line, that the setting comes from; absent where it was
+    /// made in code.
+    pub origin: Option<String>,
+    /// The setting, as `table.key`; empty where the source as a whole is wrong.
+    pub key: String,
+    /// Its value in TOML; absent where the key itself is wrong or missing.
+    pub value: Option<String>,
+    /// What is wrong and what would do.
+    pub reason: String,
+}
+
+impl Problem {
+    /// A problem of a key, whose value the reason speaks of.
+    pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { origin: None, key: key.into(), value: None, reason: reason.into() }
+    }
+}
+
+impl Display for Problem {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(to, "{origin}: ")?;
+        }
+        if self.key.is_empty() {
+            return to.write_str(&self.reason);
+        }
+        match &self.value {
+            Some(value) => write!(to, "{} = {value}: {}", self.key, self.reason),
+            None => write!(to, "{}: {}", self.key, self.reason),
+        }
+    }
+}
+
+/// Settings that cannot be used; at least one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct SettingsError(pub Vec<Problem>);
+
+impl SettingsError {
+    /// The error of a list of problems, if there are any.
+    ///
+    /// # Errors
+    /// The problems.
+    pub fn of(problems: Vec<Problem>) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
+    }
+}
+
+impl Display for SettingsError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [problem] = self.0.as_slice() {
+            return write!(to, "{problem}");
+        }
+        write!(to, "{} settings cannot be used:", self.0.len())?;
+        self.0.iter().try_for_each(|problem| write!(to, "\n  {problem}"))
+    }
+}

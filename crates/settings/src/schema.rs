@@ -1,0 +1,155 @@
+//! The schema of a settings type.
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+/// The JSON Schema (draft 2020-12) of a settings type, without references.
+///
+/// Differs from what `schemars` derives: every object with named properties refuses others, the unit variants of tagged
+/// enums among them (`serde` lets any key pass there); TOML has no null, so an optional key may be absent but not null.
+pub fn schema_of<T: JsonSchema>() -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    close(&mut schema);
+    schema
+}
+
+/// Closes objects and drops nulls, all the way down.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            if map.contains_key("properties") {
+                map.entry("additionalProperties").or_insert(Value::Bool(false));
+            }
+            if map.get("format").is_some_and(|format| format == "uint32") {
+                map.entry("maximum").or_insert(u32::MAX.into());
+            }
+            if map.get("default").is_some_and(Value::is_null) {
+                map.remove("default");
+            }
+            if let Some(Value::Array(types)) = map.get_mut("type") {
+                types.retain(|kind| kind != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    map.insert("type".into(), only);
+                }
+            }
+            for name in ["anyOf", "oneOf"] {
+                let Some(Value::Array(choices)) = map.get_mut(name) else { continue };
+                choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));
+                if choices.len() == 1
+                    && let Some(Value::Object(only)) = choices.pop()
+                {
+                    map.remove(name);
+                    only.into_iter().for_each(|(key, value)| {
+                        map.entry(key).or_insert(value);
+                    });
+                }
+            }
+            map.values_mut().for_each(close);
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+/// The field that tells the variants of a union of tables apart, with the value it has in each.
+pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
+    let choices = schema.get("oneOf")?.as_array()?;
+    let tag_of = |choice: &'_ Value| {
+        let properties = choice.get("properties")?.as_object()?;
+        properties.iter().find(|(_, value)| value.get("const").is_some()).map(|(key, _)| key.clone())
+    };
+    let tag = tag_of(choices.first()?)?;
+    let properties = choices.first()?.get("properties")?.as_object()?;
+    let (tag, _) = properties.get_key_value(&tag)?;
+    let variants = choices
+        .iter()
+        .map(|choice| Some((choice.get("properties")?.get(tag)?.get("const")?.as_str()?, choice)))
+        .collect::<Option<Vec<_>>>()?;
+    Some((tag.as_str(), variants))
+}
+
+/// The texts that a schema allows, with the description of each, where it is a choice of texts.
+pub(crate) fn choices(schema: &Value) -> Option<Vec<(&str, Option<&str>)>> {
+    if let Some(names) = schema.get("enum").and_then(Value::as_array) {
+        return names.iter().map(|name| Some((name.as_str()?, None))).collect();
+    }
+    if let Some(name) = schema.get("const").and_then(Value::as_str) {
+        return Some(vec![(name, description(schema))]);
+    }
+    let lists = schema.get("oneOf")?.as_array()?.iter().map(choices).collect::<Option<Vec<_>>>()?;
+    Some(lists.into_iter().flatten().collect())
+}
+
+/// The description of a schema.
+pub(crate) fn description(schema: &Value) -> Option<&str> {
+    schema.get("description").and_then(Value::as_str)
+}
+
+/// The alternatives of a union that is no tagged one.
+pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
+    ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
+}
+
+/// What a schema allows beyond its type, in words: `at least 0 and below 1`. Empty where it allows everything.
+pub(crate) fn range(schema: &Value) -> String {
+    let number = |name: &str| schema.get(name).filter(|bound| !bound.is_null()).map(plain);
+    // An unsigned integer says that it is 0 or more, which is worth saying only together with the other bound.
+    let low = match (number("exclusiveMinimum"), number("minimum")) {
+        (Some(bound), _) => Some(format!("above {bound}")),
+        (None, Some(bound)) => Some(format!("at least {bound}")),
+        (None, None) => None,
+    };
+    let high = match (number("exclusiveMaximum"), number("maximum")) {
+        (Some(bound), _) => Some(format!("below {bound}")),
+        (None, Some(bound)) => Some(format!("at most {bound}")),
+        (None, None) => None,
+    };
+    let mut parts: Vec<String> = low.into_iter().chain(high).collect();
+    for (name, what) in [("minItems", "entries"), ("minLength", "characters")] {
+        match schema.get(name).and_then(Value::as_u64) {
+            Some(1) => parts.push("not empty".into()),
+            Some(least) if least > 1 => parts.push(format!("at least {least} {what}")),
+            _ => {}
+        }
+    }
+    for (name, what) in [("maxItems", "entries"), ("maxLength", "characters")] {
+        if let Some(most) = schema.get(name).and_then(Value::as_u64) {
+            parts.push(format!("at most {most} {what}"));
+        }
+    }
+    parts.join(" and ")
+}
+
+/// A value of a schema in TOML's notation; single-precision numbers in their own shortest form.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => shortest(float),
+            _ => number.to_string(),
+        },
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let entries: Vec<String> = map
+                .iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| format!("{key} = {}", plain(value)))
+                .collect();
+            if entries.is_empty() { "{}".into() } else { format!("{{ {} }}", entries.join(", ")) }
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The shortest of the texts that read back as the number in double precision, or as the same number in single.
+fn shortest(number: f64) -> String {
+    let double = format!("{number:?}");
+    let single = format!("{:?}", number as f32);
+    let text =
+        if f64::from(number as f32) == number && single.len() < double.len() { single } else { double };
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}

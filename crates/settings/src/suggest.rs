@@ -1,0 +1,14 @@
+//! The nearest name to a misspelt one.
+
+/// The least Jaro-Winkler similarity of two names that counts as near.
+const NEAR: f64 = 0.75;
+
+/// The known name nearest to a misspelt one, if any is near.
+pub fn suggest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(wrong, name), *name))
+        .filter(|(similarity, _)| *similarity > NEAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
