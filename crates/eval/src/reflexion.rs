@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use turnwise_core::{SCHEMA_VERSION, StopReason, Turn};
     use turnwise_env::prompt::PromptTemplate;
-    use turnwise_model::{Tokenizer, TokenizerConfig};
+    use turnwise_text::{Tokenizer, TokenizerConfig};
 
     #[test]
     fn an_attempt_too_long_to_be_read_loses_its_beginning() {

@@ -9,8 +9,8 @@ use turnwise_core::{
 };
 use turnwise_env::panel::Panel;
 use turnwise_eval::{Agent, Evaluation, PlaySettings, Rate, evaluate_with};
-use turnwise_model::chat::ChatTemplate;
-use turnwise_model::{Tokenizer, TokenizerConfig};
+use turnwise_text::chat::ChatTemplate;
+use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::Config;
 use turnwise_train::rollout::Layout;
 

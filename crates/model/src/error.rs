@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// What can go wrong while models and tokenizers are made, read or written.
+/// What can go wrong while models are made, read or written.
 #[derive(Debug, Error)]
 pub enum ModelError {
     /// A key of `config.json` has a value that cannot be run.
@@ -45,10 +45,4 @@ pub enum ModelError {
         /// Why, and what would do.
         reason: String,
     },
-    /// A chat template, or what it was given, cannot be used.
-    #[error("chat: {0}")]
-    Chat(String),
-    /// The tokenizer refused.
-    #[error("tokenizer: {0}")]
-    Tokenizer(String),
 }

@@ -1,7 +1,6 @@
 //! The policy: the only crate with tensors.
 
 mod accelerator;
-pub mod chat;
 mod compute;
 mod config;
 mod critic;
@@ -28,7 +27,6 @@ mod plan;
 mod projection;
 mod rotary;
 mod schedule;
-mod tokenizer;
 pub mod turnrd;
 mod weights;
 
@@ -51,5 +49,4 @@ pub use parameters::{LayerLayout, Layout, Parameters, TensorInfo};
 pub use plan::{MemoryPlan, PlanItem, PlanPhase, PlanSettings};
 pub use rotary::{RopeScaling, Rotary};
 pub use schedule::{Schedule, ScheduleKind};
-pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig};
 pub use weights::Weights;

@@ -49,6 +49,9 @@ pub enum TrainError {
     /// The model could not be made, read or written.
     #[error(transparent)]
     Model(#[from] turnwise_model::ModelError),
+    /// The tokenizer or the chat template could not be made, read or used.
+    #[error(transparent)]
+    Text(#[from] turnwise_text::TextError),
     /// The judge could not be set up.
     #[error(transparent)]
     Judge(#[from] turnwise_judge::JudgeError),

@@ -10,11 +10,9 @@ use turnwise_env::alfworld::{AlfworldSet, PHRASES};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::webshop::{self, WebshopSet};
-use turnwise_model::chat::{ChatFormat, ChatSettings};
-use turnwise_model::{
-    AdapterFile, ModelConfig, Parameters, Tokenizer, TokenizerConfig, Weights, is_adapter, load_adapter,
-    load_model,
-};
+use turnwise_model::{AdapterFile, ModelConfig, Parameters, Weights, is_adapter, load_adapter, load_model};
+use turnwise_text::chat::{ChatFormat, ChatSettings};
+use turnwise_text::{Tokenizer, TokenizerConfig};
 
 use crate::TrainError;
 use crate::base;

@@ -12,9 +12,10 @@ use rustyline::Editor;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use turnwise_core::{Purpose, SampleRequest, Sampler, SamplingParams, Seed};
-use turnwise_model::chat::{ChatFormat, ChatSettings};
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
-use turnwise_model::{Compute, DecodeStream, Device, Tokenizer};
+use turnwise_model::{Compute, Device};
+use turnwise_text::chat::{ChatFormat, ChatSettings};
+use turnwise_text::{DecodeStream, Tokenizer};
 use turnwise_train::setup::Policy;
 
 use crate::ui;
@@ -250,8 +251,8 @@ impl<S: Sampler> Conversation<'_, S> {
 mod tests {
     use super::*;
     use turnwise_core::{Completion, FinishReason, RequestId, SampleError};
-    use turnwise_model::TokenizerConfig;
-    use turnwise_model::chat::ChatTemplate;
+    use turnwise_text::TokenizerConfig;
+    use turnwise_text::chat::ChatTemplate;
 
     /// Says one thing over and over, whatever it is asked, and notes what it was asked.
     struct Parrot {

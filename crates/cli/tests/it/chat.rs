@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use turnwise_core::{Purpose, Seed};
-use turnwise_model::chat::ChatTemplate;
-use turnwise_model::{Parameters, Tokenizer, TokenizerConfig, save_model};
+use turnwise_model::{Parameters, save_model};
+use turnwise_text::chat::ChatTemplate;
+use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::ScratchConfig;
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\

@@ -29,10 +29,11 @@ use stop::StopStringMatcher;
 use turnwise_core::{
     Completion, FinishReason, RequestId, Rng, SampleError, SampleRequest, Sampler, SamplingParams,
 };
+use turnwise_text::Tokenizer;
 
 pub use weights::EngineWeights;
 
-use crate::{Compute, Device, ModelConfig, ModelError, Parameters, Tokenizer, Weights};
+use crate::{Compute, Device, ModelConfig, ModelError, Parameters, Weights};
 
 /// Fewest tokens for which one sequence waits for another that computes the same ones.
 const SHARED_PREFIX: usize = 16;

@@ -1,6 +1,6 @@
 //! Stop strings across token borders.
 
-use crate::Tokenizer;
+use turnwise_text::Tokenizer;
 
 /// Looks for stop strings in the bytes of a growing response.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl StopStringMatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TokenizerConfig;
+    use turnwise_text::TokenizerConfig;
 
     #[test]
     fn strings_are_found_across_and_inside_tokens() {

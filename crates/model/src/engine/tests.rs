@@ -1,7 +1,8 @@
 use turnwise_core::{Learner as _, Purpose, Seed, TokenSequence, TurnSpan};
+use turnwise_text::TokenizerConfig;
 
 use super::*;
-use crate::{Family, Layout, LearnerConfig, ModelConfig, NativeLearner, RopeScaling, TokenizerConfig};
+use crate::{Family, Layout, LearnerConfig, ModelConfig, NativeLearner, RopeScaling};
 
 fn config() -> ModelConfig {
     ModelConfig {

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use turnwise_core::{Batch, Trajectory};
 use turnwise_credit::has::Known;
 use turnwise_judge::{Judge, JudgeConfig};
+use turnwise_model::NativeLearner;
 use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
-use turnwise_model::{NativeLearner, Tokenizer};
+use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};

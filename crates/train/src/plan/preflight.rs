@@ -3,7 +3,8 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use turnwise_model::{AdapterFile, Layout, ModelConfig, Tokenizer, is_adapter, load_config, read_config};
+use turnwise_model::{AdapterFile, Layout, ModelConfig, is_adapter, load_config, read_config};
+use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::base;

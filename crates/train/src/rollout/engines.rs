@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use turnwise_core::SamplingParams;
-use turnwise_model::chat::ChatFormat;
+use turnwise_model::Device;
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
-use turnwise_model::{Device, Tokenizer};
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
@@ -68,7 +69,7 @@ pub fn engines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwise_model::TokenizerConfig;
+    use turnwise_text::TokenizerConfig;
 
     #[test]
     fn a_stop_string_inside_another_token_is_no_stop_token() {

@@ -22,8 +22,9 @@ use turnwise_core::{
 };
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
-use turnwise_model::chat::ChatFormat;
-use turnwise_model::{ModelError, Tokenizer};
+use turnwise_text::TextError;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
 use crate::rollout::prompting::Prompter;
@@ -264,7 +265,7 @@ impl<S: Sampler> Lane<'_, S> {
         Prompter { template, tokenizer, chat }
     }
 
-    fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, ModelError> {
+    fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, TextError> {
         let Job { task, preamble, .. } = job;
         let template = self.context.template;
         let text = match self.context.layout {
@@ -357,7 +358,7 @@ impl<S: Sampler> Lane<'_, S> {
         self.ask(live)
     }
 
-    fn next_prompt(&self, live: &Live, finish: FinishReason) -> Result<Vec<u32>, ModelError> {
+    fn next_prompt(&self, live: &Live, finish: FinishReason) -> Result<Vec<u32>, TextError> {
         let context = self.context;
         let task = &live.trajectory.task;
         let turn = live.trajectory.turns.len();

@@ -8,8 +8,9 @@ use std::borrow::Cow;
 
 use turnwise_core::FinishReason;
 use turnwise_env::prompt::{PromptTemplate, PromptView};
-use turnwise_model::chat::ChatFormat;
-use turnwise_model::{ModelError, Tokenizer};
+use turnwise_text::TextError;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
 
 /// Makes tokens of prompts and text of responses.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ pub struct Prompter<'a> {
 
 impl Prompter<'_> {
     /// A prompt that starts a sequence.
-    pub fn start(&self, text: &str) -> Result<Vec<u32>, ModelError> {
+    pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, text),
             None => Ok(self.tokenizer.encode(text)),
@@ -38,7 +39,7 @@ impl Prompter<'_> {
         view: &PromptView<'_>,
         last: Option<u32>,
         finish: FinishReason,
-    ) -> Result<Vec<u32>, ModelError> {
+    ) -> Result<Vec<u32>, TextError> {
         if let Some(chat) = self.chat {
             // The blanks that set an observation off from the text before it mean nothing in a message.
             let text = self.template.render_concatenated_next(view, true);

@@ -17,10 +17,11 @@ use turnwise_core::Learner as _;
 use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
-use turnwise_model::chat::ChatFormat;
 use turnwise_model::{
-    AdapterBase, NativeLearner, OptimizerState, Tokenizer, Weights, load_adapter, save_adapter, save_model,
+    AdapterBase, NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model,
 };
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
 use crate::base::BaseModel;

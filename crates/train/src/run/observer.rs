@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use turnwise_model::{Tokenizer, Weights};
+use turnwise_model::Weights;
+use turnwise_text::Tokenizer;
 
 use crate::config::Config;
 use crate::run::directory::{Position, RunDirectory};

@@ -5,7 +5,7 @@ pub(crate) mod warm_start;
 use turnwise_core::{FinishReason, Purpose, Seed, TokenSequence, TurnSpan};
 use turnwise_env::alfworld::demonstrations::Demonstration;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
-use turnwise_model::ModelError;
+use turnwise_text::TextError;
 
 use crate::rollout::Layout;
 use crate::rollout::prompting::Prompter;
@@ -59,7 +59,7 @@ pub fn sequences(
     layout: Layout,
     history: usize,
     max_context: usize,
-) -> Result<Vec<SftSequence>, ModelError> {
+) -> Result<Vec<SftSequence>, TextError> {
     let template = prompter.template;
     let mut pairs: Vec<(String, String)> = Vec::new();
     let mut whole = Builder::default();

@@ -2,9 +2,10 @@
 
 use turnwise_core::{Batch, Observation, TokenSequence, Trajectory, TurnSpan};
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
-use turnwise_model::chat::ChatFormat;
-use turnwise_model::{ModelError, Tokenizer};
 use turnwise_objective::BlindMask;
+use turnwise_text::TextError;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
 
 use crate::rollout::Layout;
 use crate::rollout::prompting::Prompter;
@@ -30,7 +31,7 @@ impl MaskedPrompts<'_> {
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
     /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out.
-    pub fn blind(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, ModelError> {
+    pub fn blind(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, TextError> {
         let data = &trajectory.turns[turn];
         let window = match self.layout {
             Layout::Windowed => self.history,
@@ -69,7 +70,7 @@ impl MaskedPrompts<'_> {
         batch: &Batch,
         outliers: &[Vec<Vec<bool>>],
         max_context: usize,
-    ) -> Result<Vec<Vec<(usize, TokenSequence)>>, ModelError> {
+    ) -> Result<Vec<Vec<(usize, TokenSequence)>>, TextError> {
         let masks = outliers.iter().flatten();
         batch
             .trajectories()

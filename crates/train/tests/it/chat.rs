@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicBool;
 use turnwise_core::{
     Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, Seed, Trajectory,
 };
-use turnwise_model::chat::{ChatTemplate, Message, RenderOptions};
-use turnwise_model::{ModelConfig, Parameters, Tokenizer, TokenizerConfig, save_model};
+use turnwise_model::{ModelConfig, Parameters, save_model};
+use turnwise_text::chat::{ChatTemplate, Message, RenderOptions};
+use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::{self, Policy, World};
@@ -18,7 +19,7 @@ use turnwise_train::{Config, NoopObserver, sampling_params, sft};
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-const REASONING: &str = include_str!("../../../model/tests/golden/chat/templates/reasoning.jinja");
+const REASONING: &str = include_str!("../../../text/tests/golden/chat/templates/reasoning.jinja");
 
 fn tokenizer(template: &str) -> Tokenizer {
     let config = TokenizerConfig {

@@ -19,7 +19,7 @@ use minijinja::{Environment, ErrorKind, State, Value};
 
 pub use format::{ChatFormat, ChatSettings};
 
-use crate::ModelError;
+use crate::TextError;
 
 /// The time that `strftime_now` sees unless told otherwise: 26 July 2024, the day that Llama's templates fall back to.
 /// A fixed one, so that a prompt does not change from one day to the next.
@@ -52,11 +52,11 @@ impl Message {
 
     /// A message as JSON, with whatever else its template reads (`tool_calls`, `reasoning_content` ..). Reasoning may
     /// also be given as `thinking` or `reasoning`, as in `transformers`.
-    pub fn from_json(json: &str) -> Result<Self, ModelError> {
+    pub fn from_json(json: &str) -> Result<Self, TextError> {
         let message = value_of(json, "a message")?;
         if message.kind() != ValueKind::Map || message.get_attr("role").is_ok_and(|role| role.is_undefined())
         {
-            return Err(ModelError::Chat("a message is an object with `role` and `content`".into()));
+            return Err(TextError::Chat("a message is an object with `role` and `content`".into()));
         }
         Ok(Self(with_reasoning(message)))
     }
@@ -88,13 +88,13 @@ pub struct Tool(Value);
 
 impl Tool {
     /// A tool as JSON.
-    pub fn from_json(json: &str) -> Result<Self, ModelError> {
+    pub fn from_json(json: &str) -> Result<Self, TextError> {
         Ok(Self(value_of(json, "a tool")?))
     }
 }
 
-fn value_of(json: &str, what: &str) -> Result<Value, ModelError> {
-    serde_json::from_str(json).map_err(|error| ModelError::Chat(format!("{what} is not JSON: {error}")))
+fn value_of(json: &str, what: &str) -> Result<Value, TextError> {
+    serde_json::from_str(json).map_err(|error| TextError::Chat(format!("{what} is not JSON: {error}")))
 }
 
 /// What a rendering is asked for besides the messages.
@@ -124,7 +124,7 @@ impl ChatTemplate {
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, TextError> {
         let mut environment = environment();
         for (name, source) in &sources {
             environment
@@ -133,7 +133,7 @@ impl ChatTemplate {
         }
         if !sources.contains_key("default") && sources.len() != 1 {
             let names: Vec<&str> = sources.keys().map(String::as_str).collect();
-            return Err(ModelError::Chat(format!(
+            return Err(TextError::Chat(format!(
                 "several templates and none named `default`: {}",
                 names.join(", ")
             )));
@@ -142,7 +142,7 @@ impl ChatTemplate {
     }
 
     /// A single template without named tokens.
-    pub fn from_source(source: &str) -> Result<Self, ModelError> {
+    pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
 
@@ -172,7 +172,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// What the template refuses (`raise_exception`) or cannot do, with its line.
-    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, ModelError> {
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self
             .named_tokens
@@ -193,10 +193,10 @@ impl ChatTemplate {
     }
 }
 
-fn broken(name: &str, error: &minijinja::Error) -> ModelError {
+fn broken(name: &str, error: &minijinja::Error) -> TextError {
     let place = error.line().map_or_else(String::new, |line| format!("line {line}: "));
     let reason = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    ModelError::Chat(format!("template `{name}`: {place}{reason}"))
+    TextError::Chat(format!("template `{name}`: {place}{reason}"))
 }
 
 /// The Jinja of `transformers`.

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::{ChatTemplate, Message, RenderOptions};
-use crate::{ModelError, Tokenizer};
+use crate::{TextError, Tokenizer};
 
 /// Words that stand for a message while the text around it is looked for.
 const QUESTION: &str = "the-first-question";
@@ -46,9 +46,9 @@ impl ChatFormat {
     ///
     /// # Errors
     /// There is no chat template, it cannot be rendered, or nothing says how a reply ends.
-    pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, ModelError> {
+    pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
-            return Err(ModelError::Chat(
+            return Err(TextError::Chat(
                 "the model has no chat template (chat_template in tokenizer_config.json, or chat_template.jinja)"
                     .into(),
             ));
@@ -72,7 +72,7 @@ impl ChatFormat {
             Err(reason) => format.single_turn = Some(reason),
         }
         if format.stop.is_empty() {
-            return Err(ModelError::Chat(
+            return Err(TextError::Chat(
                 "nothing says how a reply ends: give generation_config.json an eos_token_id, or \
                  tokenizer_config.json an eos_token"
                     .into(),
@@ -98,10 +98,10 @@ impl ChatFormat {
     }
 
     /// Refuses formats whose conversations cannot be grown turn by turn, with the reason.
-    pub fn check_growth(&self) -> Result<(), ModelError> {
+    pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
-            Some(reason) => Err(ModelError::Chat(format!(
+            Some(reason) => Err(TextError::Chat(format!(
                 "this chat template cannot be continued token by token: {reason}; use a layout in which every turn is \
                  a conversation of its own, or no chat template"
             ))),
@@ -109,7 +109,7 @@ impl ChatFormat {
     }
 
     /// Whether the template reads `enable_thinking` at all.
-    pub fn knows_thinking(&self) -> Result<bool, ModelError> {
+    pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
             self.template.render(&[Message::user(QUESTION)], &options)
@@ -118,7 +118,7 @@ impl ChatFormat {
     }
 
     /// The prompt of a conversation that starts with these words.
-    pub fn first(&self, tokenizer: &Tokenizer, user: &str) -> Result<Vec<u32>, ModelError> {
+    pub fn first(&self, tokenizer: &Tokenizer, user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], true)?))
     }
 
@@ -127,12 +127,12 @@ impl ChatFormat {
     ///
     /// # Errors
     /// Those of [`check_growth`](Self::check_growth).
-    pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, ModelError> {
+    pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;
         let mut ids = tokenizer.encode(&self.after_reply(&[(QUESTION, REPLY)], user)?);
         // The words may change what the template writes after a reply; then the check at the start was not for them.
         if ids.first().copied() != self.close {
-            return Err(ModelError::Chat("the chat template closes this reply otherwise than others".into()));
+            return Err(TextError::Chat("the chat template closes this reply otherwise than others".into()));
         }
         if last == self.close {
             ids.remove(0);
@@ -148,7 +148,7 @@ impl ChatFormat {
         }
     }
 
-    fn render(&self, messages: &[Message], prompt: bool) -> Result<String, ModelError> {
+    fn render(&self, messages: &[Message], prompt: bool) -> Result<String, TextError> {
         let system = self.settings.system.as_deref().map(Message::system);
         let all: Vec<Message> = system.into_iter().chain(messages.iter().cloned()).collect();
         let options = RenderOptions {
@@ -160,7 +160,7 @@ impl ChatFormat {
     }
 
     /// The text after the last reply of a conversation that goes on with `user`.
-    fn after_reply(&self, turns: &[(&str, &str)], user: &str) -> Result<String, ModelError> {
+    fn after_reply(&self, turns: &[(&str, &str)], user: &str) -> Result<String, TextError> {
         let mut messages = Vec::new();
         for (question, reply) in turns {
             messages.extend([Message::user(question), Message::assistant(reply)]);
@@ -172,7 +172,7 @@ impl ChatFormat {
         match text.split_once(last) {
             Some((_, after)) => Ok(after.to_owned()),
             None => {
-                Err(ModelError::Chat("the chat template does not show the model's earlier replies".into()))
+                Err(TextError::Chat("the chat template does not show the model's earlier replies".into()))
             }
         }
     }
@@ -204,7 +204,7 @@ impl ChatFormat {
     }
 
     /// An opened `<think>` at the start of a reply.
-    fn find_opening(&self) -> Result<String, ModelError> {
+    fn find_opening(&self) -> Result<String, TextError> {
         let question = [Message::user(QUESTION)];
         let (with, without) = (self.render(&question, true)?, self.render(&question, false)?);
         let prompt = with.strip_prefix(&without).unwrap_or("");

@@ -2,7 +2,7 @@
 
 Made with tokenizers 0.23.3 and transformers 5.23.0:
 
-    TURNWISE_WRITE_GOLDEN=1 cargo test -p turnwise-model --test it tokenizer_file
+    TURNWISE_WRITE_GOLDEN=1 cargo test -p turnwise-text --test it tokenizer_file
     python3 make.py
 """
 

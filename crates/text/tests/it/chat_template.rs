@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use turnwise_model::ModelError;
-use turnwise_model::chat::{ChatTemplate, Message, RenderOptions, Tool};
+use turnwise_text::TextError;
+use turnwise_text::chat::{ChatTemplate, Message, RenderOptions, Tool};
 
 #[derive(Deserialize)]
 struct Case {
@@ -43,7 +43,7 @@ fn template(source: &str) -> ChatTemplate {
 }
 
 impl Case {
-    fn render(&self, template: &ChatTemplate) -> Result<String, ModelError> {
+    fn render(&self, template: &ChatTemplate) -> Result<String, TextError> {
         let messages: Vec<Message> =
             self.messages.iter().map(|text| Message::from_json(text).unwrap()).collect();
         let tools = self.tools.iter().flatten().map(|text| Tool::from_json(text).unwrap()).collect();

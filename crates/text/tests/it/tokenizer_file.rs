@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use turnwise_model::{Tokenizer, TokenizerConfig};
+use turnwise_text::{Tokenizer, TokenizerConfig};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizer").join(name)

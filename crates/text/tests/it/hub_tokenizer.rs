@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
-use turnwise_model::Tokenizer;
-use turnwise_model::chat::{ChatFormat, ChatSettings, ChatTemplate};
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/hub").join(name)

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
 use tokenizers::{DecoderWrapper, Model as _, ModelWrapper, PreTokenizerWrapper, Trainer as _};
 
-use crate::ModelError;
+use crate::TextError;
 
 /// Ids from here on are a broken file: a table of them would fill the memory.
 const MOST_IDS: usize = 1 << 24;
@@ -66,27 +66,27 @@ struct Fast {
 
 impl Tokenizer {
     /// Reads a `tokenizer.json`.
-    pub fn load(path: &Path) -> Result<Self, ModelError> {
-        let io = |source| ModelError::Io { path: path.display().to_string(), source };
+    pub fn load(path: &Path) -> Result<Self, TextError> {
+        let io = |source| TextError::Io { path: path.display().to_string(), source };
         Self::from_json(&std::fs::read(path).map_err(io)?).map_err(|error| match error {
-            ModelError::Tokenizer(reason) => ModelError::File { path: path.display().to_string(), reason },
+            TextError::Tokenizer(reason) => TextError::File { path: path.display().to_string(), reason },
             other => other,
         })
     }
 
     /// Reads the text of a `tokenizer.json`.
-    pub fn from_json(json: &[u8]) -> Result<Self, ModelError> {
+    pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
         Self::new(tokenizers::Tokenizer::from_bytes(json).map_err(refused)?)
     }
 
     /// The text of its `tokenizer.json`; equal tokenizers give equal bytes.
-    pub fn to_json(&self) -> Result<String, ModelError> {
+    pub fn to_json(&self) -> Result<String, TextError> {
         self.library.to_string(true).map_err(refused)
     }
 
     /// Writes a `tokenizer.json`.
-    pub fn save(&self, path: &Path) -> Result<(), ModelError> {
-        let io = |source| ModelError::Io { path: path.display().to_string(), source };
+    pub fn save(&self, path: &Path) -> Result<(), TextError> {
+        let io = |source| TextError::Io { path: path.display().to_string(), source };
         std::fs::write(path, self.to_json()?).map_err(io)
     }
 
@@ -100,10 +100,10 @@ impl Tokenizer {
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,
-    ) -> Result<Self, ModelError> {
+    ) -> Result<Self, TextError> {
         let scanner = Scanner::new(&config.phrases, config.split_numbers);
         if scanner.phrases().len() > config.max_pieces {
-            return Err(ModelError::Tokenizer(format!(
+            return Err(TextError::Tokenizer(format!(
                 "max_pieces = {} leaves no room for {} phrases: raise it or give fewer phrases",
                 config.max_pieces,
                 scanner.phrases().len()
@@ -112,7 +112,7 @@ impl Tokenizer {
         for (index, token) in config.special_tokens.iter().enumerate() {
             let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
             if token.len() < 2 || !printable || config.special_tokens[..index].contains(token) {
-                return Err(ModelError::Tokenizer(format!(
+                return Err(TextError::Tokenizer(format!(
                     "special token `{token}`: a special token is given once and has at least two \
                      characters, all of them visible ASCII"
                 )));
@@ -128,7 +128,7 @@ impl Tokenizer {
             .vocab_size(usize::MAX)
             .show_progress(false)
             .build()
-            .map_err(|error| ModelError::Tokenizer(error.to_string()))?;
+            .map_err(|error| TextError::Tokenizer(error.to_string()))?;
         trainer
             .feed(texts, |text| {
                 let mut pieces = Vec::new();
@@ -205,11 +205,11 @@ impl Tokenizer {
         Self::from_json(file.to_string().as_bytes())
     }
 
-    fn new(library: tokenizers::Tokenizer) -> Result<Self, ModelError> {
+    fn new(library: tokenizers::Tokenizer) -> Result<Self, TextError> {
         if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
             || !matches!(library.get_model(), ModelWrapper::BPE(_))
         {
-            return Err(ModelError::Tokenizer(
+            return Err(TextError::Tokenizer(
                 "not a byte-level BPE tokenizer (model `BPE` with decoder `ByteLevel`), as Qwen's is; only \
                  those are supported"
                     .into(),
@@ -222,7 +222,7 @@ impl Tokenizer {
         for (token, id) in library.get_vocab(true) {
             let id = id as usize;
             if id >= MOST_IDS {
-                return Err(ModelError::Tokenizer(format!(
+                return Err(TextError::Tokenizer(format!(
                     "token `{token}` has id {id}; below {MOST_IDS} expected"
                 )));
             }
@@ -236,7 +236,7 @@ impl Tokenizer {
         let byte_ids: Option<Vec<u32>> =
             alphabet.iter().map(|character| library.token_to_id(&character.to_string())).collect();
         let Some(byte_ids) = byte_ids else {
-            return Err(ModelError::Tokenizer(
+            return Err(TextError::Tokenizer(
                 "the vocabulary lacks some of the 256 byte-level characters".into(),
             ));
         };
@@ -279,7 +279,7 @@ impl Tokenizer {
 
     /// Whether a token is found in a text wherever its name stands, so that text on either side of it is tokenised
     /// apart.
-    pub(crate) fn splits_text(&self, id: u32) -> bool {
+    pub fn splits_text(&self, id: u32) -> bool {
         self.library
             .get_added_tokens_decoder()
             .get(&id)
@@ -410,8 +410,8 @@ fn byte_alphabet() -> Vec<char> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
-fn refused(error: tokenizers::Error) -> ModelError {
-    ModelError::Tokenizer(error.to_string())
+fn refused(error: tokenizers::Error) -> TextError {
+    TextError::Tokenizer(error.to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::*;
 
-fn render(source: &str, messages: &[Message], options: &RenderOptions) -> Result<String, ModelError> {
+fn render(source: &str, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
     ChatTemplate::from_source(source)?.render(messages, options)
 }
 

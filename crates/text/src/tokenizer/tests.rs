@@ -84,7 +84,7 @@ fn errors_name_the_cause() {
     assert!(missing.to_string().contains("no-such-folder"));
     let far = trained().to_json().unwrap().replace("\"<act>\": 256", "\"<act>\": 4000000000");
     assert!(Tokenizer::from_json(far.as_bytes()).unwrap_err().to_string().contains("4000000000"));
-    assert!(matches!(Tokenizer::from_json(b"{}"), Err(ModelError::Tokenizer(_))));
+    assert!(matches!(Tokenizer::from_json(b"{}"), Err(TextError::Tokenizer(_))));
 }
 
 /// Texts that mix known pieces with anything.

@@ -18,9 +18,9 @@ use serde_json::{Map, Value, json};
 use tokenizers::AddedToken;
 
 use super::{MOST_IDS, Tokenizer, refused};
-use crate::ModelError;
+use crate::TextError;
 use crate::chat::ChatTemplate;
-use crate::files::{failed, read, write_aside, wrong};
+use crate::whole::{failed, read, write, wrong};
 
 const TOKENIZER: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.json";
@@ -73,7 +73,7 @@ impl Tokenizer {
     /// # Errors
     /// Name the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`, an unsupported kind of
     /// tokenizer, an added token whose id does not follow, an end token that is no token, a broken chat template.
-    pub fn load_folder(folder: &Path) -> Result<Self, ModelError> {
+    pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
         let mut library = if whole.is_file() {
@@ -87,7 +87,7 @@ impl Tokenizer {
         };
         add_tokens(folder, &settings, &mut library)?;
         let mut tokenizer = Self::new(library).map_err(|error| match error {
-            ModelError::Tokenizer(reason) => wrong(folder, reason),
+            TextError::Tokenizer(reason) => wrong(folder, reason),
             other => other,
         })?;
         let named = named_tokens(folder, &settings)?;
@@ -96,7 +96,7 @@ impl Tokenizer {
             .iter()
             .filter(|name| folder.join(name).is_file())
             .map(|name| Ok(((*name).to_owned(), read(&folder.join(name))?)))
-            .collect::<Result<_, ModelError>>()?;
+            .collect::<Result<_, TextError>>()?;
         let mut companions = Companions { end, padding, chat: None, files };
         let templates = chat_templates(folder, &settings, &mut companions.files)?;
         if !templates.is_empty() {
@@ -107,15 +107,15 @@ impl Tokenizer {
     }
 
     /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all.
-    pub fn save_folder(&self, folder: &Path) -> Result<(), ModelError> {
+    pub fn save_folder(&self, folder: &Path) -> Result<(), TextError> {
         for (name, content) in &self.companions.files {
             let path = folder.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent).map_err(failed(parent))?;
             }
-            write_aside(&path, content)?;
+            write(&path, content)?;
         }
-        write_aside(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
+        write(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
     }
 
     /// Ids of the tokens with which the model ends a response; empty where no file names one.
@@ -150,7 +150,7 @@ impl Tokenizer {
 }
 
 /// A file's JSON object; `None` without the file.
-fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, ModelError> {
+fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, TextError> {
     let path = folder.join(name);
     if !path.is_file() {
         return Ok(None);
@@ -159,7 +159,7 @@ fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, Model
 }
 
 /// Refuses a file whose added tokens do not get the ids it gives them.
-fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), ModelError> {
+fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Result<(), TextError> {
     #[derive(Deserialize)]
     struct File {
         #[serde(default)]
@@ -189,7 +189,7 @@ fn check_ids(path: &Path, json: &[u8], library: &tokenizers::Tokenizer) -> Resul
 }
 
 /// The tokenizer of a folder that has it as `vocab.json` and `merges.txt`.
-fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers::Tokenizer, ModelError> {
+fn from_parts(folder: &Path, settings: &Map<String, Value>) -> Result<tokenizers::Tokenizer, TextError> {
     let (vocabulary, merges) = (folder.join(VOCABULARY), folder.join(MERGES));
     if !vocabulary.is_file() || !merges.is_file() {
         return Err(wrong(
@@ -262,7 +262,7 @@ fn add_tokens(
     folder: &Path,
     settings: &Map<String, Value>,
     library: &mut tokenizers::Tokenizer,
-) -> Result<(), ModelError> {
+) -> Result<(), TextError> {
     let mut tokens: BTreeMap<u32, AddedToken> = BTreeMap::new();
     let mut origin = folder.join(SETTINGS);
     if let Some(Value::Object(table)) = settings.get("added_tokens_decoder") {
@@ -322,10 +322,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// The texts of the tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
-fn named_tokens(
-    folder: &Path,
-    settings: &Map<String, Value>,
-) -> Result<BTreeMap<String, String>, ModelError> {
+fn named_tokens(folder: &Path, settings: &Map<String, Value>) -> Result<BTreeMap<String, String>, TextError> {
     let older = object(folder, NAMED)?.unwrap_or_default();
     let mut named = BTreeMap::new();
     for role in ROLES {
@@ -347,8 +344,8 @@ fn end_and_padding(
     folder: &Path,
     named: &BTreeMap<String, String>,
     tokenizer: &Tokenizer,
-) -> Result<(Vec<u32>, Option<u32>), ModelError> {
-    let ids = |name: &str, key: &str| -> Result<Vec<u32>, ModelError> {
+) -> Result<(Vec<u32>, Option<u32>), TextError> {
+    let ids = |name: &str, key: &str| -> Result<Vec<u32>, TextError> {
         let path = folder.join(name);
         let table = object(folder, name)?.unwrap_or_default();
         let listed = match table.get(key) {
@@ -381,7 +378,7 @@ fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,
     files: &mut Vec<(String, Vec<u8>)>,
-) -> Result<BTreeMap<String, String>, ModelError> {
+) -> Result<BTreeMap<String, String>, TextError> {
     let mut templates = BTreeMap::new();
     let origin = folder.join(SETTINGS);
     match settings.get("chat_template") {

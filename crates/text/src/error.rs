@@ -1,0 +1,31 @@
+//! Errors of tokenizers and chat templates.
+
+use thiserror::Error;
+
+/// A tokenizer or chat template that cannot be made, read, written or used. Every message names the file, where there
+/// is one, and what to change.
+#[derive(Debug, Error)]
+pub enum TextError {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// The fault and, where known, how to fix it.
+        reason: String,
+    },
+    /// A chat template, or what it was given, cannot be used.
+    #[error("chat: {0}")]
+    Chat(String),
+    /// The tokenizer refused.
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+}

@@ -1,0 +1,28 @@
+//! Text to token ids and back, and conversations in a model's chat template. No tensors.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE: a hub model's folder, or one trained on a world's own text |
+//! | [`DecodeStream`] (`tokenizer/stream.rs`) | text of tokens while they come |
+//! | [`chat`] | Jinja chat templates as `transformers` renders them, and conversations that grow by tokens |
+//!
+//! ```
+//! use turnwise_text::{Tokenizer, TokenizerConfig};
+//!
+//! let texts = ["go to desk 1", "take mug 2 from desk 1"];
+//! let config = TokenizerConfig { max_pieces: 20, ..TokenizerConfig::default() };
+//! let tokenizer = Tokenizer::train(texts.into_iter(), &config)?;
+//! let ids = tokenizer.encode("take mug 2 from desk 1");
+//! // A name with its number is one token.
+//! assert_eq!(ids.len(), 4);
+//! assert_eq!(tokenizer.decode(&ids), "take mug 2 from desk 1");
+//! # Ok::<(), turnwise_text::TextError>(())
+//! ```
+
+pub mod chat;
+mod error;
+mod tokenizer;
+mod whole;
+
+pub use error::TextError;
+pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig};
