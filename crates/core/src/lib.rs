@@ -16,6 +16,7 @@ mod masked_context;
 mod sampler;
 mod seed;
 mod sequence;
+mod table;
 mod task;
 mod trajectory;
 
@@ -30,5 +31,6 @@ pub use masked_context::{
 pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
+pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};
 pub use task::Task;
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

@@ -8,11 +8,10 @@
 //! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, Purpose, Seed};
+use turnwise_core::{Batch, PerToken, PerTurn};
 
 use crate::entropies::{extent, mean_entropies};
-use crate::gae::TokenTable;
-use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
+use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
 
 const NAME: &str = "aem";
 
@@ -92,23 +91,21 @@ impl Aem {
         Ok(Self { config })
     }
 
-    /// `alpha` of every turn of the batch, `[group][trajectory][turn]`.
+    /// `alpha` of every turn of the batch.
     ///
     /// # Errors
     /// A turn without token entropies.
-    pub fn coefficients(&self, inputs: &Inputs<'_>) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+    pub fn coefficients(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
         let entropies = mean_entropies(NAME, inputs.batch)?;
         let mut alpha = entropies.clone();
-        let step = inputs.batch.trajectories().next().map_or(0, |trajectory| trajectory.step);
         for (number, scope) in self.scopes(inputs.batch).into_iter().enumerate() {
-            let values: Vec<f64> = scope.iter().map(|&(g, i, t)| entropies[g][i][t]).collect();
+            let values: Vec<f64> = scope.iter().map(|&turn| entropies[turn]).collect();
             let mut coefficients = self.scope_coefficients(&values);
             if self.config.mode == AemMode::Shuffle {
-                let seed = Seed::derive(inputs.seed, Purpose::Credit, &[step, number as u64]);
-                seed.rng().shuffle(&mut coefficients);
+                inputs.rng(number as u64).shuffle(&mut coefficients);
             }
-            for (&(g, i, t), value) in scope.iter().zip(coefficients) {
-                alpha[g][i][t] = value;
+            for (&turn, value) in scope.iter().zip(coefficients) {
+                alpha[turn] = value;
             }
         }
         Ok(alpha)
@@ -155,14 +152,22 @@ impl Refinement for Aem {
         NAME
     }
 
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Entropies]
+    }
+
+    fn works_on_tokens(&self) -> bool {
+        true
+    }
+
     fn refine(
         &self,
         inputs: &Inputs<'_>,
-        advantages: &mut TurnAdvantages,
+        advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let alpha = self.coefficients(inputs)?;
-        for (index, (advantages, alpha)) in advantages.0.iter_mut().zip(&alpha).enumerate() {
+        for (index, (advantages, alpha)) in advantages.groups_mut().zip(alpha.groups()).enumerate() {
             for (advantages, alpha) in advantages.iter_mut().zip(alpha) {
                 for (advantage, &alpha) in advantages.iter_mut().zip(alpha) {
                     // Bit for bit the same where alpha is 1.
@@ -177,17 +182,17 @@ impl Refinement for Aem {
                 facts
             });
         }
-        let all: Vec<f64> = alpha.into_iter().flatten().flatten().collect();
-        if let Some((low, high)) = extent(&all) {
+        if let Some((low, high)) = extent(alpha.values()) {
             explanation.diagnostic("aem/alpha_min", low);
             explanation.diagnostic("aem/alpha_max", high);
         }
         Ok(())
     }
 
-    fn refine_tokens(&self, inputs: &Inputs<'_>, tokens: &mut TokenTable) -> Result<(), CreditError> {
+    fn refine_tokens(&self, inputs: &Inputs<'_>, tokens: &mut PerToken<f64>) -> Result<(), CreditError> {
         let alpha = self.coefficients(inputs)?;
-        for ((group, alpha), rows) in inputs.batch.groups.iter().zip(&alpha).zip(tokens) {
+        for ((group, alpha), rows) in inputs.batch.groups.iter().zip(alpha.groups()).zip(tokens.groups_mut())
+        {
             for ((trajectory, alpha), row) in group.trajectories.iter().zip(alpha).zip(rows) {
                 let factors = trajectory
                     .turns

@@ -8,9 +8,10 @@
 //! last turn has no bonus for the state it leads to, because nothing was sampled there.
 
 use serde::{Deserialize, Serialize};
+use turnwise_core::PerTurn;
 
 use crate::entropies::{extent, mean_entropies};
-use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
+use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
 
 const NAME: &str = "empg";
 
@@ -67,25 +68,29 @@ impl Refinement for Empg {
         NAME
     }
 
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Entropies]
+    }
+
     fn refine(
         &self,
         inputs: &Inputs<'_>,
-        advantages: &mut TurnAdvantages,
+        advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let EmpgConfig { k, k_future, zeta, epsilon } = self.config;
         let mut entropies = mean_entropies(NAME, inputs.batch)?;
-        let Some((low, high)) = extent(entropies.iter().flatten().flatten()) else { return Ok(()) };
+        let Some((low, high)) = extent(entropies.values()) else { return Ok(()) };
         // Where all are equal every hn is 0; epsilon = 0 must not make it NaN.
         let range = if high == low { 1.0 } else { high - low + epsilon };
-        entropies.iter_mut().flatten().flatten().for_each(|entropy| *entropy = (*entropy - low) / range);
-        let count = entropies.iter().flatten().flatten().count() as f64;
-        let mean = entropies.iter().flatten().flatten().map(|hn| (-k * hn).exp()).sum::<f64>() / count;
+        entropies.values_mut().for_each(|entropy| *entropy = (*entropy - low) / range);
+        let count = entropies.values().count() as f64;
+        let mean = entropies.values().map(|hn| (-k * hn).exp()).sum::<f64>() / count;
 
         // (scale, bonus) of every turn.
         let mut sum = 0.0;
-        let mut parts: Vec<Vec<Vec<(f64, f64)>>> = Vec::with_capacity(entropies.len());
-        for (entropies, advantages) in entropies.iter().zip(&mut advantages.0) {
+        let mut parts: PerTurn<(f64, f64)> = PerTurn::default();
+        for (entropies, advantages) in entropies.groups().zip(advantages.groups_mut()) {
             let mut group = Vec::with_capacity(entropies.len());
             for (entropies, advantages) in entropies.iter().zip(advantages) {
                 let mut turns = Vec::with_capacity(entropies.len());
@@ -101,11 +106,11 @@ impl Refinement for Empg {
             parts.push(group);
         }
         let centre = sum / count;
-        advantages.0.iter_mut().flatten().flatten().for_each(|advantage| *advantage -= centre);
-        for (index, parts) in parts.iter().enumerate() {
+        advantages.values_mut().for_each(|advantage| *advantage -= centre);
+        for (index, parts) in parts.groups().enumerate() {
             explanation.facts(index, parts, |trajectory, turn, &(scale, bonus)| {
                 vec![
-                    ("entropy_normalised", entropies[index][trajectory][turn]),
+                    ("entropy_normalised", entropies[(index, trajectory, turn)]),
                     ("scale", scale),
                     ("bonus", bonus),
                     ("centre", centre),

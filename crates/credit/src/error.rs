@@ -1,6 +1,7 @@
 //! Errors of credit assignment.
 
 use thiserror::Error;
+use turnwise_core::ShapeError;
 
 /// Why no advantages could be computed.
 #[derive(Debug, Error)]
@@ -28,6 +29,22 @@ pub enum CreditError {
         method: &'static str,
         /// The problem and how to fix it.
         reason: String,
+    },
+    /// A table that was supplied does not have the batch's shape.
+    #[error("the supplied {what} do not fit the batch: {source}")]
+    Shape {
+        /// What was supplied.
+        what: &'static str,
+        /// Where it does not fit.
+        source: ShapeError,
+    },
+    /// Another number of scores than was asked for.
+    #[error("{expected} texts were to be scored and {found} scores were supplied")]
+    Scores {
+        /// Scores that were supplied.
+        found: usize,
+        /// Texts to be scored.
+        expected: usize,
     },
     /// A number that is not finite came in.
     #[error("{method}: `{field}` is {value} in group {group}, trajectory {trajectory}, turn {turn}")]

@@ -3,17 +3,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use turnwise_core::{Batch, Facts, StageRecord};
+use turnwise_core::{Batch, Facts, PerTurn, StageRecord};
 
-use crate::TurnAdvantages;
-
-/// The explanations of a batch, `[group][trajectory][turn][stage]`.
-pub type Explanations = Vec<Vec<Vec<Vec<StageRecord>>>>;
+/// The records of every stage for every turn of a batch.
+pub type Explanations = PerTurn<Vec<StageRecord>>;
 
 /// Gives every trajectory of the batch its part of the explanations. Explanations that nobody asked for are
 /// empty, and the batch then stays as it is.
 pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
-    for (group, explanations) in batch.groups.iter_mut().zip(explanations) {
+    for (group, explanations) in batch.groups.iter_mut().zip(Vec::from(explanations)) {
         for (trajectory, explanation) in group.trajectories.iter_mut().zip(explanations) {
             trajectory.explanation = Some(explanation);
         }
@@ -25,14 +23,14 @@ pub fn attach_explanations(batch: &mut Batch, explanations: Explanations) {
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
     on: bool,
-    /// Facts of the running stage, `[group][trajectory][turn]`.
-    pending: Vec<Vec<Vec<Facts>>>,
+    /// Facts of the running stage.
+    pending: PerTurn<Facts>,
     finished: Explanations,
     diagnostics: BTreeMap<String, f64>,
 }
 
 impl Explanation {
-    /// A explanation that records (`on`) or does not.
+    /// An explanation that records (`on`) or does not.
     pub fn new(on: bool) -> Self {
         Self { on, ..Self::default() }
     }
@@ -56,7 +54,7 @@ impl Explanation {
         for (trajectory, turns) in items.iter().enumerate() {
             for (turn, item) in turns.iter().enumerate() {
                 let new = facts(trajectory, turn, item).into_iter().map(|(name, value)| (name.into(), value));
-                slot(&mut self.pending, group, trajectory, turn).0.extend(new);
+                self.pending.entry(group, trajectory, turn).0.extend(new);
             }
         }
     }
@@ -67,52 +65,23 @@ impl Explanation {
     }
 
     /// Closes a stage: what it recorded belongs to these advantages.
-    pub(crate) fn close(&mut self, stage: &'static str, advantages: &TurnAdvantages) {
+    pub(crate) fn close(&mut self, stage: &'static str, advantages: &PerTurn<f64>) {
         if !self.on {
             return;
         }
         let mut pending = std::mem::take(&mut self.pending);
         if self.finished.is_empty() {
-            // A trajectory without turns keeps its place.
-            self.finished = advantages.0.iter().map(|rows| vec![Vec::new(); rows.len()]).collect();
+            self.finished = advantages.map(|_| Vec::new());
         }
-        for (group, trajectories) in advantages.0.iter().enumerate() {
-            for (trajectory, turns) in trajectories.iter().enumerate() {
-                for (turn, &advantage) in turns.iter().enumerate() {
-                    let facts = std::mem::take(slot(&mut pending, group, trajectory, turn));
-                    slot(&mut self.finished, group, trajectory, turn).push(StageRecord {
-                        stage: stage.into(),
-                        advantage,
-                        facts,
-                    });
-                }
-            }
+        for (index, &advantage) in advantages.iter() {
+            let (group, trajectory, turn) = index;
+            let facts = std::mem::take(pending.entry(group, trajectory, turn));
+            self.finished[index].push(StageRecord { stage: stage.into(), advantage, facts });
         }
     }
 
-    /// The explanations, `[group][trajectory][turn][stage]`, and the diagnostics.
+    /// The explanations and the diagnostics.
     pub(crate) fn finish(self) -> (Explanations, BTreeMap<String, f64>) {
         (self.finished, self.diagnostics)
     }
-}
-
-/// The entry of a turn, made where it does not exist yet.
-fn slot<T: Clone + Default>(
-    table: &mut Vec<Vec<Vec<T>>>,
-    group: usize,
-    trajectory: usize,
-    turn: usize,
-) -> &mut T {
-    if table.len() <= group {
-        table.resize(group + 1, Vec::new());
-    }
-    let trajectories = &mut table[group];
-    if trajectories.len() <= trajectory {
-        trajectories.resize(trajectory + 1, Vec::new());
-    }
-    let turns = &mut trajectories[trajectory];
-    if turns.len() <= turn {
-        turns.resize(turn + 1, T::default());
-    }
-    &mut turns[turn]
 }

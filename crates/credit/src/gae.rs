@@ -15,12 +15,13 @@
 //! reward goes to the last token before it.
 
 use serde::{Deserialize, Serialize};
+use turnwise_core::{PerToken, PerTurn};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::Moments;
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, Needs, TurnField};
 
 const NAME: &str = "ppo";
 
@@ -52,16 +53,13 @@ impl Default for PpoConfig {
     }
 }
 
-/// One number per response token, `[group][trajectory][token]`, tokens in turn order.
-pub type TokenTable = Vec<Vec<Vec<f64>>>;
-
 /// Advantages and value targets of every response token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenAdvantages {
     /// The advantages, whitened where the config says so.
-    pub advantages: TokenTable,
+    pub advantages: PerToken<f64>,
     /// What the critic should have said.
-    pub returns: TokenTable,
+    pub returns: PerToken<f64>,
 }
 
 /// The estimator.
@@ -106,7 +104,7 @@ impl Ppo {
     /// Advantages and value targets of every response token.
     ///
     /// # Errors
-    /// [`Inputs::values`] missing, too short or not finite.
+    /// [`crate::Supplies::values`] missing, too short or not finite.
     pub fn tokens(&self, inputs: &Inputs<'_>) -> Result<TokenAdvantages, CreditError> {
         let config = &self.config;
         let penalty = Penalty { cost: config.invalid_penalty, scope: PenaltyScope::Return };
@@ -160,7 +158,7 @@ fn values<'a>(
 ) -> Result<&'a [f64], CreditError> {
     let (method, field, turn) = (NAME, "values", 0);
     let missing = CreditError::MissingField { method, field, group, trajectory, turn };
-    let table = inputs.values.and_then(|values| values.get(group)).and_then(|rows| rows.get(trajectory));
+    let table = inputs.supplies.values.as_ref().and_then(|values| values.row(group, trajectory));
     let row = table.filter(|row| row.len() == tokens).ok_or(missing)?;
     match row.iter().find(|value| !value.is_finite()) {
         Some(&value) => Err(CreditError::NotFinite { method, field, value, group, trajectory, turn }),
@@ -169,11 +167,11 @@ fn values<'a>(
 }
 
 /// Mean 0 and variance 1 over all entries.
-fn whiten(table: &mut TokenTable) {
-    let all: Vec<f64> = table.iter().flatten().flatten().copied().collect();
+fn whiten(table: &mut PerToken<f64>) {
+    let all: Vec<f64> = table.values().copied().collect();
     let moments = Moments::of(&all, 1);
     let scale = if moments.is_constant() { 0.0 } else { 1.0 / (moments.std.powi(2) + WHITEN_EPSILON).sqrt() };
-    for value in table.iter_mut().flatten().flatten() {
+    for value in table.values_mut() {
         *value = (*value - moments.mean) * scale;
     }
 }
@@ -183,13 +181,29 @@ impl Estimator for Ppo {
         NAME
     }
 
+    fn needs(&self) -> Needs {
+        Needs { values: true, ..Needs::default() }
+    }
+
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Values]
+    }
+
+    fn compares_groups(&self) -> bool {
+        false
+    }
+
+    fn works_on_tokens(&self) -> bool {
+        true
+    }
+
     fn advantages(
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
-    ) -> Result<TurnAdvantages, CreditError> {
+    ) -> Result<PerTurn<f64>, CreditError> {
         let tokens = self.tokens(inputs)?;
-        let mut advantages = TurnAdvantages::default();
+        let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             // (mean advantage, mean return, tokens) of every turn.
             let mut rows: Vec<Vec<(f64, f64, usize)>> = Vec::with_capacity(group.trajectories.len());
@@ -204,8 +218,8 @@ impl Estimator for Ppo {
                         if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
                     };
                     row.push((
-                        mean(&tokens.advantages[index][member]),
-                        mean(&tokens.returns[index][member]),
+                        mean(&tokens.advantages[(index, member)]),
+                        mean(&tokens.returns[(index, member)]),
                         range.len(),
                     ));
                 }
@@ -214,7 +228,7 @@ impl Estimator for Ppo {
             explanation.facts(index, &rows, |_, _, &(_, returns, tokens)| {
                 vec![("mean_return", returns), ("tokens", tokens as f64)]
             });
-            advantages.0.push(rows.iter().map(|row| row.iter().map(|entry| entry.0).collect()).collect());
+            advantages.push(rows.iter().map(|row| row.iter().map(|entry| entry.0).collect()).collect());
         }
         Ok(advantages)
     }

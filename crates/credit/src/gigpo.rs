@@ -9,12 +9,13 @@
 //! zero variance gives exactly 0 at either level.
 
 use serde::{Deserialize, Serialize};
+use turnwise_core::PerTurn;
 
 use crate::anchor::{AnchorConfig, Anchors};
 use crate::grpo::check_common;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
 
 const NAME: &str = "gigpo";
 
@@ -112,15 +113,19 @@ impl Estimator for Gigpo {
         NAME
     }
 
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Observation]
+    }
+
     fn advantages(
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
-    ) -> Result<TurnAdvantages, CreditError> {
+    ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;
         let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
         let (mut turns_seen, mut states_seen, mut alone) = (0, 0, 0);
-        let mut advantages = TurnAdvantages::default();
+        let mut advantages = PerTurn::default();
         let anchored = Anchors::find_all(inputs.batch, &config.anchor);
         for ((index, group), anchors) in inputs.batch.groups.iter().enumerate().zip(anchored) {
             let scores = GroupScores::new(NAME, index, group, penalty)?;
@@ -174,7 +179,7 @@ impl Estimator for Gigpo {
             states_seen += anchors.count;
             alone += steps.iter().filter(|moments| moments.count == 1).count();
             let combine = |&(episode, step): &(f64, f64)| episode + config.omega * step;
-            advantages.0.push(parts.iter().map(|turns| turns.iter().map(combine).collect()).collect());
+            advantages.push(parts.iter().map(|turns| turns.iter().map(combine).collect()).collect());
         }
         if turns_seen > 0 {
             explanation.diagnostic("gigpo/anchor_states_per_turn", states_seen as f64 / turns_seen as f64);

@@ -5,10 +5,11 @@
 //! compared; zero variance gives exactly 0; `normalize = "mean"` leaves the division out (Dr. GRPO).
 
 use serde::{Deserialize, Serialize};
+use turnwise_core::PerTurn;
 
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs};
 
 const NAME: &str = "grpo";
 
@@ -111,9 +112,9 @@ impl Estimator for Grpo {
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
-    ) -> Result<TurnAdvantages, CreditError> {
+    ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;
-        let mut advantages = TurnAdvantages::default();
+        let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let scores = GroupScores::new(NAME, index, group, config.penalty())?;
             let moments = Moments::of(&scores.population(config.population), config.ddof);
@@ -123,7 +124,6 @@ impl Estimator for Grpo {
                 vec![("score", score), ("mean", moments.mean), ("std", moments.std)]
             });
             advantages
-                .0
                 .push(scores.turns.iter().map(|turns| turns.iter().map(standardise).collect()).collect());
         }
         Ok(advantages)

@@ -9,31 +9,21 @@
 //! advantages are exactly 0 here, leaving them alone is the same.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::Batch;
+use turnwise_core::{Batch, PerTurn};
 
 use crate::scores::{Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Explanation, Inputs, Refinement, TurnAdvantages};
+use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "has";
 
 /// Splits the outcome of a trajectory into one credit per turn.
 pub trait Decomposer: Send + Sync {
-    /// The credits, `[group][trajectory][turn]`.
+    /// The credit of every turn of the batch.
     ///
     /// # Errors
     /// What the decomposer needs and the batch does not have.
-    fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError>;
-}
-
-/// Per-turn credits that are known before the pipeline runs, `[group][trajectory][turn]`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known(pub Vec<Vec<Vec<f64>>>);
-
-impl Decomposer for Known {
-    fn credits(&self, _: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
-        Ok(self.0.clone())
-    }
+    fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError>;
 }
 
 /// Where the per-turn credits come from.
@@ -43,7 +33,7 @@ pub enum DecomposerKind {
     /// The environment's progress signal.
     #[default]
     Progressive,
-    /// A decomposer outside of this crate (an LLM judge, a learned model): [`Inputs::decomposer`].
+    /// A decomposer outside of this crate (an LLM judge, a learned model): [`crate::Supplies::credits`].
     External,
 }
 
@@ -93,28 +83,19 @@ pub struct Progressive {
 }
 
 impl Decomposer for Progressive {
-    fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
-        let mut credits = Vec::with_capacity(batch.groups.len());
-        for (group, data) in batch.groups.iter().enumerate() {
-            let mut rows = Vec::with_capacity(data.trajectories.len());
-            for (trajectory, data) in data.trajectories.iter().enumerate() {
-                let mut before = 0.0;
-                let mut row = Vec::with_capacity(data.turns.len());
-                for (turn, data) in data.turns.iter().enumerate() {
-                    let (method, field) = (NAME, "progress");
-                    let missing = CreditError::MissingField { method, field, group, trajectory, turn };
-                    let value = data.progress.ok_or(missing)?;
-                    row.push(match self.signal {
-                        ProgressSignal::Level => value,
-                        ProgressSignal::Change => value - before,
-                    });
-                    before = value;
-                }
-                rows.push(row);
-            }
-            credits.push(rows);
-        }
-        Ok(credits)
+    fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
+        let mut before = 0.0;
+        PerTurn::try_from_fn(batch, |group, trajectory, turn| {
+            let (method, field) = (NAME, "progress");
+            let missing = CreditError::MissingField { method, field, group, trajectory, turn };
+            let value = batch.groups[group].trajectories[trajectory].turns[turn].progress.ok_or(missing)?;
+            let earlier = if turn == 0 { 0.0 } else { before };
+            before = value;
+            Ok(match self.signal {
+                ProgressSignal::Level => value,
+                ProgressSignal::Change => value - earlier,
+            })
+        })
     }
 }
 
@@ -138,42 +119,27 @@ impl Has {
         Ok(Self { config })
     }
 
-    fn credits(&self, inputs: &Inputs<'_>) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
-        let credits = match (self.config.decomposer, inputs.decomposer) {
+    fn credits(&self, inputs: &Inputs<'_>) -> Result<PerTurn<f64>, CreditError> {
+        let credits = match (self.config.decomposer, &inputs.supplies.credits) {
             (DecomposerKind::Progressive, _) => {
                 Progressive { signal: self.config.signal }.credits(inputs.batch)?
             }
-            (DecomposerKind::External, Some(decomposer)) => decomposer.credits(inputs.batch)?,
+            (DecomposerKind::External, Some(credits)) => credits.clone(),
             (DecomposerKind::External, None) => {
                 let reason = "decomposer = \"external\" needs a decomposer; use \"progressive\" or give one";
                 return Err(CreditError::Setting { method: NAME, reason: reason.into() });
             }
         };
-        for (group, data) in inputs.batch.groups.iter().enumerate() {
-            for (trajectory, data) in data.trajectories.iter().enumerate() {
-                let row =
-                    credits.get(group).and_then(|rows| rows.get(trajectory)).map_or(&[][..], Vec::as_slice);
-                for turn in 0..data.turns.len() {
-                    let (method, field) = (NAME, "credit");
-                    match row.get(turn) {
-                        None => {
-                            return Err(CreditError::MissingField { method, field, group, trajectory, turn });
-                        }
-                        Some(&value) if !value.is_finite() => {
-                            return Err(CreditError::NotFinite {
-                                method,
-                                field,
-                                value,
-                                group,
-                                trajectory,
-                                turn,
-                            });
-                        }
-                        Some(_) => {}
-                    }
+        let (method, field) = (NAME, "credit");
+        PerTurn::try_from_fn(inputs.batch, |group, trajectory, turn| {
+            match credits.row(group, trajectory).and_then(|row| row.get(turn)) {
+                None => Err(CreditError::MissingField { method, field, group, trajectory, turn }),
+                Some(&value) if !value.is_finite() => {
+                    Err(CreditError::NotFinite { method, field, value, group, trajectory, turn })
                 }
+                Some(_) => Ok(()),
             }
-        }
+        })?;
         Ok(credits)
     }
 }
@@ -183,10 +149,22 @@ impl Refinement for Has {
         NAME
     }
 
+    fn needs(&self) -> Needs {
+        Needs { credits: self.config.decomposer == DecomposerKind::External, ..Needs::default() }
+    }
+
+    fn fields(&self) -> Vec<TurnField> {
+        match self.config.decomposer {
+            _ if self.config.alpha == 1.0 => Vec::new(),
+            DecomposerKind::Progressive => vec![TurnField::Progress],
+            DecomposerKind::External => vec![TurnField::Credit],
+        }
+    }
+
     fn refine(
         &self,
         inputs: &Inputs<'_>,
-        advantages: &mut TurnAdvantages,
+        advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let HasConfig { alpha, epsilon, .. } = self.config;
@@ -217,7 +195,7 @@ impl Refinement for Has {
                 .collect();
             // (A_traj, credit, A_turn) of every turn.
             let mut facts: Vec<Vec<(f64, f64, f64)>> = Vec::with_capacity(group.trajectories.len());
-            for (advantages, credits) in advantages.0[index].iter_mut().zip(&credits[index]) {
+            for (advantages, credits) in advantages[index].iter_mut().zip(&credits[index]) {
                 let mut row = Vec::with_capacity(advantages.len());
                 for (turn, advantage) in advantages.iter_mut().enumerate() {
                     let moments = &positions[turn];

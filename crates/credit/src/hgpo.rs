@@ -15,14 +15,14 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::Group;
+use turnwise_core::{Group, PerTurn};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
 use crate::hashing::FastMap;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
 
 const NAME: &str = "hgpo";
 
@@ -142,14 +142,18 @@ impl Estimator for Hgpo {
         NAME
     }
 
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Observation]
+    }
+
     fn advantages(
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
-    ) -> Result<TurnAdvantages, CreditError> {
+    ) -> Result<PerTurn<f64>, CreditError> {
         let config = &self.config;
         let penalty = Penalty { cost: config.invalid_penalty, scope: config.penalty_scope };
-        let mut advantages = TurnAdvantages::default();
+        let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             GroupScores::new(NAME, index, group, penalty)?;
             let returns: Vec<Vec<f64>> = group
@@ -206,7 +210,7 @@ impl Estimator for Hgpo {
             });
             let combine =
                 |&(sum, weight, _): &(f64, f64, usize)| if weight > 0.0 { sum / weight } else { 0.0 };
-            advantages.0.push(sums.iter().map(|turns| turns.iter().map(combine).collect()).collect());
+            advantages.push(sums.iter().map(|turns| turns.iter().map(combine).collect()).collect());
         }
         Ok(advantages)
     }

@@ -7,7 +7,7 @@
 //! use turnwise_credit::{CreditConfig, Pipeline};
 //!
 //! let pipeline = Pipeline::from_config(&CreditConfig::default())?;
-//! assert!(pipeline.run(&Batch::default())?.0.is_empty());
+//! assert!(pipeline.run(&Batch::default())?.is_empty());
 //! # Ok::<(), turnwise_credit::CreditError>(())
 //! ```
 
@@ -34,22 +34,20 @@ mod config;
 mod error;
 mod explanation;
 mod hashing;
+mod needs;
 mod pipeline;
 mod presets;
 
 pub use config::{CreditConfig, EstimatorConfig, RefinementConfig};
 pub use error::CreditError;
 pub use explanation::{Explanation, Explanations, attach_explanations};
+pub use needs::{Inputs, Needs, Provider, ScoreRequest, Supplies, TurnField};
 pub use pipeline::{CreditReport, Pipeline};
 pub use presets::PRESETS;
 pub use turnwise_core::{Facts, StageRecord};
 
 use gae::TokenAdvantages;
-use turnwise_core::Batch;
-
-/// One advantage per turn: `[group][trajectory][turn]`, in the order of the batch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TurnAdvantages(pub Vec<Vec<Vec<f64>>>);
+use turnwise_core::{Batch, PerToken, PerTurn};
 
 /// Turns a text into a vector whose direction is its meaning.
 pub trait Embedder: Send + Sync {
@@ -57,39 +55,48 @@ pub trait Embedder: Send + Sync {
     fn embed(&self, text: &str) -> Vec<f32>;
 }
 
-/// What credit is computed from.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// The trajectories.
-    pub batch: &'a Batch,
-    /// The run's seed, for the random parts of a method.
-    pub seed: u64,
-    /// Embeds observations; needed where states are matched by embedding.
-    pub embedder: Option<&'a dyn Embedder>,
-    /// Gives the per-turn credits of `decomposer = "external"`.
-    pub decomposer: Option<&'a dyn has::Decomposer>,
-    /// The critic's value of every response token; needed by `ppo`.
-    pub values: Option<&'a gae::TokenTable>,
-}
-
-impl<'a> Inputs<'a> {
-    /// The batch alone, with seed 0.
-    pub fn new(batch: &'a Batch) -> Self {
-        Self { batch, seed: 0, embedder: None, decomposer: None, values: None }
-    }
-}
+/// Why a refinement of whole turns is refused where there are advantages of tokens.
+const WHOLE_TURNS: &str = "it works on advantages of whole turns, and `ppo` gives one per token; use a \
+                           group-relative estimator, or `aem`";
 
 /// A batch in, one advantage per turn out.
 pub trait Estimator: Send + Sync {
     /// The method's config name.
     fn name(&self) -> &'static str;
 
+    /// The inputs that only models can give.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// The fields of every turn that are read besides rewards.
+    fn fields(&self) -> Vec<TurnField> {
+        Vec::new()
+    }
+
+    /// The texts to score with the policy, where [`Needs::scores`] is set; the answers are
+    /// [`Inputs::scores`].
+    fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
+        let _ = batch;
+        Vec::new()
+    }
+
+    /// Whether the trajectories of a group are compared, so that a group of one teaches nothing.
+    fn compares_groups(&self) -> bool {
+        true
+    }
+
+    /// Whether there is an advantage for every response token besides those of turns.
+    fn works_on_tokens(&self) -> bool {
+        false
+    }
+
     /// The advantages of every turn of the batch.
     fn advantages(
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
-    ) -> Result<TurnAdvantages, CreditError>;
+    ) -> Result<PerTurn<f64>, CreditError>;
 
     /// Advantages and value targets of every response token, for an estimator that has them.
     fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {
@@ -103,22 +110,39 @@ pub trait Refinement: Send + Sync {
     /// The method's config name.
     fn name(&self) -> &'static str;
 
+    /// The inputs that only models can give.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// The fields of every turn that are read.
+    fn fields(&self) -> Vec<TurnField> {
+        Vec::new()
+    }
+
+    /// The texts to score with the policy, where [`Needs::scores`] is set; the answers are
+    /// [`Inputs::scores`].
+    fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
+        let _ = batch;
+        Vec::new()
+    }
+
+    /// Whether [`Refinement::refine_tokens`] has a meaning: the others compare or blend whole turns.
+    fn works_on_tokens(&self) -> bool {
+        false
+    }
+
     /// Changes the advantages in place.
     fn refine(
         &self,
         inputs: &Inputs<'_>,
-        advantages: &mut TurnAdvantages,
+        advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError>;
 
     /// Changes token-level advantages in place, for a refinement that can.
-    fn refine_tokens(&self, inputs: &Inputs<'_>, tokens: &mut gae::TokenTable) -> Result<(), CreditError> {
+    fn refine_tokens(&self, inputs: &Inputs<'_>, tokens: &mut PerToken<f64>) -> Result<(), CreditError> {
         let _ = (inputs, tokens);
-        Err(CreditError::Setting {
-            method: self.name(),
-            reason: "it works on advantages of whole turns, and `ppo` gives one per token; use it on a \
-                     group-relative estimator, or `aem` on ppo"
-                .into(),
-        })
+        Err(CreditError::Setting { method: self.name(), reason: WHOLE_TURNS.into() })
     }
 }

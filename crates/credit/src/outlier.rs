@@ -11,16 +11,16 @@
 //! rounding would decide.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::Batch;
+use turnwise_core::{Batch, PerTurn};
 
-use crate::CreditError;
 use crate::anchor::{AnchorConfig, Anchors};
 use crate::entropies::mean_entropies;
 use crate::explanation::Explanation;
 use crate::grpo::check_common;
 use crate::statistics::{Moments, Normalize, Singleton, quantile};
+use crate::{CreditError, TurnField};
 
-const NAME: &str = "stapo";
+pub(crate) const NAME: &str = "stapo";
 
 /// Below this interquartile range the interval is a point.
 const MIN_IQR: f64 = 1e-8;
@@ -88,13 +88,24 @@ impl Default for OutlierConfig {
     }
 }
 
+impl OutlierConfig {
+    /// The fields of every turn that the localisation reads.
+    pub fn fields(&self) -> Vec<TurnField> {
+        match self.locate {
+            Locate::All => Vec::new(),
+            Locate::Shannon => vec![TurnField::Entropies],
+            Locate::Normalized => vec![TurnField::Observation, TurnField::Entropies],
+        }
+    }
+}
+
 /// Where the outliers of a batch are, and why.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outliers {
-    /// Whether a turn is one, `[group][trajectory][turn]`.
-    pub mask: Vec<Vec<Vec<bool>>>,
-    /// `H_n` (or the raw entropy), `[group][trajectory][turn]`; nothing where it is excluded.
-    pub scores: Vec<Vec<Vec<Option<f64>>>>,
+    /// Whether a turn is one.
+    pub mask: PerTurn<bool>,
+    /// `H_n` (or the raw entropy); nothing where it is excluded.
+    pub scores: PerTurn<Option<f64>>,
     /// The anchor groups that entropies were compared in, one for each group of the batch; empty
     /// where they play no part.
     pub states: Vec<Anchors>,
@@ -111,7 +122,7 @@ pub struct Outliers {
 impl Outliers {
     /// Records verdict, entropies, interval and anchor group of every turn, and the batch's shares.
     pub(crate) fn record(&self, batch: &Batch, explanation: &mut Explanation) {
-        for (group, (mask, scores)) in self.mask.iter().zip(&self.scores).enumerate() {
+        for (group, (mask, scores)) in self.mask.groups().zip(self.scores.groups()).enumerate() {
             let trajectories = &batch.groups[group].trajectories;
             let states = self.states.get(group).map(|anchors| (anchors, anchors.sizes()));
             explanation.facts(group, mask, |trajectory, turn, &outlier| {
@@ -127,8 +138,8 @@ impl Outliers {
                 facts
             });
         }
-        let turns = self.mask.iter().flatten().map(Vec::len).sum::<usize>().max(1) as f64;
-        let outliers = self.mask.iter().flatten().flatten().filter(|&&outlier| outlier).count() as f64;
+        let turns = self.mask.rows().map(<[bool]>::len).sum::<usize>().max(1) as f64;
+        let outliers = self.mask.values().filter(|&&outlier| outlier).count() as f64;
         explanation.diagnostic("outliers/share", outliers / turns);
         explanation.diagnostic("outliers/low", self.low as f64 / turns);
         explanation.diagnostic("outliers/high", self.high as f64 / turns);
@@ -148,27 +159,24 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
         return Err(CreditError::Setting { method: NAME, reason });
     }
     if config.locate == Locate::All {
-        let scores = shape(batch, None);
-        return Ok(Outliers { mask: shape(batch, true), scores, ..Outliers::default() });
+        let scores = PerTurn::filled(batch, None);
+        return Ok(Outliers { mask: PerTurn::filled(batch, true), scores, ..Outliers::default() });
     }
     let states = match config.locate {
         Locate::Normalized => Anchors::find_all(batch, &config.anchor),
         Locate::Shannon | Locate::All => Vec::new(),
     };
     let scores = scores(batch, &states, config)?;
-    let mut sorted: Vec<f64> = scores.iter().flatten().flatten().copied().flatten().collect();
+    let mut sorted: Vec<f64> = scores.values().copied().flatten().collect();
     sorted.sort_by(f64::total_cmp);
     let (Some(q1), Some(q3)) = (quantile(&sorted, 0.25), quantile(&sorted, 0.75)) else {
-        return Ok(Outliers { mask: shape(batch, false), scores, states, ..Outliers::default() });
+        return Ok(Outliers { mask: PerTurn::filled(batch, false), scores, states, ..Outliers::default() });
     };
     let range = q3 - q1;
     let (low, high) = (q1 - config.lambda * range, q3 + config.lambda * range);
     let degenerate = range < MIN_IQR && !config.literal;
     let outside = |score: &Option<f64>| !degenerate && score.is_some_and(|score| score < low || score > high);
-    let mask: Vec<Vec<Vec<bool>>> = scores
-        .iter()
-        .map(|rows| rows.iter().map(|row| row.iter().map(outside).collect()).collect())
-        .collect();
+    let mask = scores.map(outside);
     let count = |wanted: &dyn Fn(f64) -> bool| {
         if degenerate { 0 } else { sorted.iter().filter(|&&score| wanted(score)).count() }
     };
@@ -177,25 +185,15 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
     Ok(Outliers { mask, scores, states, bounds, degenerate, low: below, high: above })
 }
 
-/// A value for every turn.
-fn shape<T: Clone>(batch: &Batch, value: T) -> Vec<Vec<Vec<T>>> {
-    let row = |turns: usize| vec![value.clone(); turns];
-    batch
-        .groups
-        .iter()
-        .map(|group| group.trajectories.iter().map(|trajectory| row(trajectory.turns.len())).collect())
-        .collect()
-}
-
 /// What turns are located by.
 fn scores(
     batch: &Batch,
     states: &[Anchors],
     config: &OutlierConfig,
-) -> Result<Vec<Vec<Vec<Option<f64>>>>, CreditError> {
+) -> Result<PerTurn<Option<f64>>, CreditError> {
     let entropies = mean_entropies(NAME, batch)?;
-    let mut scores = Vec::with_capacity(entropies.len());
-    for (index, entropies) in entropies.iter().enumerate() {
+    let mut scores = PerTurn::default();
+    for (index, entropies) in entropies.groups().enumerate() {
         if config.locate == Locate::Shannon {
             scores.push(entropies.iter().map(|row| row.iter().copied().map(Some).collect()).collect());
             continue;

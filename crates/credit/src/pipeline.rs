@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use turnwise_core::Batch;
+use turnwise_core::{Batch, PerTurn, Table, Unit};
 
 use crate::aem::Aem;
 use crate::config::{CreditConfig, EstimatorConfig, RefinementConfig};
@@ -12,10 +12,13 @@ use crate::gigpo::Gigpo;
 use crate::grpo::Grpo;
 use crate::has::Has;
 use crate::hgpo::Hgpo;
-use crate::outlier::{OutlierConfig, Outliers, locate};
+use crate::outlier::{self, OutlierConfig, Outliers, locate};
 use crate::rloo::Rloo;
 use crate::salt::Salt;
-use crate::{CreditError, Estimator, Explanation, Explanations, Inputs, Refinement, TurnAdvantages};
+use crate::{
+    CreditError, Estimator, Explanation, Explanations, Inputs, Needs, Provider, Refinement, ScoreRequest,
+    Supplies, TurnField, WHOLE_TURNS,
+};
 
 /// An estimator and its refinements, ready to run on any number of batches.
 pub struct Pipeline {
@@ -28,7 +31,7 @@ pub struct Pipeline {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CreditReport {
     /// One advantage per turn.
-    pub advantages: TurnAdvantages,
+    pub advantages: PerTurn<f64>,
     /// One advantage and value target per response token, where the estimator works on tokens.
     pub tokens: Option<TokenAdvantages>,
     /// Where the turns of unusual entropy are, where the config asks for it.
@@ -64,23 +67,13 @@ impl Pipeline {
                 })
             })
             .collect::<Result<_, _>>()?;
-        // AEM multiplies, so it has a meaning for tokens; the others compare or blend whole turns.
-        let token_level = matches!(config.estimator, EstimatorConfig::Ppo(_));
-        if token_level
-            && let Some(other) =
-                config.refinements.iter().find(|kind| !matches!(kind, RefinementConfig::Aem(_)))
+        let pipeline = Self { outliers: config.outliers.clone(), ..Self::new(estimator, refinements) };
+        if pipeline.works_on_tokens()
+            && let Some(other) = pipeline.refinements.iter().find(|refinement| !refinement.works_on_tokens())
         {
-            let method = match other {
-                RefinementConfig::Salt(_) => "salt",
-                RefinementConfig::Aem(_) => "aem",
-                RefinementConfig::Empg(_) => "empg",
-                RefinementConfig::Has(_) => "has",
-            };
-            let reason = "it works on advantages of whole turns, and `ppo` gives one per token; use a \
-                          group-relative estimator, or `aem`";
-            return Err(CreditError::Setting { method, reason: reason.into() });
+            return Err(CreditError::Setting { method: other.name(), reason: WHOLE_TURNS.into() });
         }
-        Ok(Self { outliers: config.outliers.clone(), ..Self::new(estimator, refinements) })
+        Ok(pipeline)
     }
 
     /// A pipeline of one's own parts.
@@ -88,11 +81,91 @@ impl Pipeline {
         Self { estimator, refinements, outliers: None }
     }
 
+    /// The config name of the estimator.
+    pub fn estimator(&self) -> &'static str {
+        self.estimator.name()
+    }
+
+    /// The inputs that only models can give, of all stages.
+    pub fn needs(&self) -> Needs {
+        self.refinements
+            .iter()
+            .fold(self.estimator.needs(), |needs, refinement| needs.and(refinement.needs()))
+    }
+
+    /// The fields of every turn that each stage reads, with the stage's config name.
+    pub fn fields(&self) -> Vec<(&'static str, TurnField)> {
+        let refinements = self.refinements.iter().map(|stage| (stage.name(), stage.fields()));
+        let outliers = self.outliers.iter().map(|config| (outlier::NAME, config.fields()));
+        std::iter::once((self.estimator.name(), self.estimator.fields()))
+            .chain(refinements)
+            .chain(outliers)
+            .flat_map(|(name, fields)| fields.into_iter().map(move |field| (name, field)))
+            .collect()
+    }
+
+    /// Whether the trajectories of a group are compared, so that a group of one teaches nothing.
+    pub fn compares_groups(&self) -> bool {
+        self.estimator.compares_groups()
+    }
+
+    /// Whether there is an advantage for every response token besides those of turns.
+    pub fn works_on_tokens(&self) -> bool {
+        self.estimator.works_on_tokens()
+    }
+
+    /// Whether turns are selected for a loss term to act on ([`CreditReport::outliers`]).
+    pub fn selects_turns(&self) -> bool {
+        self.outliers.is_some()
+    }
+
+    /// Asks a provider for what the pipeline needs, and checks the shape of every answer.
+    ///
+    /// # Errors
+    /// The provider's, and [`CreditError::Shape`] of an answer that does not fit the batch.
+    pub fn supply<P: Provider>(&self, batch: &Batch, provider: &mut P) -> Result<Supplies, P::Error> {
+        fn fits<T, U: Unit>(
+            table: Table<T, U>,
+            what: &'static str,
+            batch: &Batch,
+        ) -> Result<Table<T, U>, CreditError> {
+            table.check_shape(batch).map_err(|source| CreditError::Shape { what, source })?;
+            Ok(table)
+        }
+        let needs = self.needs();
+        let mut supplies = Supplies::default();
+        if needs.values {
+            supplies.values = Some(fits(provider.values(batch)?, "values", batch)?);
+        }
+        if needs.credits {
+            supplies.credits = Some(fits(provider.credits(batch)?, "credits", batch)?);
+        }
+        if let Some(most) = needs.hidden_states {
+            supplies.hidden_states =
+                Some(fits(provider.hidden_states(batch, most)?, "hidden states", batch)?);
+        }
+        if needs.scores {
+            let stages = self.refinements.iter().map(|stage| stage.score_requests(batch));
+            let stages: Vec<Vec<ScoreRequest>> =
+                std::iter::once(self.estimator.score_requests(batch)).chain(stages).collect();
+            let counts: Vec<usize> = stages.iter().map(Vec::len).collect();
+            let requests: Vec<ScoreRequest> = stages.into_iter().flatten().collect();
+            let scores = provider.scores(batch, &requests)?;
+            if scores.len() != requests.len() {
+                let (found, expected) = (scores.len(), requests.len());
+                return Err(CreditError::Scores { found, expected }.into());
+            }
+            let mut scores = scores.into_iter();
+            supplies.scores = counts.into_iter().map(|count| scores.by_ref().take(count).collect()).collect();
+        }
+        Ok(supplies)
+    }
+
     /// The advantages of every turn of the batch.
     ///
     /// # Errors
     /// A field that a method needs and a turn does not have, or a number that is not finite.
-    pub fn run(&self, batch: &Batch) -> Result<TurnAdvantages, CreditError> {
+    pub fn run(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
         self.report(&Inputs::new(batch), false).map(|report| report.advantages)
     }
 
@@ -105,7 +178,8 @@ impl Pipeline {
         let mut advantages = self.estimator.advantages(inputs, &mut explanation)?;
         explanation.close(self.estimator.name(), &advantages);
         let mut tokens = self.estimator.token_advantages(inputs)?;
-        for refinement in &self.refinements {
+        for (index, refinement) in self.refinements.iter().enumerate() {
+            let inputs = &inputs.of_stage(index + 1);
             refinement.refine(inputs, &mut advantages, &mut explanation)?;
             explanation.close(refinement.name(), &advantages);
             if let Some(tokens) = &mut tokens {
@@ -123,15 +197,13 @@ impl Pipeline {
     }
 
     /// Refuses advantages that overflowed.
-    fn check(&self, advantages: &TurnAdvantages) -> Result<(), CreditError> {
-        for (group, rows) in advantages.0.iter().enumerate() {
-            for (trajectory, row) in rows.iter().enumerate() {
-                if let Some((turn, &value)) = row.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-                    let (method, field) = (self.estimator.name(), "advantage");
-                    return Err(CreditError::NotFinite { method, field, value, group, trajectory, turn });
-                }
+    fn check(&self, advantages: &PerTurn<f64>) -> Result<(), CreditError> {
+        match advantages.iter().find(|(_, value)| !value.is_finite()) {
+            Some(((group, trajectory, turn), &value)) => {
+                let (method, field) = (self.estimator.name(), "advantage");
+                Err(CreditError::NotFinite { method, field, value, group, trajectory, turn })
             }
+            None => Ok(()),
         }
-        Ok(())
     }
 }

@@ -6,11 +6,12 @@
 //! with `population = "turn"` every turn of the group is compared with all other turns.
 
 use serde::{Deserialize, Serialize};
+use turnwise_core::PerTurn;
 
 use crate::grpo::check_common;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Singleton};
-use crate::{CreditError, Estimator, Explanation, Inputs, TurnAdvantages};
+use crate::{CreditError, Estimator, Explanation, Inputs};
 
 const NAME: &str = "rloo";
 
@@ -73,10 +74,10 @@ impl Estimator for Rloo {
         &self,
         inputs: &Inputs<'_>,
         explanation: &mut Explanation,
-    ) -> Result<TurnAdvantages, CreditError> {
+    ) -> Result<PerTurn<f64>, CreditError> {
         let RlooConfig { population, singleton, invalid_penalty, penalty_scope } = self.config;
         let penalty = Penalty { cost: invalid_penalty, scope: penalty_scope };
-        let mut advantages = TurnAdvantages::default();
+        let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let scores = GroupScores::new(NAME, index, group, penalty)?;
             let moments = Moments::of(&scores.population(population), 0);
@@ -95,7 +96,7 @@ impl Estimator for Rloo {
             };
             explanation
                 .facts(index, &scores.turns, |_, _, &score| vec![("score", score), ("mean", moments.mean)]);
-            advantages.0.push(
+            advantages.push(
                 scores
                     .turns
                     .iter()

@@ -12,11 +12,11 @@
 //! observations, actions always by their text.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Group, Trajectory};
+use turnwise_core::{Group, PerTurn, Trajectory};
 
 use crate::hashing::FastMap;
 use crate::statistics::Moments;
-use crate::{CreditError, Embedder, Explanation, Inputs, Refinement, TurnAdvantages};
+use crate::{CreditError, Embedder, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "salt";
 
@@ -232,17 +232,25 @@ impl Refinement for Salt {
         NAME
     }
 
+    fn needs(&self) -> Needs {
+        Needs { embeddings: self.config.matching == SaltMatching::Embedding, ..Needs::default() }
+    }
+
+    fn fields(&self) -> Vec<TurnField> {
+        vec![TurnField::Observation, TurnField::Action]
+    }
+
     fn refine(
         &self,
         inputs: &Inputs<'_>,
-        advantages: &mut TurnAdvantages,
+        advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let (mut turns, mut merged, mut edges_merged, mut conflicts) = (0, 0, 0, 0);
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let edges = self.edges(inputs, group)?;
-            let values = &mut advantages.0[index];
+            let values = &mut advantages[index];
             let mut facts: Vec<Vec<(usize, usize, f64)>> = Vec::new();
             if explanation.is_on() {
                 facts = values.iter().map(|row| row.iter().map(|&value| (0, 0, value)).collect()).collect();

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, Trajectory};
+use turnwise_core::{Batch, PerTurn, Trajectory};
 use turnwise_credit::CreditError;
 use turnwise_credit::has::Decomposer;
 
@@ -216,7 +216,7 @@ impl Judge {
 
 impl Decomposer for Judge {
     /// Never fails: what has no answer gets `R / T`, which [`Judge::metrics`] counts.
-    fn credits(&self, batch: &Batch) -> Result<Vec<Vec<Vec<f64>>>, CreditError> {
+    fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
         // The question of each trajectory; none where there is nothing to share out.

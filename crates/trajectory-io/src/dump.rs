@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use turnwise_core::{Batch, Group, Trajectory};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Trajectory, Unit};
 
 use crate::{DumpError, Format};
 
@@ -77,19 +77,19 @@ pub struct DumpBatch {
 }
 
 impl DumpBatch {
-    /// The critic's values, `[group][trajectory][token]`; a turn that has none adds nothing.
-    pub fn values(&self) -> Vec<Vec<Vec<f64>>> {
+    /// The critic's values; a turn that has none adds nothing.
+    pub fn values(&self) -> PerToken<f64> {
         self.map(|origin| {
             origin.turns.iter().flat_map(|turn| turn.values.iter().flatten().copied()).collect()
         })
     }
 
-    /// The credits of an outside decomposer, `[group][trajectory][turn]`; NaN where there is none.
-    pub fn credits(&self) -> Vec<Vec<Vec<f64>>> {
+    /// The credits of an outside decomposer; NaN where there is none.
+    pub fn credits(&self) -> PerTurn<f64> {
         self.map(|origin| origin.turns.iter().map(|turn| turn.credit.unwrap_or(f64::NAN)).collect())
     }
 
-    fn map<T>(&self, of: impl Fn(&Origin) -> T) -> Vec<Vec<T>> {
+    fn map<T, U: Unit>(&self, of: impl Fn(&Origin) -> Vec<T>) -> Table<T, U> {
         self.origins.iter().map(|group| group.iter().map(&of).collect()).collect()
     }
 }

@@ -12,7 +12,7 @@ use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
     let config = CreditConfig { estimator, ..CreditConfig::default() };
     let advantages = Pipeline::from_config(&config).unwrap().run(batch).unwrap();
-    advantages.0.into_iter().flatten().flatten().collect()
+    advantages.values().copied().collect()
 }
 
 fn close(got: &[f64], expected: &[f64]) -> bool {

@@ -11,7 +11,7 @@ use turnwise_credit::{Embedder, Inputs};
 
 fn edges(batch: &Batch, matching: SaltMatching, embedder: &dyn Embedder) -> Vec<Vec<(usize, usize)>> {
     let salt = Salt::new(SaltConfig { history: 1, matching, ..SaltConfig::default() }).unwrap();
-    let inputs = Inputs { embedder: Some(embedder), ..Inputs::new(batch) };
+    let inputs = Inputs::new(batch).with_embedder(embedder);
     salt.edges(&inputs, &batch.groups[0]).unwrap()
 }
 

@@ -17,7 +17,7 @@ use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
     let config = CreditConfig { estimator, ..CreditConfig::default() };
     let advantages = Pipeline::from_config(&config).unwrap().run(batch).unwrap();
-    advantages.0.into_iter().flatten().flatten().collect()
+    advantages.values().copied().collect()
 }
 
 fn close(got: &[f64], expected: &[f64]) -> bool {
@@ -109,7 +109,7 @@ fn the_explanation_is_recorded_only_when_asked() {
     let report = pipeline.report(&Inputs::new(&batch), true).unwrap();
     let stage = &report.explanations[0][1][1][0];
     assert_eq!(stage.stage, "grpo");
-    assert_eq!(stage.advantage, report.advantages.0[0][1][1]);
+    assert_eq!(stage.advantage, report.advantages[(0, 1, 1)]);
     let text = serde_json::to_string(stage).unwrap();
     assert!(text.contains(r#""facts":{"score":-0.1,"mean":5.0,"std":7.07"#), "{text}");
 }

@@ -5,10 +5,10 @@ use crate::common;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use turnwise_core::{Batch, Group, Turn};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Turn, Unit};
 use turnwise_credit::gae::{Ppo, PpoConfig};
 use turnwise_credit::outlier::{OutlierConfig, locate};
-use turnwise_credit::{CreditConfig, Embedder, Inputs, Pipeline};
+use turnwise_credit::{CreditConfig, Embedder, Inputs, Pipeline, Supplies};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -39,15 +39,15 @@ struct GoldenTurn {
 struct Case {
     batch: String,
     config: CreditConfig,
-    expected: Vec<Vec<Vec<f64>>>,
+    expected: PerTurn<f64>,
 }
 
 #[derive(Deserialize)]
 struct OutlierCase {
     batch: String,
     config: OutlierConfig,
-    scores: Vec<Vec<Vec<Option<f64>>>>,
-    mask: Vec<Vec<Vec<bool>>>,
+    scores: PerTurn<Option<f64>>,
+    mask: PerTurn<bool>,
     bounds: (f64, f64),
     degenerate: bool,
 }
@@ -56,9 +56,9 @@ struct OutlierCase {
 struct PpoCase {
     batch: String,
     config: PpoConfig,
-    values: Vec<Vec<Vec<f64>>>,
-    advantages: Vec<Vec<Vec<f64>>>,
-    returns: Vec<Vec<Vec<f64>>>,
+    values: PerToken<f64>,
+    advantages: PerToken<f64>,
+    returns: PerToken<f64>,
 }
 
 /// Counts letters and digits: the embedding of the script.
@@ -111,22 +111,20 @@ fn perturbed(batch: &Batch) -> Batch {
     batch
 }
 
-fn run(config: &CreditConfig, batch: &Batch) -> Vec<Vec<Vec<f64>>> {
-    let inputs = Inputs { embedder: Some(&Letters), ..Inputs::new(batch) };
-    Pipeline::from_config(config).unwrap().report(&inputs, false).unwrap().advantages.0
+fn run(config: &CreditConfig, batch: &Batch) -> PerTurn<f64> {
+    let inputs = Inputs::new(batch).with_embedder(&Letters);
+    Pipeline::from_config(config).unwrap().report(&inputs, false).unwrap().advantages
 }
 
 /// Largest difference relative to 1 + |expected|, of tables of the same shape.
-fn distance(got: &[Vec<Vec<f64>>], expected: &[Vec<Vec<f64>>]) -> f64 {
-    let shape = |table: &[Vec<Vec<f64>>]| -> Vec<Vec<usize>> {
-        table.iter().map(|rows| rows.iter().map(Vec::len).collect()).collect()
-    };
-    assert_eq!(shape(got), shape(expected));
-    let flat = |table: &[Vec<Vec<f64>>]| table.iter().flatten().flatten().copied().collect::<Vec<f64>>();
-    flat(got)
-        .iter()
-        .zip(flat(expected))
-        .map(|(got, expected)| (got - expected).abs() / (1.0 + expected.abs()))
+fn distance<U: Unit>(got: &Table<f64, U>, expected: &Table<f64, U>) -> f64 {
+    fn lengths<U: Unit>(table: &Table<f64, U>) -> Vec<usize> {
+        table.rows().map(<[f64]>::len).collect()
+    }
+    assert_eq!((got.len(), lengths(got)), (expected.len(), lengths(expected)));
+    got.zip(expected, |got, expected| (got - expected).abs() / (1.0 + expected.abs()))
+        .values()
+        .copied()
         .fold(0.0, f64::max)
 }
 
@@ -156,15 +154,9 @@ fn outliers() {
         assert_eq!(located.degenerate, case.degenerate);
         let bounds = located.bounds.unwrap();
         assert!((bounds.0 - case.bounds.0).abs() < 1e-9 && (bounds.1 - case.bounds.1).abs() < 1e-9);
-        let number = |scores: &[Vec<Vec<Option<f64>>>]| -> Vec<Vec<Vec<f64>>> {
-            let value = |score: &Option<f64>| score.unwrap_or(-99.0);
-            scores
-                .iter()
-                .map(|rows| rows.iter().map(|row| row.iter().map(value).collect()).collect())
-                .collect()
-        };
+        let number = |scores: &PerTurn<Option<f64>>| scores.map(|score| score.unwrap_or(-99.0));
         assert!(distance(&number(&located.scores), &number(&case.scores)) < 1e-9);
-        let count = case.mask.iter().flatten().flatten().filter(|&&outlier| outlier).count();
+        let count = case.mask.values().filter(|&&outlier| outlier).count();
         assert_eq!(located.low + located.high, count);
         found += count;
         if case.batch == "mixed" {
@@ -182,13 +174,15 @@ fn token_advantages() {
     for case in &golden.ppo {
         let batch = batch(&golden, &case.batch);
         let ppo = Ppo::new(case.config.clone()).unwrap();
-        let inputs = Inputs { values: Some(&case.values), ..Inputs::new(&batch) };
+        let supplies = Supplies { values: Some(case.values.clone()), ..Supplies::default() };
+        let inputs = Inputs::new(&batch).with_supplies(&supplies);
         let tokens = ppo.tokens(&inputs).unwrap();
         assert!(distance(&tokens.advantages, &case.advantages) < 1e-9, "{:?}", case.config);
         assert!(distance(&tokens.returns, &case.returns) < 1e-9, "{:?}", case.config);
         let mut values = case.values.clone();
-        values[0][0][0] += 0.01;
-        let inputs = Inputs { values: Some(&values), ..Inputs::new(&batch) };
+        values[(0, 0, 0)] += 0.01;
+        let supplies = Supplies { values: Some(values), ..Supplies::default() };
+        let inputs = Inputs::new(&batch).with_supplies(&supplies);
         assert!(distance(&ppo.tokens(&inputs).unwrap().advantages, &case.advantages) > 1e-6);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::common;
 use proptest::prelude::*;
-use turnwise_core::{Batch, Group, Turn};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Turn};
 use turnwise_credit::aem::{AemConfig, AemMode, AemScope};
 use turnwise_credit::anchor::{AnchorConfig, Matching};
 use turnwise_credit::empg::EmpgConfig;
@@ -15,9 +15,9 @@ use turnwise_credit::outlier::{OutlierConfig, locate};
 use turnwise_credit::rloo::RlooConfig;
 use turnwise_credit::salt::SaltConfig;
 use turnwise_credit::statistics::{Normalize, Singleton};
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig};
+use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies};
 
-type Table = Vec<Vec<Vec<f64>>>;
+type Table = PerTurn<f64>;
 
 /// A turn: state, action, validity, reward, progress, entropies.
 fn turns() -> impl Strategy<Value = Turn> {
@@ -90,18 +90,18 @@ fn run(estimator: &EstimatorConfig, refinements: &[RefinementConfig], batch: &Ba
         refinements: refinements.to_vec(),
         ..CreditConfig::default()
     };
-    Pipeline::from_config(&config).unwrap().run(batch).unwrap().0
+    Pipeline::from_config(&config).unwrap().run(batch).unwrap()
 }
 
 fn close(a: &Table, b: &Table, tolerance: f64) -> bool {
-    let flat = |table: &Table| table.iter().flatten().flatten().copied().collect::<Vec<f64>>();
-    let (a, b) = (flat(a), flat(b));
-    a.len() == b.len() && a.iter().zip(&b).all(|(x, y)| (x - y).abs() <= tolerance * (1.0 + y.abs()))
+    let lengths = |table: &Table| table.rows().map(<[f64]>::len).collect::<Vec<_>>();
+    lengths(a) == lengths(b)
+        && a.values().zip(b.values()).all(|(x, y)| (x - y).abs() <= tolerance * (1.0 + y.abs()))
 }
 
 /// The trajectories of every group in reverse.
-fn reversed<T: Clone>(groups: &[Vec<T>]) -> Vec<Vec<T>> {
-    groups.iter().map(|members| members.iter().rev().cloned().collect()).collect()
+fn reversed(table: &Table) -> Table {
+    table.groups().map(|members| members.iter().rev().cloned().collect()).collect()
 }
 
 proptest! {
@@ -111,12 +111,8 @@ proptest! {
     fn any_finite_batch_gives_finite_advantages_of_its_own_shape(batch in batches()) {
         for estimator in estimators() {
             let table = run(&estimator, &refinements(), &batch);
-            for (rows, group) in table.iter().zip(&batch.groups) {
-                for (row, trajectory) in rows.iter().zip(&group.trajectories) {
-                    prop_assert_eq!(row.len(), trajectory.turns.len());
-                    prop_assert!(row.iter().all(|value| value.is_finite()));
-                }
-            }
+            prop_assert_eq!(table.check_shape(&batch), Ok(()));
+            prop_assert!(table.values().all(|value| value.is_finite()));
         }
     }
 
@@ -167,10 +163,7 @@ proptest! {
         }
         // Without the penalty everything before a division is linear; with the division it cancels.
         let rloo = EstimatorConfig::Rloo(RlooConfig { invalid_penalty: 0.0, ..RlooConfig::default() });
-        let scaled: Table = run(&rloo, &[], &batch)
-            .into_iter()
-            .map(|rows| rows.into_iter().map(|row| row.into_iter().map(|v| v * scale).collect()).collect())
-            .collect();
+        let scaled = run(&rloo, &[], &batch).map(|value| value * scale);
         prop_assert!(close(&scaled, &run(&rloo, &[], &other), 1e-12));
         let config = GrpoConfig { invalid_penalty: 0.0, epsilon: 0.0, ..GrpoConfig::default() };
         let grpo = EstimatorConfig::Grpo(config);
@@ -193,7 +186,7 @@ proptest! {
                 prop_assert!(sum.abs() < 1e-9, "{sum}");
             }
             let turns = GrpoConfig { singleton: Singleton::Zero, ..GrpoConfig::verl_agent() };
-            let sum: f64 = run(&EstimatorConfig::Grpo(turns), &[], &group).iter().flatten().flatten().sum();
+            let sum: f64 = run(&EstimatorConfig::Grpo(turns), &[], &group).values().sum();
             prop_assert!(sum.abs() < 1e-9, "{sum}");
         }
     }
@@ -234,13 +227,13 @@ proptest! {
             ..CreditConfig::default()
         };
         let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
-        let sum = |table: &Table| table.iter().flatten().flatten().sum::<f64>();
+        let sum = |table: &Table| table.values().sum::<f64>();
         let plain = run(&EstimatorConfig::default(), &[], &batch);
-        prop_assert!((sum(&report.advantages.0) - sum(&plain)).abs() < 1e-9);
+        prop_assert!((sum(&report.advantages) - sum(&plain)).abs() < 1e-9);
         let (before, after) =
             (report.diagnostics["salt/variance_before"], report.diagnostics["salt/variance_after"]);
         prop_assert!(after <= before + 1e-12);
-        for explanations in report.explanations.iter().flatten().flatten() {
+        for explanations in report.explanations.values() {
             prop_assert_eq!(explanations.len(), 2);
         }
     }
@@ -249,7 +242,7 @@ proptest! {
     fn shuffled_coefficients_are_a_permutation_that_the_seed_decides(batch in batches()) {
         let aem = |mode| turnwise_credit::aem::Aem::new(AemConfig { mode, ..AemConfig::default() }).unwrap();
         let coefficients = |mode, seed| {
-            aem(mode).coefficients(&Inputs { seed, ..Inputs::new(&batch) }).unwrap()
+            aem(mode).coefficients(&Inputs::new(&batch).at(seed, 0)).unwrap()
         };
         let sorted = |table: &Table, group: usize| {
             let mut values: Vec<f64> = table[group].iter().flatten().copied().collect();
@@ -300,12 +293,13 @@ fn a_method_names_the_field_it_needs() {
     }
     let aem: CreditConfig =
         serde_json::from_str(r#"{"estimator":{"kind":"ppo"},"refinements":[{"kind":"aem"}]}"#).unwrap();
-    let values = vec![vec![vec![0.5; 6], vec![0.25; 4]]];
-    let inputs = Inputs { values: Some(&values), ..Inputs::new(&batch) };
+    let values = Some(PerToken::from(vec![vec![vec![0.5; 6], vec![0.25; 4]]]));
+    let supplies = Supplies { values, ..Supplies::default() };
+    let inputs = Inputs::new(&batch).with_supplies(&supplies);
     let report = Pipeline::from_config(&aem).unwrap().report(&inputs, false).unwrap();
     let tokens = report.tokens.unwrap().advantages;
     let mean = f64::midpoint(tokens[0][0][4], tokens[0][0][5]);
-    assert!((mean - report.advantages.0[0][0][2]).abs() < 1e-12);
+    assert!((mean - report.advantages[(0, 0, 2)]).abs() < 1e-12);
 }
 
 #[test]
@@ -317,7 +311,7 @@ fn the_pipeline_locates_outliers_where_it_is_asked_to() {
     let config = CreditConfig::preset("stapo").unwrap();
     let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
     let outliers = report.outliers.unwrap();
-    assert_eq!(outliers.mask, [vec![vec![false, false, true], vec![false, false]]]);
+    assert_eq!(outliers.mask, vec![vec![vec![false, false, true], vec![false, false]]]);
     assert_eq!(report.diagnostics["outliers/share"], 0.2);
     let stage = &report.explanations[0][0][2][1];
     assert_eq!((stage.stage.as_ref(), stage.facts.get("outlier")), ("outliers", Some(1.0)));
@@ -335,7 +329,7 @@ fn huge_rewards_give_an_error_or_a_number() {
     for estimator in estimators() {
         let config = CreditConfig { estimator, ..CreditConfig::default() };
         match Pipeline::from_config(&config).unwrap().run(&batch) {
-            Ok(advantages) => assert!(advantages.0.iter().flatten().flatten().all(|value| value.is_finite())),
+            Ok(advantages) => assert!(advantages.values().all(|value| value.is_finite())),
             Err(error) => assert!(error.to_string().contains("advantage"), "{error}"),
         }
     }

@@ -1,7 +1,6 @@
 //! The critic inside the loop: values for the advantages, and its own updates.
 
-use turnwise_core::{Batch, Purpose, Seed, TokenSequence};
-use turnwise_credit::gae::TokenTable;
+use turnwise_core::{Batch, PerToken, Purpose, Seed, TokenSequence};
 use turnwise_model::{
     Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Weights, is_adapter,
     load_adapter, load_critic, save_adapter, save_model,
@@ -106,25 +105,18 @@ impl RunCritic {
         Ok(self.critic.optimizer_state().save(optimizer, self.critic.trained_tensors())?)
     }
 
-    /// The value of every response token, `[group][trajectory][token]`.
-    pub(crate) fn values(&mut self, batch: &Batch) -> Result<TokenTable, TrainError> {
+    /// The value of every response token.
+    pub(crate) fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
         let sequences: Vec<TokenSequence> =
             batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
         let mut values = self.critic.values(&sequences)?.into_iter();
-        Ok(batch
-            .groups
-            .iter()
-            .map(|group| {
-                group
-                    .trajectories
-                    .iter()
-                    .map(|trajectory| {
-                        let own = values.by_ref().take(trajectory.sequences.len());
-                        own.flatten().map(f64::from).collect()
-                    })
-                    .collect()
-            })
-            .collect())
+        Ok(PerToken::from_rows(
+            batch,
+            batch.trajectories().map(|trajectory| {
+                let own = values.by_ref().take(trajectory.sequences.len());
+                own.flatten().map(f64::from).collect()
+            }),
+        ))
     }
 
     /// One update towards the targets.
@@ -144,11 +136,8 @@ impl RunCritic {
 
 /// `1 - Var(R - V) / Var(R)`: 1 where the critic knows every return, 0 where it knows no more than their
 /// mean; 0 where all returns are equal.
-pub(crate) fn explained_variance(values: &TokenTable, returns: &TokenTable) -> f64 {
-    let pairs = || {
-        let values = values.iter().flatten().flatten();
-        values.zip(returns.iter().flatten().flatten()).map(|(value, target)| (*value, *target))
-    };
+pub(crate) fn explained_variance(values: &PerToken<f64>, returns: &PerToken<f64>) -> f64 {
+    let pairs = || values.values().zip(returns.values()).map(|(value, target)| (*value, *target));
     let variance = |of: &dyn Fn((f64, f64)) -> f64| {
         let count = pairs().count().max(1) as f64;
         let mean = pairs().map(of).sum::<f64>() / count;
@@ -164,11 +153,12 @@ mod tests {
 
     #[test]
     fn explained_variance_is_one_minus_the_share_left() {
-        let returns = vec![vec![vec![0.0, 1.0], vec![2.0, 3.0]]];
+        let table = |rows: [[f64; 2]; 2]| PerToken::from(vec![rows.map(Vec::from).to_vec()]);
+        let returns = table([[0.0, 1.0], [2.0, 3.0]]);
         assert_eq!(explained_variance(&returns, &returns), 1.0);
-        assert_eq!(explained_variance(&vec![vec![vec![9.0; 2], vec![9.0; 2]]], &returns), 0.0);
-        let wrong = vec![vec![vec![3.0, 2.0], vec![1.0, 0.0]]];
+        assert_eq!(explained_variance(&table([[9.0; 2]; 2]), &returns), 0.0);
+        let wrong = table([[3.0, 2.0], [1.0, 0.0]]);
         assert!((explained_variance(&wrong, &returns) + 3.0).abs() < 1e-12);
-        assert_eq!(explained_variance(&returns, &vec![vec![vec![1.0; 2], vec![1.0; 2]]]), 0.0);
+        assert_eq!(explained_variance(&returns, &table([[1.0; 2]; 2])), 0.0);
     }
 }

@@ -9,8 +9,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use turnwise_core::{Batch, Trajectory};
-use turnwise_credit::has::Known;
+use turnwise_core::{Batch, PerTurn, Trajectory};
+use turnwise_credit::has::Decomposer as _;
 use turnwise_judge::{Judge, JudgeConfig};
 use turnwise_model::NativeLearner;
 use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
@@ -18,7 +18,6 @@ use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
-use crate::run::Run;
 use crate::run::directory::RunDirectory;
 use crate::run::metrics::Metrics;
 
@@ -80,41 +79,32 @@ impl RunDecomposer {
 }
 
 impl RunDecomposer {
-    /// Most tokens of a turn whose hidden states are averaged, where hidden states are wanted.
-    fn pool_tokens(&self) -> Option<usize> {
+    /// The credit of every turn of the batch of a step.
+    pub(crate) fn credits(
+        &mut self,
+        batch: &Batch,
+        step: u64,
+        policy: &mut NativeLearner,
+        tokenizer: &Tokenizer,
+    ) -> Result<PerTurn<f64>, TrainError> {
         match self {
-            Self::Judge(_) => None,
-            Self::TurnRd(turnrd) => Some(turnrd.settings.pool_tokens),
+            Self::Judge(judge) => Ok(judge.credits(batch)?),
+            Self::TurnRd(turnrd) => {
+                let vectors = vectors(batch, turnrd.settings.pool_tokens, policy, tokenizer)?;
+                turnrd.credits(batch, step, vectors)
+            }
         }
     }
 }
 
-impl Run {
-    /// The credits of a batch, where they are known before the pipeline runs. A judge that is alone is
-    /// asked by the pipeline.
-    pub(crate) fn decompose(&mut self, batch: &Batch, step: u64) -> Result<Option<Known>, TrainError> {
-        let Some(decomposer) = &mut self.decomposer else { return Ok(None) };
-        let vectors = decomposer
-            .pool_tokens()
-            .map(|most| vectors(batch, most, &mut self.learner, &self.tokenizer))
-            .transpose()?;
-        let credits = match (decomposer, vectors) {
-            (RunDecomposer::TurnRd(turnrd), Some(vectors)) => Some(turnrd.credits(batch, step, vectors)?),
-            _ => None,
-        };
-        Ok(credits.map(Known))
-    }
-}
-
-/// TurnRD's credits for trajectories that are already there, `[group][trajectory][turn]`, from the hidden
-/// states of a policy. Every trajectory must have its token sequences.
+/// TurnRD's credits for trajectories that are already there, from the hidden states of a policy. Every trajectory must have its token sequences.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
     pool_tokens: usize,
     policy: &mut NativeLearner,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
+) -> Result<PerTurn<f64>, TrainError> {
     let width = policy.model().hidden_size;
     if network.input_dim() != width {
         return Err(TrainError::Config {
@@ -145,7 +135,7 @@ pub fn turnrd_credits(
 }
 
 /// The network's credits of a batch whose vectors, one entry a trajectory, are known.
-fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
+fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTurn<f64>, TrainError> {
     let mut vectors = vectors.iter();
     batch
         .groups
@@ -176,7 +166,7 @@ impl RunTurnRd {
         batch: &Batch,
         step: u64,
         vectors: Vec<Vectors>,
-    ) -> Result<Vec<Vec<Vec<f64>>>, TrainError> {
+    ) -> Result<PerTurn<f64>, TrainError> {
         let credits = credits(batch, &self.network, &vectors)?;
         let first = (step % self.settings.round_steps) << 32;
         for (place, (trajectory, vectors)) in batch.trajectories().zip(vectors).enumerate() {
@@ -307,6 +297,23 @@ fn vectors(
             Vectors { turns, goal: goal_states[goal].clone() }
         })
         .collect())
+}
+
+/// The policy's last hidden states of every turn, averaged over its last `most` tokens.
+pub(crate) fn hidden_states(
+    batch: &Batch,
+    most: usize,
+    policy: &mut NativeLearner,
+) -> Result<PerTurn<Vec<f32>>, TrainError> {
+    let requests: Vec<_> =
+        batch.trajectories().flat_map(|trajectory| turn_ranges(trajectory, most)).collect();
+    let mut states = policy.mean_hidden(&requests)?.into_iter();
+    Ok(PerTurn::from_rows(
+        batch,
+        batch
+            .trajectories()
+            .map(|trajectory| states.by_ref().take(trajectory.sequences.len()).flatten().collect()),
+    ))
 }
 
 /// The tokens of every turn, sequence by sequence.

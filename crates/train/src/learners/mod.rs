@@ -2,6 +2,7 @@
 
 pub(crate) mod critic;
 pub mod decomposer;
+pub(crate) mod provider;
 
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::{Adapter, Compute, LearnerConfig, NativeLearner, Schedule, Weights, save_model};

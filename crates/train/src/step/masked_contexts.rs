@@ -1,6 +1,6 @@
 //! Turns seen without their trajectory: the blind prompts of STAPO's selective term.
 
-use turnwise_core::{Batch, Observation, TokenSequence, Trajectory, TurnSpan};
+use turnwise_core::{Batch, Observation, PerTurn, TokenSequence, Trajectory, TurnSpan};
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
 use turnwise_objective::BlindMask;
 use turnwise_text::TextError;
@@ -68,10 +68,10 @@ impl MaskedPrompts<'_> {
     pub fn of_batch(
         &self,
         batch: &Batch,
-        outliers: &[Vec<Vec<bool>>],
+        outliers: &PerTurn<bool>,
         max_context: usize,
     ) -> Result<Vec<Vec<(usize, TokenSequence)>>, TextError> {
-        let masks = outliers.iter().flatten();
+        let masks = outliers.rows();
         batch
             .trajectories()
             .zip(masks)

@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use turnwise_core::Batch;
 use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::has::Decomposer;
 use turnwise_credit::{CreditReport, Inputs, Pipeline, attach_explanations};
 use turnwise_model::Schedule;
 use turnwise_objective::{KlPlace, ObjectiveConfig};
@@ -17,6 +16,7 @@ use turnwise_objective::{KlPlace, ObjectiveConfig};
 use crate::TrainError;
 use crate::learners::critic::{CriticReport, explained_variance};
 use crate::learners::decomposer::RunDecomposer;
+use crate::learners::provider::ModelProvider;
 use crate::rollout::tasks::TaskOrder;
 use crate::run::Run;
 use crate::run::directory::{Phase, Position};
@@ -58,28 +58,21 @@ impl Run {
         }
         let passes_seconds = started.elapsed().as_secs_f64();
 
-        let started = Instant::now();
-        let values = self.critic.as_mut().map(|critic| critic.values(&batch)).transpose()?;
-        let values_seconds = started.elapsed().as_secs_f64();
-        let started = Instant::now();
-        let given = self.decompose(&batch, step)?;
-        let decomposer: Option<&dyn Decomposer> = match (&self.decomposer, &given) {
-            (_, Some(given)) => Some(given),
-            (Some(RunDecomposer::Judge(judge)), None) => Some(judge.as_ref()),
-            _ => None,
+        let mut provider = ModelProvider {
+            critic: self.critic.as_mut(),
+            decomposer: self.decomposer.as_mut(),
+            policy: &mut self.learner,
+            tokenizer: &self.tokenizer,
+            step,
+            credits_seconds: 0.0,
+            passes_seconds: 0.0,
         };
-        let decomposer_seconds = started.elapsed().as_secs_f64();
+        let supplies = pipeline.supply(&batch, &mut provider)?;
+        let (decomposer_seconds, values_seconds) = (provider.credits_seconds, provider.passes_seconds);
         let started = Instant::now();
-        // A seed of its own for every step, for the methods that draw.
-        let seed = self.config.seed ^ (step + 1).rotate_left(32);
         let embedder = HashedNgrams::default();
-        let inputs = Inputs {
-            seed,
-            values: values.as_ref(),
-            embedder: Some(&embedder),
-            decomposer,
-            ..Inputs::new(&batch)
-        };
+        let inputs =
+            Inputs::new(&batch).at(self.config.seed, step).with_embedder(&embedder).with_supplies(&supplies);
         let mut credit = pipeline.report(&inputs, self.config.train.explain)?;
         let credit_seconds = started.elapsed().as_secs_f64();
         attach(&mut batch, &mut credit);
@@ -87,7 +80,7 @@ impl Run {
         for (name, value) in &credit.diagnostics {
             metrics.set(name, *value);
         }
-        if let (Some(values), Some(tokens)) = (&values, &credit.tokens) {
+        if let (Some(values), Some(tokens)) = (&supplies.values, &credit.tokens) {
             metrics.set("critic/explained_variance", explained_variance(values, &tokens.returns));
         }
 
@@ -98,7 +91,7 @@ impl Run {
                 &batch,
                 &SetInputs {
                     advantages: &credit.advantages,
-                    tokens: credit.tokens.as_ref().zip(values.as_ref()),
+                    tokens: credit.tokens.as_ref().zip(supplies.values.as_ref()),
                     blind: &blind,
                     skip_zero: self.may_skip_zero(&objective),
                 },
@@ -228,7 +221,7 @@ impl Run {
 
 /// Notes every turn's advantage, and its explanation where there is one, in the trajectories.
 fn attach(batch: &mut Batch, credit: &mut CreditReport) {
-    for (group, group_advantages) in batch.groups.iter_mut().zip(&credit.advantages.0) {
+    for (group, group_advantages) in batch.groups.iter_mut().zip(credit.advantages.groups()) {
         for (trajectory, turn_advantages) in group.trajectories.iter_mut().zip(group_advantages) {
             trajectory.advantages = Some(turn_advantages.clone());
         }

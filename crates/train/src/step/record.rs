@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use turnwise_core::{Batch, Learner, StopReason, TokenSequence, Trajectory};
-use turnwise_credit::TurnAdvantages;
+use turnwise_core::{Batch, Learner, PerTurn, StopReason, TokenSequence, Trajectory};
 use turnwise_env::parse::offered;
 
 use crate::TrainError;
@@ -65,8 +64,8 @@ pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
 }
 
 /// What was made of it.
-pub(crate) fn credit(metrics: &mut Metrics, advantages: &TurnAdvantages) {
-    let all = || advantages.0.iter().flatten().flatten().copied();
+pub(crate) fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
+    let all = || advantages.values().copied();
     let average = mean(all());
     metrics.set("credit/advantage/mean", average);
     metrics.set("credit/advantage/std", mean(all().map(|value| (value - average).powi(2))).sqrt());
@@ -74,8 +73,7 @@ pub(crate) fn credit(metrics: &mut Metrics, advantages: &TurnAdvantages) {
         "credit/zero_frac",
         mean(
             advantages
-                .0
-                .iter()
+                .groups()
                 .map(|group| f64::from(u8::from(group.iter().flatten().all(|&value| value == 0.0)))),
         ),
     );

@@ -1,11 +1,10 @@
 //! From a batch with advantages to the updates of one step.
 
 use turnwise_core::{
-    Batch, Learner, LossMetrics, MaskedContext, MaskedContextLearner as _, Objective, Purpose, Seed,
-    TokenSequence,
+    Batch, Learner, LossMetrics, MaskedContext, MaskedContextLearner as _, Objective, PerToken, PerTurn,
+    Purpose, Seed, TokenSequence,
 };
-use turnwise_credit::TurnAdvantages;
-use turnwise_credit::gae::{TokenAdvantages, TokenTable};
+use turnwise_credit::gae::TokenAdvantages;
 use turnwise_model::NativeLearner;
 use turnwise_objective::{
     Advantages, BiasNorm, BiasObjective, ClippingWatch, NormalizationConfig, ObjectiveBatch, ObjectiveConfig,
@@ -36,9 +35,9 @@ pub type TrainingTrajectory = Vec<TrainingSequence>;
 #[derive(Clone, Copy)]
 pub struct SetInputs<'a> {
     /// One advantage a turn.
-    pub advantages: &'a TurnAdvantages,
+    pub advantages: &'a PerTurn<f64>,
     /// Token-level advantages and targets with the values they were made from, where there is a critic.
-    pub tokens: Option<(&'a TokenAdvantages, &'a TokenTable)>,
+    pub tokens: Option<(&'a TokenAdvantages, &'a PerToken<f64>)>,
     /// The blind sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
     pub blind: &'a [Vec<(usize, TokenSequence)>],
     /// Leave trajectories out whose advantages are all zero and that nothing else acts on.
@@ -51,7 +50,8 @@ pub struct SetInputs<'a> {
 pub fn training_set(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut place = 0;
-    for (index, (group, group_advantages)) in batch.groups.iter().zip(&inputs.advantages.0).enumerate() {
+    for (index, (group, group_advantages)) in batch.groups.iter().zip(inputs.advantages.groups()).enumerate()
+    {
         for (member, (trajectory, turn_advantages)) in
             group.trajectories.iter().zip(group_advantages).enumerate()
         {
@@ -79,10 +79,10 @@ pub fn training_set(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajec
                 let mut objective = ObjectiveSequence::new(sequence.spans.clone(), old_logprobs, per_turn);
                 let values = inputs.tokens.map(|(found, values)| {
                     objective.advantages =
-                        Advantages::PerToken(found.advantages[index][member][tokens.clone()].to_vec());
+                        Advantages::PerToken(found.advantages[(index, member)][tokens.clone()].to_vec());
                     ValueSequence {
-                        old_values: values[index][member][tokens.clone()].to_vec(),
-                        returns: found.returns[index][member][tokens.clone()].to_vec(),
+                        old_values: values[(index, member)][tokens.clone()].to_vec(),
+                        returns: found.returns[(index, member)][tokens.clone()].to_vec(),
                         mask: None,
                     }
                 });

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
-use turnwise_core::Batch;
+use turnwise_core::{Batch, PerTurn};
 use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::has::Known;
-use turnwise_credit::{CreditReport, Inputs, Pipeline};
+use turnwise_credit::{CreditReport, Inputs, Pipeline, Supplies};
 use turnwise_model::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_text::Tokenizer;
@@ -100,7 +99,7 @@ impl Learned {
         Ok(Self { network, policy, tokenizer })
     }
 
-    fn credits(&mut self, batch: &Batch) -> anyhow::Result<Vec<Vec<Vec<f64>>>> {
+    fn credits(&mut self, batch: &Batch) -> anyhow::Result<PerTurn<f64>> {
         let pool_tokens = TurnRdSettings::default().pool_tokens;
         Ok(turnrd_credits(batch, &self.network, pool_tokens, &mut self.policy, &self.tokenizer)?)
     }
@@ -127,19 +126,17 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     let several_steps = dump.batches.len() > 1;
     let group_count: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     for step in &dump.batches {
-        let values = step.values();
         let credits = match &mut learned {
             Some(learned) => learned.credits(&step.batch)?,
             None => step.credits(),
         };
-        let decomposer = Known(credits);
-        let inputs = Inputs {
-            seed: args.seed,
-            embedder: Some(&HashedNgrams::default()),
-            decomposer: Some(&decomposer),
-            values: Some(&values),
-            batch: &step.batch,
-        };
+        let supplies =
+            Supplies { values: Some(step.values()), credits: Some(credits), ..Supplies::default() };
+        let embedder = HashedNgrams::default();
+        let inputs = Inputs::new(&step.batch)
+            .at(args.seed, step.step)
+            .with_embedder(&embedder)
+            .with_supplies(&supplies);
         let report = pipeline.report(&inputs, args.explain).with_context(|| {
             format!(
                 "{}{}",
@@ -186,7 +183,7 @@ fn hint(preset: &str, field: Field) -> String {
 
 /// The rows of a step, group by group.
 fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
-    let mut explanations = report.explanations.into_iter();
+    let mut explanations = Vec::from(report.explanations).into_iter();
     let mut groups = Vec::with_capacity(step.batch.groups.len());
     for (number, group) in step.batch.groups.iter().enumerate() {
         let mut explanations = explanations.next().into_iter().flatten();
@@ -201,7 +198,7 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
                 task: if task.goal.is_empty() { task.id.clone() } else { task.goal.clone() },
                 outcome: trajectory.outcome_return(),
                 success: origin.success,
-                advantages: report.advantages.0[number][index].clone(),
+                advantages: report.advantages[number][index].clone(),
                 outliers: report.outliers.as_ref().map(|outliers| outliers.mask[number][index].clone()),
                 explanation: explanations.next(),
             }
