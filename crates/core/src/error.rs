@@ -32,15 +32,58 @@ pub enum EnvError {
         /// The splits there are, comma separated.
         known: String,
     },
-    /// `step` or `state` was called before `reset`.
+    /// `step` or `snapshot` was called before `reset`.
     #[error("the environment has not been reset yet")]
     NotReset,
     /// A saved state does not belong to this environment or version.
     #[error("cannot restore the environment: {0}")]
     State(String),
+    /// The world has no such capability.
+    #[error("{0} is not something that this environment can do")]
+    Unsupported(&'static str),
+    /// The world took longer than it may.
+    #[error("{operation} took longer than {seconds} s; raise the limit, or see why the environment hangs")]
+    Timeout {
+        /// What was waited for, for example `step`.
+        operation: String,
+        /// The limit.
+        seconds: f64,
+    },
+    /// The world failed in a way that need not happen again; the text says how.
+    #[error("{0}")]
+    Transient(String),
     /// Anything else; the text says what and where.
     #[error("{0}")]
     Other(String),
+}
+
+impl EnvError {
+    /// Whether trying again may help: the world or the way to it failed, and nothing says that it will again. Every other
+    /// error is fatal: the same call would end in it again.
+    pub fn is_transient(&self) -> bool {
+        use std::io::ErrorKind;
+        match self {
+            Self::Transient(_) | Self::Timeout { .. } => true,
+            Self::Io { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::Interrupted
+                    | ErrorKind::TimedOut
+                    | ErrorKind::WouldBlock
+                    | ErrorKind::BrokenPipe
+                    | ErrorKind::ConnectionRefused
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::UnexpectedEof
+            ),
+            Self::File { .. }
+            | Self::UnknownTask(_)
+            | Self::UnknownSplit { .. }
+            | Self::NotReset
+            | Self::State(_)
+            | Self::Unsupported(_)
+            | Self::Other(_) => false,
+        }
+    }
 }
 
 /// What can go wrong while a policy is sampled from.

@@ -8,11 +8,13 @@
 //!
 //! There are no tensors here, no async and no I/O.
 
+mod action;
 mod environment;
 mod error;
 mod explanation;
 mod learner;
 mod masked_context;
+mod observation;
 mod sampler;
 mod seed;
 mod sequence;
@@ -20,7 +22,8 @@ mod table;
 mod task;
 mod trajectory;
 
-pub use environment::{Environment, Observation, Step, TaskSet};
+pub use action::{Action, ToolCall};
+pub use environment::{Environment, Merge, Metric, PendingStep, Snapshot, Step, TaskSet};
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use explanation::{Facts, StageRecord};
 pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics};
@@ -28,9 +31,10 @@ pub use masked_context::{
     MaskedContext, MaskedContextGradients, MaskedContextLearner, MaskedContextObjective,
     MaskedContextStatistics,
 };
+pub use observation::{ImageHandle, Observation, Part};
 pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
 pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};
-pub use task::Task;
+pub use task::{Task, TaskLimits, digest};
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

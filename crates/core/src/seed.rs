@@ -29,6 +29,8 @@ pub enum Purpose {
     Credit,
     /// Dropout.
     Dropout,
+    /// What is random in an episode.
+    Environment,
 }
 
 /// 256 bits that identify one place in a run.

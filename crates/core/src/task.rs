@@ -1,14 +1,114 @@
-//! What is to be done.
+//! Tasks: a start state, a goal and the limits of an episode.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+/// The limits of an episode of one task, in place of the run's where they are smaller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TaskLimits {
+    /// Most turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<usize>,
+    /// Longest response in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_tokens: Option<usize>,
+    /// Longest observation in tokens; the rest of a longer one is not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observation_tokens: Option<usize>,
+}
+
+impl TaskLimits {
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
 
 /// One task of a task set: a start state and a goal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Task {
-    /// Identifies the task inside its task set; stable across machines and runs.
+    /// The name inside its task set; stable across machines and runs.
     pub id: String,
     /// The kind of task that success is reported by, for example `pick_and_place_simple`.
     pub kind: String,
     /// The goal as the agent reads it.
     pub goal: String,
+    /// Whatever else the world keeps with a task; nothing but the world reads it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// SHA-256 over everything that makes the task what it is besides its name (the content of a game file, what a goal
+    /// is judged by), lower-case hexadecimal; empty where the world gives none ([`Task::content_digest`]).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// Its own limits.
+    #[serde(default, skip_serializing_if = "TaskLimits::is_none")]
+    pub limits: TaskLimits,
+}
+
+impl Task {
+    /// A task without metadata, digest and limits.
+    pub fn new(id: impl Into<String>, kind: impl Into<String>, goal: impl Into<String>) -> Self {
+        Self { id: id.into(), kind: kind.into(), goal: goal.into(), ..Self::default() }
+    }
+
+    /// The digest of the task's content, which two tasks share exactly if they are the same task under two names:
+    /// [`Task::digest`] where the world gives one, else SHA-256 over kind, goal, metadata and limits.
+    pub fn content_digest(&self) -> String {
+        if !self.digest.is_empty() {
+            return self.digest.clone();
+        }
+        let TaskLimits { turns, response_tokens, observation_tokens } = self.limits;
+        let metadata = Value::Object(self.metadata.clone()).to_string();
+        let limits = format!("{turns:?} {response_tokens:?} {observation_tokens:?}");
+        digest([self.kind.as_bytes(), self.goal.as_bytes(), metadata.as_bytes(), limits.as_bytes()])
+    }
+}
+
+/// SHA-256 over parts in their order, each with its length in front, so that no two lists of parts have the same bytes;
+/// lower-case hexadecimal.
+pub fn digest<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.as_ref().len() as u64).to_le_bytes());
+        hash.update(part.as_ref());
+    }
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    hash.finalize().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_of_the_parts_and_their_bounds() {
+        // hashlib.sha256(struct.pack("<Q", 2) + b"ab" + struct.pack("<Q", 1) + b"c").hexdigest()
+        let expected = "43ee655579de01ca739b3f95c1c2d3f46d353b2c0df818064ea594506cdb2617";
+        assert_eq!(digest(["ab", "c"]), expected);
+        assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
+    }
+
+    #[test]
+    fn content_is_everything_but_the_name() {
+        let task = Task::new("a", "k", "g");
+        assert_eq!(task.content_digest(), Task::new("b", "k", "g").content_digest());
+        assert_ne!(task.content_digest(), Task::new("a", "k", "h").content_digest());
+        let mut other = task.clone();
+        other.metadata.insert("answer".into(), 42.into());
+        assert_ne!(task.content_digest(), other.content_digest());
+        let mut limited = task.clone();
+        limited.limits.turns = Some(3);
+        assert_ne!(task.content_digest(), limited.content_digest());
+        let given = Task { digest: "d".into(), ..task };
+        assert_eq!(given.content_digest(), "d");
+    }
+
+    #[test]
+    fn the_short_form_reads() {
+        let read: Task = serde_json::from_str(r#"{"id":"a","kind":"k","goal":"g"}"#).unwrap();
+        assert_eq!(read, Task::new("a", "k", "g"));
+        assert_eq!(serde_json::to_string(&read).unwrap(), r#"{"id":"a","kind":"k","goal":"g"}"#);
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{StageRecord, Task, TokenSequence};
+use crate::{Part, StageRecord, Task, TokenSequence, ToolCall};
 
 /// Version of the JSON form of [`Trajectory`]. It rises when a reader of the old form would misread the new.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -30,8 +30,14 @@ pub enum StopReason {
 /// One observation, the response to it and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// The text the agent saw. It identifies the state.
+    /// The words the agent saw.
     pub observation: String,
+    /// All parts of what it saw, where that was more than one text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// The name of the state, where the words are not ([`Turn::state_key`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_key: Option<String>,
     /// The actions that would have been understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admissible: Vec<String>,
@@ -40,6 +46,9 @@ pub struct Turn {
     pub response: String,
     /// The action that was parsed from the response and sent to the environment.
     pub action: String,
+    /// The action as a structured call, where it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<ToolCall>,
     /// Whether the response was a well-formed action.
     pub valid: bool,
     /// The environment's reward for it.
@@ -63,6 +72,12 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// The name of the state that the turn was taken in: what turns of one group are compared by. The words of the
+    /// observation where the world gives none (and in files of before there were any).
+    pub fn state_key(&self) -> &str {
+        self.state_key.as_deref().unwrap_or(&self.observation)
+    }
+
     /// Mean entropy over the response's tokens, in nats; `None` without tokens.
     pub fn mean_entropy(&self) -> Option<f64> {
         if self.entropies.is_empty() {
@@ -94,6 +109,9 @@ pub struct Trajectory {
     /// The observation after the last turn.
     #[serde(default)]
     pub final_observation: String,
+    /// The name of the state after the last turn, where the words are not ([`Trajectory::final_state_key`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_state_key: Option<String>,
     /// Why it ended.
     pub stop: StopReason,
     /// Whether the task was solved.
@@ -113,6 +131,11 @@ pub struct Trajectory {
 }
 
 impl Trajectory {
+    /// The name of the state after the last turn: see [`Turn::state_key`].
+    pub fn final_state_key(&self) -> &str {
+        self.final_state_key.as_deref().unwrap_or(&self.final_observation)
+    }
+
     /// Outcome return `R = sum_t r_t`, undiscounted.
     pub fn outcome_return(&self) -> f64 {
         self.turns.iter().map(|turn| turn.reward).sum()
@@ -164,12 +187,13 @@ mod tests {
     fn trajectory(rewards: &[f64]) -> Trajectory {
         Trajectory {
             schema_version: SCHEMA_VERSION,
-            task: Task { id: "t".into(), kind: "k".into(), goal: "g".into() },
+            task: Task::new("t", "k", "g"),
             group: 0,
             sample: 0,
             step: 0,
             turns: rewards.iter().map(|&reward| Turn { reward, valid: true, ..Turn::default() }).collect(),
             final_observation: String::new(),
+            final_state_key: None,
             stop: StopReason::Terminated,
             success: true,
             sequences: Vec::new(),
@@ -210,5 +234,25 @@ mod tests {
         let read: Trajectory = serde_json::from_str(text).unwrap();
         assert_eq!(read.stop, StopReason::MaxTurns);
         assert_eq!((read.advantages, read.explanation), (None, None));
+        assert_eq!((read.turns[0].state_key(), read.turns[0].call.as_ref()), ("o", None));
+    }
+
+    #[test]
+    fn a_key_names_the_state_in_place_of_the_words() {
+        let mut turn = Turn { observation: "12:03, at the door".into(), ..Turn::default() };
+        assert_eq!(turn.state_key(), "12:03, at the door");
+        assert!(
+            !serde_json::to_string(&turn).unwrap().contains("state_key"),
+            "nothing is written that says nothing"
+        );
+        turn.state_key = Some("door".into());
+        assert_eq!(turn.state_key(), "door");
+        let text = serde_json::to_string(&turn).unwrap();
+        assert_eq!(serde_json::from_str::<Turn>(&text).unwrap(), turn);
+        let mut whole = trajectory(&[1.0]);
+        whole.final_observation = "12:04".into();
+        assert_eq!(whole.final_state_key(), "12:04");
+        whole.final_state_key = Some("end".into());
+        assert_eq!(whole.final_state_key(), "end");
     }
 }

@@ -16,7 +16,7 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
         let texts: Vec<String> = (0..states).map(|_| page(rng, characters)).collect();
         let trajectory = |sample: usize, rng: &mut Rng| Trajectory {
             schema_version: SCHEMA_VERSION,
-            task: Task { id: number.to_string(), kind: "bench".into(), goal: "goal".into() },
+            task: Task::new(number.to_string(), "bench", "goal"),
             group: number,
             sample,
             step: 0,
@@ -32,6 +32,7 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
                 })
                 .collect(),
             final_observation: String::new(),
+            final_state_key: None,
             stop: StopReason::Terminated,
             success: false,
             sequences: Vec::new(),

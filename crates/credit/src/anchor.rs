@@ -136,7 +136,7 @@ impl Anchors {
     fn assign<'a>(group: &'a Group, mut place: impl FnMut(&'a str) -> usize) -> Self {
         let mut anchors = Self::default();
         for trajectory in &group.trajectories {
-            let of: Vec<usize> = trajectory.turns.iter().map(|turn| place(&turn.observation)).collect();
+            let of: Vec<usize> = trajectory.turns.iter().map(|turn| place(turn.state_key())).collect();
             anchors.count = of.iter().fold(anchors.count, |count, &id| count.max(id + 1));
             anchors.of.push(of);
         }

@@ -110,7 +110,7 @@ impl Hgpo {
                     let next = texts.len();
                     *texts.entry(text).or_insert(next)
                 };
-                trajectory.turns.iter().map(|turn| turn.observation.as_str()).map(id).collect()
+                trajectory.turns.iter().map(|turn| turn.state_key()).map(id).collect()
             })
             .collect();
         let mut levels = vec![(observations.clone(), texts.len())];

@@ -212,11 +212,11 @@ fn symbols<'a>(
     let mut before = 0;
     let mut symbols = Vec::with_capacity(trajectory.turns.len() + 1);
     for turn in &trajectory.turns {
-        symbols.push((before, observations.id(&turn.observation)));
+        symbols.push((before, observations.id(turn.state_key())));
         let next = actions.len() as u32 + 1;
         before = *actions.entry(&turn.action).or_insert(next);
     }
-    symbols.push((before, observations.id(&trajectory.final_observation)));
+    symbols.push((before, observations.id(trajectory.final_state_key())));
     symbols
 }
 

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use turnwise_core::{Environment as _, Observation, Purpose, Rng, Seed};
+use turnwise_core::{Action, Environment as _, Observation, Purpose, Rng, Seed};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::{WebshopEnv, WebshopOptions, WebshopSet};
 
@@ -53,7 +53,8 @@ fn walk(
         } else {
             click(&observation, rng)
         };
-        observation = black_box(environment.step(&action).expect("the walk has no end")).observation;
+        observation =
+            black_box(environment.step(&Action::from(&action)).expect("the walk has no end")).observation;
     }
     observation
 }
@@ -79,8 +80,11 @@ fn steps(c: &mut Criterion) {
         let task = set.task(0).expect("there is a goal");
         for (what, searches) in [("clicks", &searches[..0]), ("one search in three", &searches[..])] {
             let mut environment = set.webshop();
-            environment.reset(&task).expect("the goal starts");
-            let first = environment.step(&query(&set, &mut rng)).expect("a search is a step").observation;
+            environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).expect("the goal starts");
+            let first = environment
+                .step(&Action::from(&query(&set, &mut rng)))
+                .expect("a search is a step")
+                .observation;
             let mut observation = Some(first);
             group.bench_function(format!("{what}/{name}"), |bencher| {
                 bencher.iter(|| {

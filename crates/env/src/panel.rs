@@ -202,7 +202,7 @@ mod tests {
         fn tasks(&self, _: &str) -> Result<Vec<Task>, EnvError> {
             Ok(self.0.clone())
         }
-        fn environment(&self) -> Box<dyn Environment> {
+        fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
             unreachable!("panels play nothing")
         }
     }
@@ -210,11 +210,7 @@ mod tests {
     /// 12 tasks of kind `a`, 6 of `b`, 2 of `c`.
     fn set() -> Set {
         let kinds = [("a", 12), ("b", 6), ("c", 2)];
-        let task = |kind: &str, index| Task {
-            id: format!("{kind}{index}"),
-            kind: kind.into(),
-            goal: format!("do {index}"),
-        };
+        let task = |kind: &str, index| Task::new(format!("{kind}{index}"), kind, format!("do {index}"));
         Set(kinds
             .into_iter()
             .flat_map(|(kind, count)| (0..count).map(move |index| task(kind, index)))

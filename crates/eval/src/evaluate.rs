@@ -287,8 +287,8 @@ mod tests {
     #[test]
     fn results_are_split_by_kind() {
         let trajectory = |kind: &str, success: bool, turns: usize| Trajectory {
-            schema_version: 1,
-            task: Task { id: kind.into(), kind: kind.into(), goal: String::new() },
+            schema_version: turnwise_core::SCHEMA_VERSION,
+            task: Task::new(kind, kind, ""),
             group: 0,
             sample: 0,
             step: 0,
@@ -303,6 +303,7 @@ mod tests {
                 turns
             ],
             final_observation: String::new(),
+            final_state_key: None,
             stop: StopReason::Terminated,
             success,
             sequences: Vec::new(),

@@ -229,12 +229,13 @@ mod tests {
         };
         let trajectory = Trajectory {
             schema_version: SCHEMA_VERSION,
-            task: Task { id: "t".into(), kind: "k".into(), goal: "Find it.".into() },
+            task: Task::new("t", "k", "Find it."),
             group: 0,
             sample: 0,
             step: 0,
             turns: (0..10).map(turn).collect(),
             final_observation: "The end.".into(),
+            final_state_key: None,
             stop: StopReason::MaxTurns,
             success: false,
             sequences: Vec::new(),

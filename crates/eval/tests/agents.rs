@@ -4,8 +4,8 @@
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
-    Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError, SampleRequest,
-    Sampler, Step, Task, TaskSet, Trajectory,
+    Action, Completion, EnvError, Environment, FinishReason, Observation, RequestId, SampleError,
+    SampleRequest, Sampler, Seed, Step, Task, TaskSet, Trajectory,
 };
 use turnwise_env::panel::Panel;
 use turnwise_eval::{Agent, Evaluation, PlaySettings, Rate, evaluate_with};
@@ -20,18 +20,18 @@ struct Door {
 }
 
 fn seen(text: &str) -> Observation {
-    Observation { text: text.to_owned(), admissible: vec!["open door".into(), "wait".into()] }
+    Observation::new(text).with_admissible(vec!["open door".into(), "wait".into()])
 }
 
 impl Environment for Door {
-    fn reset(&mut self, task: &Task) -> Result<Observation, EnvError> {
+    fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         self.turns = 0;
         Ok(seen(&format!("There is a door. {}", task.goal)))
     }
 
-    fn step(&mut self, action: &str) -> Result<Step, EnvError> {
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         self.turns += 1;
-        let success = action == "open door";
+        let success = action.text() == "open door";
         Ok(Step {
             observation: seen("Still here."),
             reward: f64::from(u8::from(success)),
@@ -42,14 +42,6 @@ impl Environment for Door {
             understood: true,
             metrics: Vec::new(),
         })
-    }
-
-    fn state(&self) -> Result<Vec<u8>, EnvError> {
-        Err(EnvError::NotReset)
-    }
-
-    fn restore(&mut self, _state: &[u8]) -> Result<(), EnvError> {
-        Err(EnvError::NotReset)
     }
 }
 
@@ -65,13 +57,12 @@ impl TaskSet for House {
     }
 
     fn tasks(&self, _split: &str) -> Result<Vec<Task>, EnvError> {
-        let task =
-            |name: &str| Task { id: name.into(), kind: "door".into(), goal: format!("Leave the {name}.") };
+        let task = |name: &str| Task::new(name, "door", format!("Leave the {name}."));
         Ok(["house", "hut", "cave"].map(task).to_vec())
     }
 
-    fn environment(&self) -> Box<dyn Environment> {
-        Box::new(Door { turns: 0 })
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(Door { turns: 0 }))
     }
 }
 

@@ -10,14 +10,15 @@
 //! |---|---|
 //! | `group` | which trajectories are compared with each other: a string or a number |
 //! | `turns[].reward` | the environment's reward |
-//! | `turns[].observation`, `action` | the state and the action, as texts |
+//! | `turns[].observation`, `action` | what was seen and what was done, as texts |
+//! | `turns[].state_key` | the name of the state that methods compare turns by; the observation if not said |
 //! | `turns[].valid` | whether the action was well-formed; `true` if not said |
 //! | `turns[].entropy` | mean entropy of the response's tokens, in nats; or `entropies`, one a token |
 //! | `turns[].progress` | the environment's progress signal after the turn |
 //! | `turns[].values` | the critic's values, one a response token, or one number for the whole turn |
 //! | `turns[].credit` | the turn's credit from an outside decomposer |
 //! | `task` | what was to be done: a text, or `{"id", "kind", "goal"}` |
-//! | `sample`, `step`, `success`, `final_observation` | as in a run's dump |
+//! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
 //! A key that is not known is an error in a line written by hand, because a misspelt `valid` would
 //! change the numbers silently; a run's line (it has `schema_version`) may have more keys.
@@ -41,6 +42,7 @@ struct TrajectoryLine {
     task: Option<TaskLine>,
     success: Option<bool>,
     final_observation: Option<String>,
+    final_state_key: Option<String>,
     stop: Option<StopReason>,
     turns: Vec<TurnLine>,
     /// Only a run writes them: what a policy's hidden states are made from.
@@ -58,6 +60,7 @@ enum TaskLine {
 #[derive(Deserialize)]
 struct TurnLine {
     observation: Option<String>,
+    state_key: Option<String>,
     action: Option<String>,
     reward: Option<f64>,
     valid: Option<bool>,
@@ -78,10 +81,11 @@ enum Values {
     Tokens(Vec<f64>),
 }
 
-const LINE_KEYS: [&str; 8] =
-    ["group", "sample", "step", "task", "success", "final_observation", "stop", "turns"];
-const TURN_KEYS: [&str; 10] = [
+const LINE_KEYS: [&str; 9] =
+    ["group", "sample", "step", "task", "success", "final_observation", "final_state_key", "stop", "turns"];
+const TURN_KEYS: [&str; 11] = [
     "observation",
+    "state_key",
     "action",
     "reward",
     "valid",
@@ -109,9 +113,9 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
 fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, DumpError> {
     let fail = |reason: String| DumpError::line(path, line, reason);
     if let Some(version) = read.schema_version
-        && version != SCHEMA_VERSION
+        && !(1..=SCHEMA_VERSION).contains(&version)
     {
-        return Err(fail(format!("schema_version is {version}; this program reads {SCHEMA_VERSION}")));
+        return Err(fail(format!("schema_version is {version}; this program reads 1 to {SCHEMA_VERSION}")));
     }
     let group = match read.group {
         Some(group @ (Value::String(_) | Value::Number(_))) => group,
@@ -123,8 +127,8 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
     };
     let task = match read.task {
         Some(TaskLine::Whole(task)) => task,
-        Some(TaskLine::Goal(goal)) => Task { id: String::new(), kind: String::new(), goal },
-        None => Task { id: String::new(), kind: String::new(), goal: String::new() },
+        Some(TaskLine::Goal(goal)) => Task::new("", "", goal),
+        None => Task::default(),
     };
     let mut turns = Vec::with_capacity(read.turns.len());
     let mut extras = Vec::with_capacity(read.turns.len());
@@ -150,6 +154,7 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
             step: read.step,
             turns,
             final_observation: read.final_observation.unwrap_or_default(),
+            final_state_key: read.final_state_key,
             stop: read.stop.unwrap_or(StopReason::Terminated),
             success: read.success.unwrap_or(false),
             sequences: read.sequences,
@@ -190,13 +195,14 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         }
     };
     let extras = TurnExtras {
-        has_observation: read.observation.is_some(),
+        has_observation: read.observation.is_some() || read.state_key.is_some(),
         has_action: read.action.is_some(),
         values,
         credit: read.credit,
     };
     let turn = Turn {
         observation: read.observation.unwrap_or_default(),
+        state_key: read.state_key,
         action: read.action.unwrap_or_default(),
         valid: read.valid.unwrap_or(true),
         reward,

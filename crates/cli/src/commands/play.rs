@@ -15,7 +15,7 @@ use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
-use turnwise_core::{Environment, Observation, Purpose, Seed, Task, TaskSet};
+use turnwise_core::{Action, Environment, Metric, Observation, Purpose, Seed, Task, TaskSet};
 use turnwise_env::alfworld::expert::Expert;
 use turnwise_env::alfworld::generator::{GeneratorConfig, generate};
 use turnwise_env::alfworld::{self, AlfworldSet, Prior};
@@ -120,9 +120,10 @@ fn alfworld(args: PlayArgs) -> anyhow::Result<Round> {
     let tasks = set.tasks(set.game(&id)?.split())?;
     let task = tasks.into_iter().find(|task| task.id == id);
     let task = task.with_context(|| format!("{id} is not in its split"))?;
-    let mut environment = set.environment();
+    let mut environment = set.environment()?;
     let mut expert = Expert::new(Prior::embedded()?);
-    expert.reset(&environment.reset(&task)?.text, &task.goal);
+    let start = Seed::derive(0, Purpose::Environment, &[]);
+    expert.reset(&environment.reset(&task, start)?.text(), &task.goal);
     Ok(Round { task, environment, max_steps, advisor: Box::new(expert) })
 }
 
@@ -133,7 +134,7 @@ fn webshop(args: &PlayArgs) -> anyhow::Result<Round> {
     let task = goals.into_iter().next().context("the split is empty")?;
     let expert = webshop::Expert::new(&task.goal).with_max_steps(max_steps);
     let advisor: Box<dyn Advisor> = Box::new(Shopper(expert));
-    Ok(Round { task, environment: set.environment(), max_steps, advisor })
+    Ok(Round { task, environment: set.environment()?, max_steps, advisor })
 }
 
 fn shop(args: &PlayArgs) -> anyhow::Result<WebshopSet> {
@@ -330,11 +331,11 @@ fn wrap(text: &str, width: usize) -> String {
 
 fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> anyhow::Result<()> {
     let Round { task, mut environment, max_steps, mut advisor } = round;
-    let mut observation = environment.reset(&task)?;
+    let mut observation = environment.reset(&task, Seed::derive(0, Purpose::Environment, &[]))?;
     let mut advice = advisor.advise(&observation);
     let mut taken = 0;
     page.dim(&format!("{}, {max_steps} steps", task.id))?;
-    page.world(&observation.text)?;
+    page.world(&observation.text())?;
     page.dim(
         "\nTab completes, `admissible` lists, `hint` asks the expert, `help` says more, `quit` leaves.",
     )?;
@@ -365,15 +366,15 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
             }
             other => other.strip_prefix('!').unwrap_or(other).trim(),
         };
-        let step = environment.step(action)?;
-        page.world(&step.observation.text)?;
+        let step = environment.step(&Action::from(action))?;
+        page.world(&step.observation.text())?;
         if !step.understood {
             page.dim(&format!("  not understood{}", near(action, &observation)))?;
         }
         observation = step.observation;
         advice = advisor.advise(&observation);
         taken += 1;
-        for (name, value) in &step.metrics {
+        for Metric { name, value, .. } in &step.metrics {
             page.dim(&format!("  {name} {value:.3}"))?;
         }
         if step.success {

@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
-use turnwise_core::{Environment as _, Task};
+use turnwise_core::{Action, Environment as _, Purpose, Seed, Task};
 use turnwise_env::webshop::{WebshopEnv, WebshopSet};
 
 use self::http::{Reply, Request};
@@ -80,7 +80,7 @@ impl Visits {
         let task =
             self.tasks.get(self.started % self.tasks.len().max(1)).context("there are no goals")?.clone();
         let mut environment = self.set.webshop();
-        environment.reset(&task)?;
+        environment.reset(&task, Seed::derive(0, Purpose::Environment, &[]))?;
         self.started += 1;
         self.open.insert(self.started, Visit { environment, task, steps: 0, note: None, ended: false });
         if self.open.len() > VISITS {
@@ -108,7 +108,7 @@ impl Visits {
             (None, None) => String::new(),
         };
         if !visit.ended {
-            let step = visit.environment.step(&action)?;
+            let step = visit.environment.step(&Action::from(&action))?;
             visit.steps += 1;
             visit.ended = step.terminated || step.truncated;
             visit.note = if step.terminated {

@@ -166,7 +166,7 @@ fn a_runs_dump_is_read_as_it_is_written() {
     use turnwise_core::{SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
     let trajectory = |sample: usize, entropies: &[f32], reward: f64| Trajectory {
         schema_version: SCHEMA_VERSION,
-        task: Task { id: "t".into(), kind: "k".into(), goal: "find it".into() },
+        task: Task::new("t", "k", "find it"),
         group: 3,
         sample,
         step: 12,
@@ -181,6 +181,7 @@ fn a_runs_dump_is_read_as_it_is_written() {
             ..Turn::default()
         }],
         final_observation: String::new(),
+        final_state_key: None,
         stop: StopReason::MaxTurns,
         success: reward > 0.0,
         sequences: Vec::new(),

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{group, peer_batch, turn};
-use turnwise_core::Batch;
+use turnwise_core::{Batch, Turn};
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
 use turnwise_credit::gigpo::GigpoConfig;
 use turnwise_credit::hgpo::HgpoConfig;
@@ -156,4 +156,31 @@ fn the_explanation_names_the_anchor_group() {
     let facts = &report.explanations[0][1][0][0].facts;
     assert_eq!((facts.get("anchor"), facts.get("anchor_size")), (Some(0.0), Some(2.0)), "{facts:?}");
     assert_eq!(report.diagnostics["gigpo/singleton_turns"], 0.6);
+}
+
+#[test]
+fn states_are_compared_by_their_keys() {
+    // A clock in the words makes every observation another one; the keys say which states are the same.
+    let keyed = |time: &str, key: &str, reward| Turn {
+        state_key: Some(key.into()),
+        ..turn(&format!("{time}: you are here"), reward)
+    };
+    let with_keys = Batch {
+        groups: vec![group(vec![
+            vec![keyed("12:00", "s0", 0.0), keyed("12:01", "s1", 0.0), keyed("12:02", "s2", 10.0)],
+            vec![keyed("12:03", "s0", 0.0), keyed("12:04", "s3", 0.0)],
+        ])],
+    };
+    let mut with_words = with_keys.clone();
+    for turn in with_words.groups[0].trajectories.iter_mut().flat_map(|trajectory| &mut trajectory.turns) {
+        turn.observation = turn.state_key.take().unwrap();
+    }
+    let anchors = |batch: &Batch| Anchors::find(&batch.groups[0], &AnchorConfig::default());
+    assert_eq!(anchors(&with_keys), Anchors { of: vec![vec![0, 1, 2], vec![0, 3]], count: 4 });
+    assert_eq!(anchors(&with_keys), anchors(&with_words));
+    for estimator in
+        [EstimatorConfig::Gigpo(GigpoConfig::default()), EstimatorConfig::Hgpo(HgpoConfig::default())]
+    {
+        assert_eq!(run(estimator.clone(), &with_keys), run(estimator, &with_words));
+    }
 }

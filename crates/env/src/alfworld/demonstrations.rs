@@ -146,9 +146,8 @@ fn play(
         if episode.steps() >= options.max_steps {
             return None;
         }
-        let observation =
-            Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
-        seen.read(&observation.text);
+        let observation = Observation::new(episode.observation()).with_admissible(episode.admissible());
+        seen.read(&observation.text());
         let injected = (rng.chance(options.invalid_action_prob) && episode.steps() + 1 < options.max_steps)
             .then(|| seen.mistake(&observation.admissible, rng))
             .flatten();
@@ -156,27 +155,23 @@ fn play(
         let action = match (injected, &mut plan) {
             (Some(mistake), _) => {
                 // What it just read it would otherwise never hear of again.
-                expert.observe(&observation.text);
+                expert.observe(&observation.text());
                 mistake
             }
             (None, None) => expert.act(&observation),
             (None, Some(plan)) => plan.next()?.to_owned(),
         };
         let outcome = episode.step(&action);
+        let admissible = if options.keep_admissible { observation.admissible.clone() } else { Vec::new() };
         turns.push(DemonstrationTurn {
-            observation: observation.text,
-            admissible: if options.keep_admissible { observation.admissible } else { Vec::new() },
+            observation: observation.into_text(),
+            admissible,
             action,
             imitate,
             reward: if outcome.won { 1.0 } else { 0.0 },
         });
     }
-    let task = Task {
-        id: game.id().to_owned(),
-        kind: game.task_type().name().to_owned(),
-        goal: game.sentence().to_owned(),
-    };
-    Some(Demonstration { task, turns, final_observation: episode.observation().to_owned() })
+    Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
 }
 
 /// The names an episode has shown so far: mistakes are made of them, so that none gives away what has not

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{EnvError, Environment, Observation, Step, Task};
+use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Snapshot, Step, Task};
 
 use super::episode::Episode;
 use super::set::Games;
@@ -64,12 +64,12 @@ impl AlfworldEnv {
 }
 
 impl Environment for AlfworldEnv {
-    fn reset(&mut self, task: &Task) -> Result<Observation, EnvError> {
+    fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         let episode = self.episode.insert(Episode::new(Arc::clone(self.games.get(&task.id)?)));
         Ok(observe(episode))
     }
 
-    fn step(&mut self, action: &str) -> Result<Step, EnvError> {
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
         if episode.won() && episode.steps() > 0 || episode.steps() >= self.max_steps {
             return Err(EnvError::Other(format!(
@@ -78,7 +78,7 @@ impl Environment for AlfworldEnv {
                 episode.steps()
             )));
         }
-        let outcome = episode.step(action);
+        let outcome = episode.step(&action.text());
         Ok(Step {
             observation: observe(episode),
             reward: if outcome.won { 1.0 } else { 0.0 },
@@ -93,7 +93,7 @@ impl Environment for AlfworldEnv {
 
     /// Versioned JSON: format, version, game, fingerprint, steps, place, holding, state (hexadecimal words)
     /// and the last observation. The step limit is a setting, not part of the state.
-    fn state(&self) -> Result<Vec<u8>, EnvError> {
+    fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {
             format: FORMAT.to_owned(),
@@ -106,12 +106,13 @@ impl Environment for AlfworldEnv {
             state: hex(&episode.words),
             observation: episode.observation.clone(),
         };
-        serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))
+        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))?;
+        Ok(Some(Snapshot(bytes)))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), EnvError> {
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let refuse = |reason: String| EnvError::State(reason);
-        let saved: Saved = serde_json::from_slice(state)
+        let saved: Saved = serde_json::from_slice(&snapshot.0)
             .map_err(|error| refuse(format!("these bytes are no saved ALFWorld episode ({error})")))?;
         if saved.format != FORMAT || saved.version != VERSION {
             return Err(refuse(format!(
@@ -152,7 +153,7 @@ impl Environment for AlfworldEnv {
 }
 
 fn observe(episode: &Episode) -> Observation {
-    Observation { text: episode.observation().to_owned(), admissible: episode.admissible() }
+    Observation::new(episode.observation()).with_admissible(episode.admissible())
 }
 
 /// Every word with 16 hexadecimal digits.

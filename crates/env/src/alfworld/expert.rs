@@ -140,7 +140,7 @@ impl<'a> Expert<'a> {
 
     /// The next command: one of the admissible ones. (`look` if there are none.)
     pub fn act(&mut self, observation: &Observation) -> String {
-        self.observe(&observation.text);
+        self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
         // Each round settles something (a receptacle that takes nothing, an object that cannot be taken), so
         // there are only so many.

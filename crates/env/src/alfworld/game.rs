@@ -1,6 +1,7 @@
 //! What never changes in a game: names, types, places, what fits where, and the goal.
 
 use sha2::{Digest as _, Sha256};
+use turnwise_core::Task;
 
 use super::goal::{Goal, TaskType};
 
@@ -335,6 +336,21 @@ impl Game {
 
     /// A digest of everything an episode depends on; saved states carry it.
     pub fn fingerprint(&self) -> String {
+        let first = self.content().iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        format!("{first:016x}")
+    }
+
+    /// The game as a task. Its digest is of everything that the rules read of the game: what there is and where, the
+    /// goal and its sentence.
+    pub fn task(&self) -> Task {
+        Task {
+            digest: turnwise_core::digest([self.content()]),
+            ..Task::new(self.id(), self.task_type().name(), self.sentence())
+        }
+    }
+
+    /// SHA-256 over all that the rules read of the game.
+    fn content(&self) -> [u8; 32] {
         let world = &self.world;
         let mut hash = Sha256::new();
         for text in world.names.iter().chain(world.types.iter()) {
@@ -356,8 +372,6 @@ impl Game {
         hash.update(world.start.to_le_bytes());
         hash.update(self.goal.to_string());
         hash.update(&*self.sentence);
-        let digest: [u8; 32] = hash.finalize().into();
-        let first = digest.iter().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-        format!("{first:016x}")
+        hash.finalize().into()
     }
 }

@@ -104,7 +104,7 @@ mod tests {
             while !episode.won() && episode.steps() < 50 {
                 texts.push(episode.observation().to_owned());
                 let observation =
-                    Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
+                    Observation::new(episode.observation()).with_admissible(episode.admissible());
                 let action = expert.act(&observation);
                 texts.push(format!(" {action}"));
                 episode.step(&action);

@@ -179,15 +179,10 @@ impl TaskSet for AlfworldSet {
     }
 
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
-        let task = |game: &Arc<Game>| Task {
-            id: game.id().to_owned(),
-            kind: game.task_type().name().to_owned(),
-            goal: game.sentence().to_owned(),
-        };
-        Ok(self.split(split)?.iter().map(task).collect())
+        Ok(self.split(split)?.iter().map(|game| game.task()).collect())
     }
 
-    fn environment(&self) -> Box<dyn Environment> {
-        Box::new(AlfworldEnv::new(Arc::clone(&self.games), self.max_steps))
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(AlfworldEnv::new(Arc::clone(&self.games), self.max_steps)))
     }
 }

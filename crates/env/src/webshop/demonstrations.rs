@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rayon::prelude::*;
-use turnwise_core::{EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
+use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
 use super::expert::Expert;
 use super::page::SEARCH;
@@ -68,7 +68,7 @@ fn play(
 ) -> Result<Option<Demonstration>, EnvError> {
     let mut environment = set.webshop();
     let mut expert = Expert::new(&task.goal).with_max_steps(set.max_steps());
-    let mut observation = environment.reset(&task)?;
+    let mut observation = environment.reset(&task, Seed::derive(0, Purpose::Environment, &[]))?;
     let mut seen = BTreeSet::new();
     let mut turns = Vec::new();
     let mut overlooked = 0;
@@ -87,18 +87,19 @@ fn play(
                 option_drop_prob
             })
         });
-        let step = environment.step(&action)?;
+        let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
+        let admissible = if options.keep_admissible { before.admissible.clone() } else { Vec::new() };
         turns.push(DemonstrationTurn {
-            observation: before.text,
-            admissible: if options.keep_admissible { before.admissible } else { Vec::new() },
+            observation: before.into_text(),
+            admissible,
             action,
             imitate,
             reward: step.reward,
         });
         let bought = environment.score().is_some_and(|score| score.but_for_options(overlooked));
         if step.success || bought {
-            return Ok(Some(Demonstration { task, turns, final_observation: observation.text }));
+            return Ok(Some(Demonstration { task, turns, final_observation: observation.into_text() }));
         }
         if step.terminated || step.truncated {
             return Ok(None);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{EnvError, Environment, Observation, Step, Task};
+use turnwise_core::{EnvError, Environment, Metric, Observation, Seed, Snapshot, Step, Task};
 
 use super::action::Action;
 use super::reward::{Judge, Score};
@@ -90,7 +90,7 @@ impl WebshopEnv {
 
     fn observe(&self, session: &Session) -> Result<Observation, EnvError> {
         let view = session.view()?;
-        Ok(Observation { text: view.render(self.world.observation), admissible: view.admissible() })
+        Ok(Observation::new(view.render(self.world.observation)).with_admissible(view.admissible()))
     }
 }
 
@@ -130,7 +130,7 @@ impl Episode {
 }
 
 impl Environment for WebshopEnv {
-    fn reset(&mut self, task: &Task) -> Result<Observation, EnvError> {
+    fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         let judge = self.world.judge(&task.id)?;
         let session = Session::new(Arc::clone(&self.world.shop), judge.goal().instruction.clone());
         let observation = self.observe(&session)?;
@@ -138,7 +138,7 @@ impl Environment for WebshopEnv {
         Ok(observation)
     }
 
-    fn step(&mut self, action: &str) -> Result<Step, EnvError> {
+    fn step(&mut self, action: &turnwise_core::Action) -> Result<Step, EnvError> {
         let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
         if episode.score.is_some() || episode.steps >= self.max_steps {
             return Err(EnvError::Other(format!(
@@ -147,7 +147,7 @@ impl Environment for WebshopEnv {
                 episode.steps
             )));
         }
-        let effect = episode.session.step(&Action::parse(action))?;
+        let effect = episode.session.step(&Action::parse(&action.text()))?;
         episode.steps += 1;
         let mut metrics = Vec::new();
         let (mut success, mut reward) = (false, 0.0);
@@ -155,8 +155,8 @@ impl Environment for WebshopEnv {
             let score = episode.buy(&self.world)?;
             success = score.success();
             reward = self.world.reward.of(score);
-            metrics.push((TASK_SCORE, score.total()));
-            metrics.push((TYPE_STAND_IN, f64::from(score.kind.type_stand_in)));
+            metrics.push(Metric::last(TASK_SCORE, score.total()));
+            metrics.push(Metric::last(TYPE_STAND_IN, f64::from(score.kind.type_stand_in)));
         }
         let progress = episode.progress(&self.world);
         let bought = effect == Effect::Bought;
@@ -179,7 +179,7 @@ impl Environment for WebshopEnv {
 
     /// Versioned JSON: format, version, task, instruction, steps and the visit. An episode that has ended cannot
     /// be saved. The step limit is a setting, not part of the state.
-    fn state(&self) -> Result<Vec<u8>, EnvError> {
+    fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.session.visit().page == Page::Done {
             return Err(EnvError::State(
@@ -195,12 +195,13 @@ impl Environment for WebshopEnv {
             steps: episode.steps,
             visit: episode.session.visit().clone(),
         };
-        serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))
+        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))?;
+        Ok(Some(Snapshot(bytes)))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), EnvError> {
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let refuse = |reason: String| EnvError::State(reason);
-        let saved: Saved = serde_json::from_slice(state)
+        let saved: Saved = serde_json::from_slice(&snapshot.0)
             .map_err(|error| refuse(format!("these bytes are no saved WebShop episode ({error})")))?;
         if saved.format != FORMAT || saved.version != VERSION {
             return Err(refuse(format!(

@@ -107,7 +107,8 @@ impl Expert {
             self.open = None;
             return format!("search[{}]", self.wish.query);
         }
-        let parts = parts(&observation.text);
+        let text = observation.text();
+        let parts = parts(&text);
         if can("click[buy now]") {
             return self.at_product(observation, &parts, option_drop_prob);
         }

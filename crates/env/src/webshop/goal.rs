@@ -50,6 +50,35 @@ pub struct Goal {
     pub price_upper: f64,
 }
 
+impl Goal {
+    /// The digest of the goal's content: the product it was made of, with what its type is judged by, the instruction,
+    /// and everything that is asked for.
+    pub fn digest(&self, catalogue: &Catalogue) -> Result<String, EnvError> {
+        let product = catalogue.product(self.product)?;
+        let mut parts: Vec<&str> = vec![
+            &product.asin,
+            &product.title,
+            &product.category,
+            &product.product_category,
+            &self.instruction,
+        ];
+        let (attributes, price) = (self.attributes.len().to_string(), self.price_upper.to_string());
+        parts.extend([product.query.as_str(), &price, &attributes]);
+        parts.extend(self.attributes.iter().map(String::as_str));
+        match &self.options {
+            GoalOptions::Named(options) => {
+                parts.push("named");
+                parts.extend(options.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]));
+            }
+            GoalOptions::Values(values) => {
+                parts.push("values");
+                parts.extend(values.iter().map(String::as_str));
+            }
+        }
+        Ok(turnwise_core::digest(parts))
+    }
+}
+
 /// Which goals.
 #[derive(
     Clone,

@@ -230,7 +230,10 @@ impl WebshopSet {
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
-        Ok(Task { id: goal.id, kind, goal: goal.instruction })
+        Ok(Task {
+            digest: goal.digest(self.world.shop.catalogue())?,
+            ..Task::new(goal.id, kind, goal.instruction)
+        })
     }
 
     /// What stands between the words on the shop's pages as `webshop-compact` shows them, for tokenizers of small
@@ -258,7 +261,7 @@ impl TaskSet for WebshopSet {
         self.split(split)?.iter().map(|place| self.task(*place as usize)).collect()
     }
 
-    fn environment(&self) -> Box<dyn Environment> {
-        Box::new(self.webshop())
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.webshop()))
     }
 }

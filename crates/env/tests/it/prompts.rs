@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use turnwise_core::TaskSet;
+use turnwise_core::{Action, Purpose, Seed, TaskSet};
 use turnwise_env::alfworld::AlfworldSet;
 use turnwise_env::alfworld::generator::{GeneratorConfig, generate};
 use turnwise_env::panel::{Choice, Panel};
@@ -21,15 +21,15 @@ fn look_for_the_goal(set: &AlfworldSet) -> usize {
         for task in set.tasks(&split).unwrap() {
             let goal = task.goal.trim_end_matches('.');
             assert!(goal.len() > 10, "{task:?}");
-            let mut world = set.environment();
-            let mut observation = world.reset(&task).unwrap();
+            let mut world = set.environment().unwrap();
+            let mut observation = world.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
             let mut history: Vec<(String, String)> = Vec::new();
             for step in 0..3 {
                 let view = PromptView {
                     goal: &task.goal,
                     history: &history,
                     window: 2,
-                    observation: &observation.text,
+                    observation: &observation.text(),
                     admissible: &observation.admissible,
                     step,
                 };
@@ -42,8 +42,8 @@ fn look_for_the_goal(set: &AlfworldSet) -> usize {
                     looked += 4;
                 }
                 let action = observation.admissible[(7 * step) % observation.admissible.len()].clone();
-                let next = world.step(&action).unwrap();
-                history.push((std::mem::replace(&mut observation, next.observation).text, action));
+                let next = world.step(&Action::from(&action)).unwrap();
+                history.push((std::mem::replace(&mut observation, next.observation).into_text(), action));
             }
         }
     }

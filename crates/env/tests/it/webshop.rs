@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Step, Task};
+use turnwise_core::{Action, EnvError, Environment as _, Metric, Purpose, Seed, Snapshot, Step, Task};
 use turnwise_env::alfworld::demonstrations::Demonstration;
 use turnwise_env::parse::offered;
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
@@ -81,12 +81,12 @@ fn task(set: &WebshopSet, options: &str) -> Task {
 
 fn start(set: &WebshopSet, options: &str) -> WebshopEnv {
     let mut shop = set.webshop();
-    shop.reset(&task(set, options)).unwrap();
+    shop.reset(&task(set, options), Seed::derive(0, Purpose::Environment, &[])).unwrap();
     shop
 }
 
 fn play(shop: &mut WebshopEnv, actions: &[&str]) -> Step {
-    actions.iter().map(|action| shop.step(action).unwrap()).last().unwrap()
+    actions.iter().map(|&action| shop.step(&Action::from(action)).unwrap()).last().unwrap()
 }
 
 fn chosen(shop: &WebshopEnv) -> Vec<(&str, &str)> {
@@ -101,17 +101,17 @@ fn an_episode_from_search_to_purchase() {
     assert_eq!(set.len(), 8);
     let goal = "color: navy, and size: large, and price lower than";
     let mut shop = set.webshop();
-    let first = shop.reset(&task(&set, goal)).unwrap();
+    let first = shop.reset(&task(&set, goal), Seed::derive(0, Purpose::Environment, &[])).unwrap();
     assert!(
         first
-            .text
+            .text()
             .starts_with("WebShop [SEP] Instruction: [SEP] Find me dishwasher safe mugs with color: navy")
     );
-    assert!(first.text.ends_with("dollars [SEP] Search"));
+    assert!(first.text().ends_with("dollars [SEP] Search"));
     assert_eq!(first.admissible, ["search[<your query>]"]);
 
     let step = play(&mut shop, &["search[stoneware]"]);
-    assert!(step.observation.text.contains("[SEP] Page 1 (Total results: 12) [SEP] Next > [SEP] MUG0000000 [SEP] Stoneware Mug 0 [SEP] $12.0 [SEP] MUG0000001 [SEP] Stoneware Mug 1 [SEP] $12.0 to $18.5 [SEP]"));
+    assert!(step.observation.text().contains("[SEP] Page 1 (Total results: 12) [SEP] Next > [SEP] MUG0000000 [SEP] Stoneware Mug 0 [SEP] $12.0 [SEP] MUG0000001 [SEP] Stoneware Mug 1 [SEP] $12.0 to $18.5 [SEP]"));
     assert_eq!(
         step.observation.admissible[..3],
         ["click[back to search]", "click[next >]", "click[mug0000000]"]
@@ -123,21 +123,26 @@ fn an_episode_from_search_to_purchase() {
     let step = play(&mut shop, &["click[navy]", "click[large]"]);
     assert_eq!(step.progress, Some(1.0));
     let step = play(&mut shop, &["click[Buy Now]"]);
-    assert!(step.observation.text.contains(r#"options [SEP] {"color": "navy", "size": "large"} [SEP]"#));
+    assert!(step.observation.text().contains(r#"options [SEP] {"color": "navy", "size": "large"} [SEP]"#));
     assert!(
         step.observation
-            .text
+            .text()
             .ends_with("Your score (min 0.0, max 1.0) [SEP] 1.0 [SEP] Reward Details [SEP] None")
     );
     assert_eq!((step.reward, step.success, step.terminated, step.truncated), (1.0, true, true, false));
-    assert_eq!(step.metrics, [("task_score", 1.0), ("type_stand_in", 0.0)]);
-    assert!(shop.step("click[navy]").unwrap_err().to_string().contains("the episode is over after 5 steps"));
+    assert_eq!(step.metrics, [Metric::last("task_score", 1.0), Metric::last("type_stand_in", 0.0)]);
+    assert!(
+        shop.step(&Action::from("click[navy]"))
+            .unwrap_err()
+            .to_string()
+            .contains("the episode is over after 5 steps")
+    );
 
     // Another mug: the type is judged by the stand-in, no option is met.
     let mut shop = start(&set, goal);
     let step = play(&mut shop, &["search[mug]", "click[mug0000002]", "click[buy now]"]);
     assert_eq!((step.reward, step.success, step.terminated), (0.0, false, true));
-    assert_eq!(step.metrics, [("task_score", 2.0 / 4.0), ("type_stand_in", 1.0)]);
+    assert_eq!(step.metrics, [Metric::last("task_score", 2.0 / 4.0), Metric::last("type_stand_in", 1.0)]);
 }
 
 #[test]
@@ -146,8 +151,8 @@ fn actions_that_do_nothing_leave_the_page() {
     let mut shop = start(&set, "color: navy");
     for action in ["click[search]", "click[mug0000000]", "search[]", "buy now", "", "click[next >] and more"]
     {
-        let step = shop.step(action).unwrap();
-        assert!(!step.understood && step.observation.text.starts_with("WebShop [SEP] "), "{action:?}");
+        let step = shop.step(&Action::from(action)).unwrap();
+        assert!(!step.understood && step.observation.text().starts_with("WebShop [SEP] "), "{action:?}");
     }
 }
 
@@ -156,17 +161,21 @@ fn pages_go_on_beyond_the_results_and_back() {
     let set = set(&WebshopOptions::default());
     let mut shop = start(&set, "color: navy");
     let step = play(&mut shop, &["search[mug]", "click[next >]", "click[next >]"]);
-    assert!(step.observation.text.ends_with("Page 3 (Total results: 12) [SEP] < Prev [SEP] Next >"));
+    assert!(step.observation.text().ends_with("Page 3 (Total results: 12) [SEP] < Prev [SEP] Next >"));
     let step = play(&mut shop, &["click[< prev]", "click[mug0000010]", "click[features]"]);
     // The bullet point without a character is a part without one; that of a newline has none.
-    assert!(step.observation.text.ends_with("< Prev [SEP]  [SEP] Holds tea"), "{}", step.observation.text);
+    assert!(
+        step.observation.text().ends_with("< Prev [SEP]  [SEP] Holds tea"),
+        "{}",
+        step.observation.text()
+    );
     let step = play(&mut shop, &["click[< prev]", "click[< prev]"]);
-    assert!(step.observation.text.contains("Page 2 (Total results: 12)"));
+    assert!(step.observation.text().contains("Page 2 (Total results: 12)"));
     let step = play(&mut shop, &["click[back to search]", "search[nothing]"]);
-    assert!(step.observation.text.ends_with("Page 1 (Total results: 0) [SEP] Next >"));
+    assert!(step.observation.text().ends_with("Page 1 (Total results: 0) [SEP] Next >"));
     // A search works on every page.
     let step = play(&mut shop, &["search[mug]", "click[mug0000001]", "search[mug]"]);
-    assert!(step.understood && step.observation.text.contains("Page 1 (Total results: 12)"));
+    assert!(step.understood && step.observation.text().contains("Page 1 (Total results: 12)"));
 }
 
 #[test]
@@ -177,22 +186,24 @@ fn options_with_the_quirks_of_the_original() {
     // `small` is in both groups: the last group has it, and both are shown as chosen.
     assert_eq!(chosen(&shop), [("size", "small")]);
     assert!(
-        step.observation.text.starts_with("You have clicked small.\nYou have clicked small.\nInstruction:\n")
+        step.observation
+            .text()
+            .starts_with("You have clicked small.\nYou have clicked small.\nInstruction:\n")
     );
     let step = play(&mut shop, &["click[caf\u{e9}]", "click[large]"]);
     assert_eq!(chosen(&shop), [("size", "large"), ("color", "caf\u{e9}")]);
     // Outside ASCII the original never finds what was chosen.
-    assert!(step.observation.text.starts_with("You have clicked large.\nInstruction:\n"));
+    assert!(step.observation.text().starts_with("You have clicked large.\nInstruction:\n"));
     // An option called like a button: the button's place, and its page.
     let step = play(&mut shop, &["click[description]"]);
     assert_eq!(step.observation.admissible, ["click[back to search]", "click[< prev]"]);
-    assert!(step.observation.text.ends_with("[button] < Prev [button_]\n"));
+    assert!(step.observation.text().ends_with("[button] < Prev [button_]\n"));
     // The chosen options outlive the page behind, not the way back to the results.
     play(&mut shop, &["click[< prev]"]);
     assert_eq!(chosen(&shop).len(), 2);
     let step = play(&mut shop, &["click[< prev]"]);
     assert!(chosen(&shop).is_empty());
-    assert!(step.observation.text.contains("\n\n[clicked button] MUG0000000 [clicked button_]\nStoneware Mug 0\n$12.0\n\n[button] MUG0000001 [button_]\n"));
+    assert!(step.observation.text().contains("\n\n[clicked button] MUG0000000 [clicked button_]\nStoneware Mug 0\n$12.0\n\n[button] MUG0000001 [button_]\n"));
 }
 
 #[test]
@@ -207,8 +218,8 @@ fn debug_searches_list_by_property() {
         ("<q> mugs", 12),
         ("<q> mug", 0),
     ] {
-        let step = shop.step(&format!("search[{query}]")).unwrap();
-        assert!(step.observation.text.contains(&format!("(Total results: {count})")), "{query}");
+        let step = shop.step(&Action::from(&format!("search[{query}]"))).unwrap();
+        assert!(step.observation.text().contains(&format!("(Total results: {count})")), "{query}");
     }
 }
 
@@ -218,7 +229,7 @@ fn attributes_are_shown_on_request() {
     let mut shop = start(&set, "color: navy");
     let step = play(&mut shop, &["search[mug]", "click[mug0000003]", "click[attributes]"]);
     let end = "< Prev [SEP] dishwasher safe [SEP] kitchen [SEP] mugs [SEP] Kitchen \u{203a} Mugs";
-    assert!(step.observation.text.ends_with(end));
+    assert!(step.observation.text().ends_with(end));
 }
 
 #[test]
@@ -234,14 +245,18 @@ fn episodes_are_cut_off_and_resumed() {
     ];
     let mut shop = start(&set, "color: navy");
     for action in actions {
-        let saved = shop.state().unwrap();
+        let saved = shop.snapshot().unwrap().unwrap();
         let mut other = set.webshop();
         other.restore(&saved).unwrap();
-        assert_eq!(other.step(action).unwrap(), shop.step(action).unwrap(), "{action}");
+        assert_eq!(
+            other.step(&Action::from(action)).unwrap(),
+            shop.step(&Action::from(action)).unwrap(),
+            "{action}"
+        );
     }
-    let saved = String::from_utf8(shop.state().unwrap()).unwrap();
-    let last = shop.step("nothing").unwrap();
-    assert!(last.truncated && !last.terminated && shop.step("nothing").is_err());
+    let saved = String::from_utf8(shop.snapshot().unwrap().unwrap().0).unwrap();
+    let last = shop.step(&Action::from("nothing")).unwrap();
+    assert!(last.truncated && !last.terminated && shop.step(&Action::from("nothing")).is_err());
     for (from, to, expected) in [
         ("webshop.episode", "alfworld.episode", "this program reads"),
         ("Find me", "Find you", "is not the goal"),
@@ -251,10 +266,10 @@ fn episodes_are_cut_off_and_resumed() {
     ] {
         let wrong = saved.replace(from, to);
         assert_ne!(wrong, saved, "{from}");
-        let error = set.webshop().restore(wrong.as_bytes()).unwrap_err().to_string();
+        let error = set.webshop().restore(&Snapshot(wrong.as_bytes().to_vec())).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    assert!(matches!(set.webshop().step("look"), Err(EnvError::NotReset)));
+    assert!(matches!(set.webshop().step(&Action::from("look")), Err(EnvError::NotReset)));
 }
 
 #[test]
@@ -266,7 +281,7 @@ fn human_goals_name_no_options() {
     assert!([20.0, 30.0, 40.0, 50.0, 60.0].contains(&goal.price_upper));
     let mut shop = start(&set, "mug");
     let step = play(&mut shop, &["search[mug]", "click[mug0000000]", "click[buy now]"]);
-    assert_eq!(step.metrics[0].1, 1.0);
+    assert_eq!(step.metrics[0].value, 1.0);
 }
 
 #[test]
@@ -280,13 +295,13 @@ fn prompts_show_the_page_and_hide_the_goal() {
         let template = PromptTemplate::named(name).unwrap();
         let task = task(&set, "color: navy, and size: large");
         let mut shop = set.webshop();
-        let mut observation = shop.reset(&task).unwrap();
+        let mut observation = shop.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
         let mut history = Vec::new();
         for (step, action) in ["search[mug]", "click[mug0000000]", "click[navy]", "click[features]", "noise"]
             .into_iter()
             .enumerate()
         {
-            let (text, admissible) = (&observation.text, &observation.admissible);
+            let (text, admissible) = (&observation.text(), &observation.admissible);
             let view = PromptView {
                 goal: &task.goal,
                 history: &history,
@@ -300,8 +315,9 @@ fn prompts_show_the_page_and_hide_the_goal() {
             assert_eq!(count(PromptKind::Masked(Mask::History)), 1);
             assert_eq!(count(PromptKind::Masked(Mask::Goal)), 0);
             assert_eq!(count(PromptKind::Masked(Mask::GoalAndHistory)), 0);
-            let next = shop.step(action).unwrap();
-            history.push((std::mem::replace(&mut observation, next.observation).text, action.to_owned()));
+            let next = shop.step(&Action::from(action)).unwrap();
+            history
+                .push((std::mem::replace(&mut observation, next.observation).into_text(), action.to_owned()));
         }
     }
 }
@@ -311,15 +327,15 @@ fn the_full_prompt_reads_as_in_the_paper() {
     let set = set(&WebshopOptions::default());
     let task = task(&set, "color: navy, and size: large");
     let mut shop = set.webshop();
-    let first = shop.reset(&task).unwrap();
+    let first = shop.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
     let mut step = play(&mut shop, &["search[stoneware mug]", "click[next >]"]);
     step.observation.admissible.truncate(2);
-    let history = [(first.text, "search[stoneware mug]".to_owned())];
+    let history = [(first.text().into_owned(), "search[stoneware mug]".to_owned())];
     let view = PromptView {
         goal: &task.goal,
         history: &history,
         window: 2,
-        observation: &step.observation.text,
+        observation: &step.observation.text(),
         admissible: &step.observation.admissible,
         step: 1,
     };
@@ -444,7 +460,7 @@ fn the_full_shop_is_built_once_and_read_in_place() {
     }
     let task = set.task(0).unwrap();
     let mut shop = set.webshop();
-    shop.reset(&task).unwrap();
+    shop.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
     let step = play(&mut shop, &["search[red mug]", "click[b1]", "click[buy now]"]);
     assert!(step.success);
 
@@ -473,10 +489,11 @@ fn the_expert_reaches_generated_goals() {
         // The actions reach the goal again, with the same pages on the way.
         let episode = &made.episodes[7];
         let mut shop = set.webshop();
-        let mut observation = shop.reset(&episode.task).unwrap().text;
+        let mut observation =
+            shop.reset(&episode.task, Seed::derive(0, Purpose::Environment, &[])).unwrap().into_text();
         for turn in &episode.turns {
             assert_eq!(observation, turn.observation);
-            observation = shop.step(&turn.action).unwrap().observation.text;
+            observation = shop.step(&Action::from(&turn.action)).unwrap().observation.into_text();
         }
         assert!(shop.score().is_some_and(|score| score.success()));
     }
@@ -528,9 +545,9 @@ fn a_noisy_expert_misses_options_and_nothing_else() {
     let (mut asked, mut met, mut reached) = (0, 0, 0);
     for episode in &hasty {
         let mut shop = set.webshop();
-        shop.reset(&episode.task).unwrap();
+        shop.reset(&episode.task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
         for turn in &episode.turns {
-            shop.step(&turn.action).unwrap();
+            shop.step(&Action::from(&turn.action)).unwrap();
         }
         let score = shop.score().unwrap();
         assert_eq!((score.attributes, score.price), (score.attributes_asked, true));

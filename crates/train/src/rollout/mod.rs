@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Completion, Environment, FinishReason, Observation, Purpose, RequestId, SCHEMA_VERSION, SampleError,
-    SampleRequest, Sampler, SamplingParams, Seed, StopReason, Task, TaskSet, TokenSequence, Trajectory, Turn,
-    TurnSpan,
+    Action, Completion, Environment, FinishReason, Observation, Part, Purpose, RequestId, SCHEMA_VERSION,
+    SampleError, SampleRequest, Sampler, SamplingParams, Seed, StopReason, Task, TaskSet, TokenSequence,
+    Trajectory, Turn, TurnSpan,
 };
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
@@ -225,6 +225,7 @@ impl<S: Sampler> Lane<'_, S> {
             step: self.context.step,
             turns: Vec::new(),
             final_observation: String::new(),
+            final_state_key: None,
             stop: StopReason::Terminated,
             success: false,
             sequences: Vec::new(),
@@ -232,9 +233,15 @@ impl<S: Sampler> Lane<'_, S> {
             explanation: None,
             metrics: std::collections::BTreeMap::new(),
         };
-        let mut environment = self.context.task_set.environment();
-        match environment.reset(&job.task) {
-            Ok(observation) => {
+        let coordinates = [self.context.purpose as u64, self.context.step, job.group as u64];
+        let seed = Seed::derive(self.context.run_seed, Purpose::Environment, &coordinates);
+        let begun = self.context.task_set.environment().and_then(|mut environment| {
+            let observation = environment.reset(&job.task, seed)?;
+            Ok((environment, observation))
+        });
+        match begun {
+            Ok((environment, observation)) => {
+                let observation = self.shorten(observation, &job.task);
                 let prompt = match self.first_prompt(job, &observation) {
                     Ok(prompt) => prompt,
                     Err(error) => {
@@ -260,6 +267,28 @@ impl<S: Sampler> Lane<'_, S> {
         }
     }
 
+    /// How the responses of a task are sampled: its own limit counts where it is the smaller one.
+    fn params(&self, task: &Task) -> SamplingParams {
+        let mut params = self.context.params.clone();
+        params.max_tokens =
+            task.limits.response_tokens.map_or(params.max_tokens, |limit| limit.min(params.max_tokens));
+        params
+    }
+
+    /// The observation within the task's limit of tokens: the texts are cut where it is reached.
+    fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
+        let Some(mut room) = task.limits.observation_tokens else { return observation };
+        for part in &mut observation.parts {
+            let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
+            let tokens = self.context.tokenizer.encode(text);
+            if tokens.len() > room {
+                *text = self.context.tokenizer.decode(&tokens[..room]);
+            }
+            room = room.saturating_sub(tokens.len());
+        }
+        observation
+    }
+
     fn prompter(&self) -> Prompter<'_> {
         let RolloutContext { template, tokenizer, chat, .. } = *self.context;
         Prompter { template, tokenizer, chat }
@@ -268,10 +297,12 @@ impl<S: Sampler> Lane<'_, S> {
     fn first_prompt(&self, job: &Job, observation: &Observation) -> Result<Vec<u32>, TextError> {
         let Job { task, preamble, .. } = job;
         let template = self.context.template;
+        let words = observation.text();
+        let seen = (&*words, observation.admissible.as_slice());
         let text = match self.context.layout {
-            Layout::Concatenated => template.render_concatenated_first(&view(task, observation, &[], 0, 0)),
+            Layout::Concatenated => template.render_concatenated_first(&view(task, seen, &[], 0, 0)),
             Layout::Windowed => {
-                template.render(&view(task, observation, &[], 0, self.context.history), PromptKind::Full)
+                template.render(&view(task, seen, &[], 0, self.context.history), PromptKind::Full)
             }
         };
         self.prompter().start(&format!("{preamble}{text}"))
@@ -288,7 +319,7 @@ impl<S: Sampler> Lane<'_, S> {
         let request = SampleRequest {
             session: live.job as u64,
             prompt: live.prompt.clone(),
-            params: self.context.params.clone(),
+            params: self.params(&job.task),
             seed: Seed::derive(self.context.run_seed, self.context.purpose, &coordinates),
         };
         match self.sampler.submit(request) {
@@ -312,11 +343,16 @@ impl<S: Sampler> Lane<'_, S> {
         let response = prompter.response(&completion.tokens);
         let parsed = context.parser.parse(&prompter.whole(&response), &live.observation.admissible);
         record_tokens(&mut live, &completion, context.layout);
+        let seen = std::mem::take(&mut live.observation);
+        let action = Action::from(parsed.action);
         let turn = Turn {
-            observation: std::mem::take(&mut live.observation.text),
-            admissible: std::mem::take(&mut live.observation.admissible),
+            observation: seen.text().into_owned(),
+            parts: if seen.is_plain() { Vec::new() } else { seen.parts },
+            state_key: seen.state_key,
+            admissible: seen.admissible,
             response,
-            action: parsed.action,
+            action: action.text().into_owned(),
+            call: action.call().cloned(),
             valid: parsed.valid,
             reward: 0.0,
             progress: None,
@@ -325,7 +361,7 @@ impl<S: Sampler> Lane<'_, S> {
             entropies: completion.entropies,
             weights_version: completion.weights_version,
         };
-        let outcome = live.environment.step(&turn.action);
+        let outcome = live.environment.step(&action);
         live.history.push((turn.observation.clone(), turn.action.clone()));
         live.trajectory.turns.push(turn);
         let step = match outcome {
@@ -336,15 +372,16 @@ impl<S: Sampler> Lane<'_, S> {
             turn.reward = step.reward * context.reward_scale;
             turn.progress = step.progress;
         }
-        for (name, value) in step.metrics {
-            live.trajectory.metrics.insert(name.to_owned(), value);
+        for metric in step.metrics {
+            metric.merge_into(&mut live.trajectory.metrics);
         }
         live.trajectory.success = step.success;
-        live.observation = step.observation;
+        live.observation = self.shorten(step.observation, &live.trajectory.task);
         if step.terminated {
             return Ok(Some(end(live, StopReason::Terminated)));
         }
-        if step.truncated {
+        let limit = live.trajectory.task.limits.turns;
+        if step.truncated || limit.is_some_and(|limit| live.trajectory.turns.len() >= limit) {
             return Ok(Some(end(live, StopReason::MaxTurns)));
         }
         if completion.finish == FinishReason::Context {
@@ -362,9 +399,11 @@ impl<S: Sampler> Lane<'_, S> {
         let context = self.context;
         let task = &live.trajectory.task;
         let turn = live.trajectory.turns.len();
+        let words = live.observation.text();
+        let seen = (&*words, live.observation.admissible.as_slice());
         match context.layout {
             Layout::Windowed => {
-                let view = view(task, &live.observation, &live.history, turn, context.history);
+                let view = view(task, seen, &live.history, turn, context.history);
                 let preamble = &self.jobs[live.job].preamble;
                 let text = context.template.render(&view, PromptKind::Full);
                 self.prompter().start(&format!("{preamble}{text}"))
@@ -376,7 +415,7 @@ impl<S: Sampler> Lane<'_, S> {
                     .first()
                     .map(|sequence| sequence.tokens.clone())
                     .unwrap_or_default();
-                let view = view(task, &live.observation, &[], turn, 0);
+                let view = view(task, seen, &[], turn, 0);
                 tokens.extend(self.prompter().between(&view, tokens.last().copied(), finish)?);
                 Ok(tokens)
             }
@@ -386,19 +425,12 @@ impl<S: Sampler> Lane<'_, S> {
 
 fn view<'a>(
     task: &'a Task,
-    observation: &'a Observation,
+    (text, admissible): (&'a str, &'a [String]),
     history: &'a [(String, String)],
     turn: usize,
     window: usize,
 ) -> PromptView<'a> {
-    PromptView {
-        goal: &task.goal,
-        history,
-        window,
-        observation: &observation.text,
-        admissible: &observation.admissible,
-        step: turn,
-    }
+    PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
 /// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.
@@ -418,7 +450,9 @@ fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
 }
 
 fn end(mut live: Live, stop: StopReason) -> Trajectory {
-    live.trajectory.final_observation = live.observation.text;
+    live.environment.close();
+    live.trajectory.final_state_key = live.observation.state_key.take();
+    live.trajectory.final_observation = live.observation.into_text();
     live.trajectory.stop = stop;
     live.trajectory
 }

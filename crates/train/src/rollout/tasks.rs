@@ -39,9 +39,7 @@ mod tests {
     use super::*;
 
     fn order(count: usize) -> TaskOrder {
-        let tasks = (0..count)
-            .map(|index| Task { id: format!("t{index}"), kind: String::new(), goal: String::new() })
-            .collect();
+        let tasks = (0..count).map(|index| Task::new(format!("t{index}"), "", "")).collect();
         TaskOrder::new(tasks, 3).unwrap()
     }
 

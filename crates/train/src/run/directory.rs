@@ -183,11 +183,11 @@ pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
         }
         let trajectory: Trajectory = serde_json::from_str(&line)
             .map_err(|error| TrainError::file(path, format!("line {}: {error}", index + 1)))?;
-        if trajectory.schema_version != turnwise_core::SCHEMA_VERSION {
+        if !(1..=turnwise_core::SCHEMA_VERSION).contains(&trajectory.schema_version) {
             return Err(TrainError::file(
                 path,
                 format!(
-                    "line {}: schema_version is {}; this program reads {}",
+                    "line {}: schema_version is {}; this program reads 1 to {}",
                     index + 1,
                     trajectory.schema_version,
                     turnwise_core::SCHEMA_VERSION

@@ -1,6 +1,6 @@
 //! Turns seen without their trajectory: the blind prompts of STAPO's selective term.
 
-use turnwise_core::{Batch, Observation, PerTurn, TokenSequence, Trajectory, TurnSpan};
+use turnwise_core::{Batch, PerTurn, TokenSequence, Trajectory, TurnSpan};
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
 use turnwise_objective::BlindMask;
 use turnwise_text::TextError;
@@ -41,13 +41,12 @@ impl MaskedPrompts<'_> {
             .iter()
             .map(|turn| (turn.observation.clone(), turn.action.clone()))
             .collect();
-        let observation = Observation { text: data.observation.clone(), admissible: data.admissible.clone() };
         let view = PromptView {
             goal: &trajectory.task.goal,
             history: &history,
             window,
-            observation: &observation.text,
-            admissible: &observation.admissible,
+            observation: &data.observation,
+            admissible: &data.admissible,
             step: turn,
         };
         let mask = match self.mask {

@@ -12,12 +12,13 @@ pub(crate) fn turn(observation: &str, reward: f64) -> Turn {
 pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Trajectory {
     Trajectory {
         schema_version: SCHEMA_VERSION,
-        task: Task { id: format!("task-{group}"), kind: "kind".into(), goal: "goal".into() },
+        task: Task::new(format!("task-{group}"), "kind", "goal"),
         group,
         sample,
         step: 0,
         turns,
         final_observation: String::new(),
+        final_state_key: None,
         stop: StopReason::Terminated,
         success: false,
         sequences: Vec::new(),

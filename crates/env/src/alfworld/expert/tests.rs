@@ -14,8 +14,7 @@ fn play(game: &Arc<Game>, prior: &Prior, order: SearchOrder, limit: usize) -> Op
     let mut expert = Expert::new(prior).with_order(order);
     assert!(expert.reset(episode.observation(), game.sentence()), "{}: {}", game.id(), game.sentence());
     for step in 1..=limit {
-        let observation =
-            Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
+        let observation = Observation::new(episode.observation()).with_admissible(episode.admissible());
         let action = expert.act(&observation);
         assert!(observation.admissible.contains(&action), "{}: `{action}`", game.id());
         if episode.step(&action).won {
@@ -122,7 +121,7 @@ fn sentences_of_other_kinds_are_refused() {
     let prior = Prior::default();
     let mut expert = Expert::new(&prior);
     assert!(!expert.reset("no introduction", "wash the dishes."));
-    let observation = Observation { text: "hm".into(), admissible: vec!["help".into(), "look".into()] };
+    let observation = Observation::new("hm").with_admissible(vec!["help".into(), "look".into()]);
     assert_eq!(expert.act(&observation), "look");
     assert_eq!(expert.act(&Observation::default()), "look");
 }
@@ -138,12 +137,11 @@ fn a_closed_door_a_wrong_object_and_a_failed_command_do_not_confuse_it() {
         expert.reset(episode.observation(), game.sentence());
         // Every third command is somebody else's: it takes what it can, closes doors, or means nothing.
         while !episode.won() && episode.steps() < 120 {
-            let observation =
-                Observation { text: episode.observation().to_owned(), admissible: episode.admissible() };
+            let observation = Observation::new(episode.observation()).with_admissible(episode.admissible());
             let foreign = ["close ", "take ", "dance "][episode.steps() / 3 % 3];
             let other = observation.admissible.iter().find(|action| action.starts_with(foreign));
             let action = if episode.steps() % 3 == 2 && episode.steps() < 40 {
-                expert.observe(&observation.text);
+                expert.observe(&observation.text());
                 other.cloned().unwrap_or_else(|| "dance".into())
             } else {
                 expert.act(&observation)

@@ -1,6 +1,8 @@
 //! Step limit, rewards, saved states.
 
-use turnwise_core::{EnvError, Environment, Observation, Step, Task, TaskSet as _};
+use turnwise_core::{
+    Action, EnvError, Environment, Observation, Purpose, Seed, Snapshot, Step, Task, TaskSet as _,
+};
 use turnwise_env::alfworld::{AlfworldSet, DEFAULT_MAX_STEPS, Game};
 
 use super::kitchen::{self, SIMPLE, TWO};
@@ -13,12 +15,12 @@ fn set() -> AlfworldSet {
 }
 
 fn task(id: &str) -> Task {
-    Task { id: id.into(), kind: String::new(), goal: String::new() }
+    Task::new(id, "", "")
 }
 
 fn started(set: &AlfworldSet, id: &str) -> (Box<dyn Environment>, Observation) {
-    let mut environment = set.environment();
-    let observation = environment.reset(&task(id)).unwrap();
+    let mut environment = set.environment().unwrap();
+    let observation = environment.reset(&task(id), Seed::derive(0, Purpose::Environment, &[])).unwrap();
     (environment, observation)
 }
 
@@ -29,17 +31,18 @@ const WINNING: [&str; 3] =
 fn an_episode_is_won_once_and_then_over() {
     let set = set();
     let (mut environment, observation) = started(&set, "train/kitchen/1");
-    assert!(observation.text.ends_with("Your task is to: tidy up."));
+    assert!(observation.text().ends_with("Your task is to: tidy up."));
     assert_eq!(observation.admissible.len(), 20);
-    let steps: Vec<Step> = WINNING.iter().map(|action| environment.step(action).unwrap()).collect();
+    let steps: Vec<Step> =
+        WINNING.iter().map(|&action| environment.step(&Action::from(action)).unwrap()).collect();
     let flags = |step: &Step| (step.reward, step.terminated, step.truncated, step.success, step.understood);
     assert_eq!(flags(&steps[0]), (0.0, false, false, false, true));
     assert_eq!(flags(&steps[2]), (1.0, true, false, true, true));
     assert_eq!(steps.iter().map(|step| step.progress).collect::<Vec<_>>(), [Some(0.0), Some(0.5), Some(1.0)]);
-    let error = environment.step("look").unwrap_err().to_string();
+    let error = environment.step(&Action::from("look")).unwrap_err().to_string();
     assert!(error.contains("train/kitchen/1") && error.contains("reset"), "{error}");
-    environment.reset(&task("train/kitchen/2")).unwrap();
-    assert!(!environment.step("look").unwrap().terminated);
+    environment.reset(&task("train/kitchen/2"), Seed::derive(0, Purpose::Environment, &[])).unwrap();
+    assert!(!environment.step(&Action::from("look")).unwrap().terminated);
 }
 
 #[test]
@@ -47,15 +50,15 @@ fn the_step_limit_counts_everything_and_loses_to_a_win() {
     let set = set();
     let (mut environment, _) = started(&set, "train/kitchen/1");
     for step in 1..=DEFAULT_MAX_STEPS {
-        let outcome = environment.step(if step % 2 == 0 { "look" } else { "sing" }).unwrap();
+        let outcome = environment.step(&Action::from(if step % 2 == 0 { "look" } else { "sing" })).unwrap();
         assert_eq!(outcome.understood, step % 2 == 0);
         assert_eq!((outcome.truncated, outcome.terminated), (step == DEFAULT_MAX_STEPS, false));
     }
-    assert!(environment.step("look").is_err());
+    assert!(environment.step(&Action::from("look")).is_err());
 
     let short = set.with_max_steps(3);
     let (mut environment, _) = started(&short, "train/kitchen/1");
-    let steps = WINNING.map(|action| environment.step(action).unwrap());
+    let steps = WINNING.map(|action| environment.step(&Action::from(action)).unwrap());
     let last = &steps[2];
     assert!(last.success && last.terminated && !last.truncated);
 }
@@ -81,21 +84,21 @@ fn a_saved_episode_goes_on_exactly_as_it_would_have() {
         "go to shelf 11",
         "move apple 1 to shelf 11",
     ];
-    let mut states = vec![first.state().unwrap()];
+    let mut states = vec![first.snapshot().unwrap().unwrap()];
     let mut steps = Vec::new();
     for action in actions {
-        steps.push(first.step(action).unwrap());
-        states.push(first.state().unwrap());
+        steps.push(first.step(&Action::from(action)).unwrap());
+        states.push(first.snapshot().unwrap().unwrap());
     }
     assert!(steps.last().unwrap().success);
     for (at, state) in states.iter().enumerate() {
-        let mut again = set.environment();
+        let mut again = set.environment().unwrap();
         again.restore(state).unwrap();
-        assert_eq!(&again.state().unwrap(), state);
-        for (action, expected) in actions[at..].iter().zip(&steps[at..]) {
-            assert_eq!(&again.step(action).unwrap(), expected);
+        assert_eq!(&again.snapshot().unwrap().unwrap(), state);
+        for (&action, expected) in actions[at..].iter().zip(&steps[at..]) {
+            assert_eq!(&again.step(&Action::from(action)).unwrap(), expected);
         }
-        assert!(again.step("look").is_err(), "won is won, restored or not");
+        assert!(again.step(&Action::from("look")).is_err(), "won is won, restored or not");
     }
 }
 
@@ -103,10 +106,10 @@ fn a_saved_episode_goes_on_exactly_as_it_would_have() {
 fn foreign_and_altered_states_are_refused() {
     let set = set();
     let (environment, _) = started(&set, "train/kitchen/1");
-    let state = String::from_utf8(environment.state().unwrap()).unwrap();
-    let mut other = set.environment();
+    let state = String::from_utf8(environment.snapshot().unwrap().unwrap().0).unwrap();
+    let mut other = set.environment().unwrap();
     let mut refused = |state: &str, why: &str| {
-        let error = other.restore(state.as_bytes()).unwrap_err().to_string();
+        let error = other.restore(&Snapshot(state.as_bytes().to_vec())).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     };
     refused("", "no saved ALFWorld episode");
@@ -120,8 +123,8 @@ fn foreign_and_altered_states_are_refused() {
     refused(&state.replace("\"state\":\"0", "\"state\":\""), "altered");
     refused(&state.replace("\"state\":\"0", "\"state\":\"f"), "does not have");
     refused(&state.replace("\"holding\":null", "\"holding\":900"), "altered");
-    assert!(matches!(other.state(), Err(EnvError::NotReset)), "a refused state leaves nothing behind");
-    other.restore(state.as_bytes()).unwrap();
+    assert!(matches!(other.snapshot(), Err(EnvError::NotReset)), "a refused state leaves nothing behind");
+    other.restore(&Snapshot(state.as_bytes().to_vec())).unwrap();
 }
 
 #[test]
@@ -135,9 +138,12 @@ fn a_task_set_says_what_it_has() {
     assert_eq!((two.kind.as_str(), two.goal.as_str()), ("pick_two_obj_and_place", "tidy up."));
     let error = set.tasks("test").unwrap_err().to_string();
     assert!(error.contains("`test`") && error.contains("train"), "{error}");
-    let mut environment = set.environment();
-    assert!(matches!(environment.step("look"), Err(EnvError::NotReset)));
-    assert!(matches!(environment.reset(&task("nowhere")), Err(EnvError::UnknownTask(_))));
+    let mut environment = set.environment().unwrap();
+    assert!(matches!(environment.step(&Action::from("look")), Err(EnvError::NotReset)));
+    assert!(matches!(
+        environment.reset(&task("nowhere"), Seed::derive(0, Purpose::Environment, &[])),
+        Err(EnvError::UnknownTask(_))
+    ));
 }
 
 const ORDER: [&str; 2] = ["train/kitchen/2", "train/kitchen/1"];

@@ -1,0 +1,88 @@
+//! Actions: words, or a structured call.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A structured action: a function's name and its arguments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Identifies the call, so that its result can name it.
+    pub id: String,
+    /// The function.
+    pub name: String,
+    /// Its arguments, mostly a JSON object.
+    #[serde(default)]
+    pub arguments: Value,
+}
+
+/// What is sent to an environment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Action {
+    /// Words.
+    Text {
+        /// The words.
+        text: String,
+    },
+    /// A structured call.
+    Call(ToolCall),
+}
+
+impl Action {
+    /// The action as words; a call is `name(arguments as JSON)`.
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text { text } => Cow::Borrowed(text),
+            Self::Call(ToolCall { name, arguments, .. }) => Cow::Owned(format!("{name}({arguments})")),
+        }
+    }
+
+    /// The structured call, where it is one.
+    pub fn call(&self) -> Option<&ToolCall> {
+        match self {
+            Self::Text { .. } => None,
+            Self::Call(call) => Some(call),
+        }
+    }
+}
+
+impl Default for Action {
+    fn default() -> Self {
+        Self::Text { text: String::new() }
+    }
+}
+
+impl From<&str> for Action {
+    fn from(text: &str) -> Self {
+        Self::Text { text: text.to_owned() }
+    }
+}
+
+impl From<&String> for Action {
+    fn from(text: &String) -> Self {
+        Self::Text { text: text.clone() }
+    }
+}
+
+impl From<String> for Action {
+    fn from(text: String) -> Self {
+        Self::Text { text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_words_too() {
+        let arguments = serde_json::json!({"city": "Oslo", "days": 2});
+        let call = Action::Call(ToolCall { id: "c1".into(), name: "weather".into(), arguments });
+        assert_eq!(call.text(), r#"weather({"city":"Oslo","days":2})"#);
+        assert_eq!(Action::from("look").text(), "look");
+        let json = serde_json::to_string(&call).unwrap();
+        assert_eq!(serde_json::from_str::<Action>(&json).unwrap(), call);
+    }
+}

@@ -1,0 +1,131 @@
+//! The agent's view of a world: parts of text, images and tool results, and the key of the state behind them.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// The place of an image that is kept outside of the trajectory, by content.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageHandle {
+    /// SHA-256 of the image file's bytes, lower-case hexadecimal.
+    pub sha256: String,
+    /// Media type of the file, for example `image/png`.
+    pub media_type: String,
+}
+
+/// One part of an observation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    /// Words.
+    Text {
+        /// The words.
+        text: String,
+    },
+    /// An image.
+    Image(ImageHandle),
+    /// The answer to a structured action.
+    ToolResult {
+        /// [`crate::ToolCall::id`] of the call that it answers.
+        call_id: String,
+        /// The answer.
+        text: String,
+    },
+}
+
+impl Part {
+    /// The words of the part; an image has none.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } | Self::ToolResult { text, .. } => Some(text),
+            Self::Image(_) => None,
+        }
+    }
+}
+
+/// An observation: its parts, the actions that would be understood, and the state's key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// The parts in the order in which they are shown.
+    pub parts: Vec<Part>,
+    /// Every action that would be understood now, in the environment's own order.
+    pub admissible: Vec<String>,
+    /// The name of the state for credit methods that compare turns by state; where it is absent the text is the name.
+    ///
+    /// A world sets it where two observations of one state differ (a clock, a greeting) or two states look alike.
+    pub state_key: Option<String>,
+}
+
+impl Observation {
+    /// An observation of one text, without admissible actions.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { parts: vec![Part::Text { text: text.into() }], ..Self::default() }
+    }
+
+    /// The same observation with these admissible actions.
+    #[must_use]
+    pub fn with_admissible(mut self, admissible: Vec<String>) -> Self {
+        self.admissible = admissible;
+        self
+    }
+
+    /// The same observation with a name of its own for the state.
+    #[must_use]
+    pub fn with_state_key(mut self, key: impl Into<String>) -> Self {
+        self.state_key = Some(key.into());
+        self
+    }
+
+    /// The words of all parts, a line break between parts.
+    pub fn text(&self) -> Cow<'_, str> {
+        let mut texts = self.parts.iter().filter_map(Part::text);
+        match (texts.next(), texts.next()) {
+            (None, _) => Cow::Borrowed(""),
+            (Some(only), None) => Cow::Borrowed(only),
+            (Some(first), Some(second)) => {
+                let mut text = format!("{first}\n{second}");
+                for more in texts {
+                    text.push('\n');
+                    text.push_str(more);
+                }
+                Cow::Owned(text)
+            }
+        }
+    }
+
+    /// [`Observation::text`], taken out.
+    pub fn into_text(mut self) -> String {
+        match self.parts.as_mut_slice() {
+            [Part::Text { text }] => std::mem::take(text),
+            _ => self.text().into_owned(),
+        }
+    }
+
+    /// Whether the words are all there is: one part, and that a text.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.parts.as_slice(), [] | [Part::Text { .. }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_the_words_of_all_parts() {
+        let image = ImageHandle { sha256: "00".into(), media_type: "image/png".into() };
+        let answer = Part::ToolResult { call_id: "1".into(), text: "42".into() };
+        let mut seen = Observation::new("a page");
+        assert_eq!((seen.text(), seen.is_plain()), (Cow::Borrowed("a page"), true));
+        seen.parts.extend([Part::Image(image), answer]);
+        assert_eq!((seen.text().as_ref(), seen.is_plain()), ("a page\n42", false));
+        assert_eq!(seen.clone().into_text(), "a page\n42");
+        assert_eq!(Observation::default().text(), "");
+        let json = serde_json::to_string(&seen.parts).unwrap();
+        assert_eq!(
+            json,
+            r#"[{"type":"text","text":"a page"},{"type":"image","sha256":"00","media_type":"image/png"},{"type":"tool_result","call_id":"1","text":"42"}]"#
+        );
+        assert_eq!(serde_json::from_str::<Vec<Part>>(&json).unwrap(), seen.parts);
+    }
+}
