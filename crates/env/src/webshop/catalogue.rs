@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use turnwise_core::EnvError;
 
+use super::nouns::NounFile;
 use super::product::Product;
 use super::python::PythonRandom;
 use super::store::Store;
@@ -20,7 +22,7 @@ pub struct Catalogue {
 #[derive(Debug)]
 enum Products {
     Memory { products: Vec<Arc<Product>>, by_asin: HashMap<String, u32> },
-    Mapped(Store),
+    Mapped { store: Store, nouns: Option<NounFile> },
 }
 
 /// The price of a product of which no file knows one.
@@ -66,7 +68,18 @@ impl Catalogue {
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
-        Ok(Self { products: Products::Mapped(store), prices })
+        Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
+    }
+
+    /// Gives the products of a mapped catalogue the nouns of their titles: those in the file `path`, which is made of
+    /// the side file in `folder` where it is missing. Returns whether there are any.
+    pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
+        let found = NounFile::open_or_make(path, folder, self)?;
+        let any = found.is_some();
+        if let Products::Mapped { nouns, .. } = &mut self.products {
+            *nouns = found;
+        }
+        Ok(any)
     }
 
     /// How many products there are.
@@ -86,7 +99,11 @@ impl Catalogue {
             Products::Memory { products, .. } => {
                 products.get(index as usize).map(Arc::clone).ok_or_else(missing)
             }
-            Products::Mapped(store) => store.product(index as usize).map(Arc::new),
+            Products::Mapped { store, nouns } => {
+                let mut product = store.product(index as usize)?;
+                product.nouns = nouns.as_ref().and_then(|nouns| nouns.of(index as usize));
+                Ok(Arc::new(product))
+            }
         }
     }
 
@@ -99,7 +116,16 @@ impl Catalogue {
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
-            Products::Mapped(store) => store.find(asin).map(|index| index as u32),
+            Products::Mapped { store, .. } => store.find(asin).map(|index| index as u32),
+        }
+    }
+
+    /// The first byte of the SHA-256 of a product's identifier.
+    pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
+        let first = |asin: &[u8]| Sha256::digest(asin)[0];
+        match &self.products {
+            Products::Memory { .. } => Ok(first(self.product(index)?.asin.as_bytes())),
+            Products::Mapped { store, .. } => Ok(first(store.asin(index as usize))),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, Purpose, Seed};
 
 use super::catalogue::Catalogue;
@@ -111,7 +110,12 @@ pub struct Goals {
     specs: Vec<Spec>,
     /// Their places, ordered by product and number.
     order: Vec<u32>,
+    /// Products without goals because their options have too many combinations.
+    skipped: usize,
 }
+
+/// Combinations of option values that one product may have if all of them become goals.
+const MOST_COMBINATIONS: u32 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Spec {
@@ -137,7 +141,8 @@ impl Goals {
     /// with 42 for all three, verl-agent's 6,910 goals of the 1,000-product files come in its order.
     ///
     /// `most`: how many combinations of one product become goals at most, drawn by the project's own generator; all
-    /// if absent, as in the original.
+    /// if absent, as in the original. A product with more than a million of them then gives no goals and is counted
+    /// ([`Goals::skipped`]).
     pub fn make(
         catalogue: &Catalogue,
         kind: GoalKind,
@@ -145,7 +150,7 @@ impl Goals {
         shuffle: u64,
         most: Option<usize>,
     ) -> Result<Self, EnvError> {
-        let mut specs = Vec::new();
+        let (mut specs, mut skipped) = (Vec::new(), 0);
         for index in 0..catalogue.len() as u32 {
             let product = catalogue.product(index)?;
             match kind {
@@ -154,14 +159,15 @@ impl Goals {
                         continue;
                     }
                     let tens = price_limit(catalogue.price(index), random);
-                    let combinations: usize =
-                        product.options.iter().map(|option| option.values.len()).product();
-                    let count = u32::try_from(combinations).map_err(|_| {
-                        EnvError::Other(format!(
-                            "{}: {combinations} combinations of options are too many",
-                            product.asin
-                        ))
-                    })?;
+                    let mut sizes = product.options.iter().map(|option| option.values.len() as u64);
+                    let combinations =
+                        sizes.try_fold(1u64, u64::checked_mul).and_then(|all| u32::try_from(all).ok());
+                    let Some(count) =
+                        combinations.filter(|count| most.is_some() || *count <= MOST_COMBINATIONS)
+                    else {
+                        skipped += 1;
+                        continue;
+                    };
                     let numbers = some_of(count, most, shuffle, index);
                     specs.extend(numbers.into_iter().map(|number| Spec { product: index, number, tens }));
                 }
@@ -178,7 +184,28 @@ impl Goals {
         PythonRandom::new(shuffle).shuffle(&mut specs);
         let mut order: Vec<u32> = (0..specs.len() as u32).collect();
         order.sort_unstable_by_key(|place| specs[*place as usize].key());
-        Ok(Self { kind, specs, order })
+        Ok(Self { kind, specs, order, skipped })
+    }
+
+    /// Goals of which the parts were kept.
+    pub(super) fn from_parts(kind: GoalKind, specs: &[[u32; 3]], order: Vec<u32>, skipped: usize) -> Self {
+        let spec = |[product, number, tens]: &[u32; 3]| Spec {
+            product: *product,
+            number: *number,
+            tens: *tens as u16,
+        };
+        Self { kind, specs: specs.iter().map(spec).collect(), order, skipped }
+    }
+
+    /// What is to be kept of them: product, number and price limit in tens of each, and their places ordered by product
+    /// and number.
+    pub(super) fn parts(&self) -> (impl Iterator<Item = [u32; 3]> + '_, &[u32]) {
+        (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
+    }
+
+    /// Products that give no goals because their options have too many combinations.
+    pub fn skipped(&self) -> usize {
+        self.skipped
     }
 
     /// How many there are.
@@ -222,8 +249,7 @@ impl Goals {
     pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.specs.get(index);
         let spec = spec.ok_or_else(|| EnvError::Other(format!("there is no goal number {index}")))?;
-        let asin = &catalogue.product(spec.product)?.asin;
-        Ok(Sha256::digest(asin.as_bytes())[0])
+        catalogue.identifier_byte(spec.product)
     }
 
     fn build(&self, catalogue: &Catalogue, spec: Spec) -> Result<Goal, EnvError> {

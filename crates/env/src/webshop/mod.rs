@@ -7,6 +7,7 @@
 //! | [`search`] | the ranking of the original's Lucene set-up |
 //! | [`action`], [`session`], [`page`] | what the agent writes, what it does, what the agent reads |
 //! | [`goal`], [`reward`], `fuzzy` | what is to be bought, and what a purchase is worth |
+//! | [`nouns`], `goal_file` | nouns of titles from a side file; goals kept beside a large catalogue |
 //! | [`python`] | numbers, texts and random draws as Python makes them |
 //! | `set`, `environment` | the [`turnwise_core::Environment`] over all this |
 //! | `expert`, [`demonstrations`] | an agent that shops by reading, and its purchases to imitate |
@@ -24,6 +25,8 @@ mod expert;
 mod fuzzy;
 pub mod generator;
 pub mod goal;
+mod goal_file;
+pub mod nouns;
 pub mod official;
 mod open;
 pub mod page;

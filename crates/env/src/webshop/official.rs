@@ -7,7 +7,9 @@
 //! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and rule-written instructions, by product |
 //! | `items_human_ins.json` | instructions written by people, by product |
 //!
-//! Every file may also be compressed with zstd (`.zst`). They are read product by product, whatever their size.
+//! Every file may also be compressed with zstd (`.zst`). They are read product by product, whatever their size. A
+//! product that is not as products should be is left out and counted ([`CatalogueReport::skipped`]); a file that is not JSON, or
+//! ends too early, is refused.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue as RawJson;
 use turnwise_core::EnvError;
 
 use super::product::{HumanInstruction, Product, ProductOption};
@@ -67,6 +70,37 @@ const HUMAN: &str = "items_human_ins.json";
 /// The attribute of a product that the attributes' file does not know.
 const NO_ATTRIBUTE: &str = "DUMMY_ATTR";
 
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CatalogueReport {
+    /// Products handed over.
+    pub products: usize,
+    /// Products left out because something in them is not as it should be.
+    pub skipped: usize,
+    /// The first of them: file, line or number of the product, and reason.
+    pub examples: Vec<String>,
+}
+
+/// Products left out that are named.
+const EXAMPLES: usize = 5;
+
+impl CatalogueReport {
+    fn skip(&mut self, place: String) {
+        self.skipped += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(place);
+        }
+    }
+
+    /// A warning, if products were left out.
+    pub fn warning(&self) -> Option<String> {
+        (self.skipped > 0).then(|| {
+            let (skipped, all) = (self.skipped, self.skipped + self.products);
+            format!("{skipped} of {all} products are left out as unreadable: {}", self.examples.join("; "))
+        })
+    }
+}
+
 /// The size that a folder has files for: small, unless there are only those of the full one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
@@ -74,16 +108,19 @@ pub fn size_of(folder: &Path) -> Size {
 }
 
 /// Reads an official catalogue from a folder and hands its products over one by one, in their order, prepared as
-/// the original prepares them. Returns how many there were.
+/// the original prepares them. Returns how many there were, and which were left out as unreadable.
 ///
 /// Left out, as in the original: products with the identifier `nan` or one longer than ten characters, and all
 /// but the first of several with one identifier. `limit`: only the first products of the file.
+///
+/// # Errors
+/// A file is missing or is not JSON, or none of its products can be read.
 pub fn read(
     folder: &Path,
     size: Size,
     limit: Option<usize>,
     mut each: impl FnMut(Product) -> Result<(), EnvError>,
-) -> Result<usize, EnvError> {
+) -> Result<CatalogueReport, EnvError> {
     let products = find(folder, &size.products())?;
     let notes = notes(&find(folder, &[size.instructions()])?)?;
     let mut human = match find(folder, &[HUMAN]) {
@@ -92,24 +129,39 @@ pub fn read(
     };
     let name = products.display().to_string();
     let mut known: HashSet<String> = HashSet::new();
-    let mut count = 0;
+    let mut report = CatalogueReport::default();
     let mut number = 0;
-    let mut take = |raw: RawProduct| -> Result<bool, EnvError> {
+    let mut take = |line: Option<usize>, raw: Result<RawProduct, String>| -> Result<bool, EnvError> {
         if limit.is_some_and(|limit| number >= limit) {
             return Ok(false);
         }
         number += 1;
-        if raw.asin == "nan" || raw.asin.chars().count() > ASIN || !known.insert(raw.asin.clone()) {
+        let place = match line {
+            Some(line) => format!("{name}, line {line}"),
+            None => format!("{name}, product number {number}"),
+        };
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(reason) => {
+                report.skip(format!("{place}: {reason}"));
+                return Ok(true);
+            }
+        };
+        if raw.asin == "nan" || raw.asin.chars().count() > ASIN || known.contains(&raw.asin) {
             return Ok(true);
         }
         let asin = raw.asin.clone();
-        let product =
-            raw.prepare(notes.get(&asin), human.remove(&asin)).map_err(|reason| EnvError::File {
-                path: name.clone(),
-                reason: format!("product number {number} (`{asin}`): {reason}"),
-            })?;
-        count += 1;
-        each(product).map(|()| true)
+        match raw.prepare(notes.get(&asin), human.remove(&asin)) {
+            Ok(product) => {
+                known.insert(asin);
+                report.products += 1;
+                each(product).map(|()| true)
+            }
+            Err(reason) => {
+                report.skip(format!("{place} (`{asin}`): {reason}"));
+                Ok(true)
+            }
+        }
     };
     let lines = products.to_string_lossy().contains(".jsonl");
     if lines {
@@ -117,14 +169,16 @@ pub fn read(
     } else {
         read_list(&products, &mut take)?;
     }
-    if count == 0 {
-        return Err(EnvError::File { path: name, reason: "there is no product in it".to_owned() });
+    if report.products == 0 {
+        let first = report.examples.first().map(|first| format!(" that can be read; the first: {first}"));
+        let reason = format!("there is no product in it{}", first.unwrap_or_default());
+        return Err(EnvError::File { path: name, reason });
     }
-    Ok(count)
+    Ok(report)
 }
 
 /// The first of these files that is there, as it is or with `.zst`.
-fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
+pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
     let candidates = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
     candidates.map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| EnvError::File {
         path: folder.display().to_string(),
@@ -135,7 +189,7 @@ fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
     })
 }
 
-fn open(path: &Path) -> Result<Box<dyn BufRead>, EnvError> {
+pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, EnvError> {
     let io = |source| EnvError::Io { path: path.display().to_string(), source };
     let file = File::open(path).map_err(io)?;
     if path.extension().is_some_and(|extension| extension == "zst") {
@@ -166,13 +220,14 @@ fn notes(path: &Path) -> Result<HashMap<String, Notes>, EnvError> {
     serde_json::from_reader(open(path)?).map_err(|error| broken(path, &error))
 }
 
+/// Takes a product with the line it stands on, where the file has one product a line, or the reason why it cannot be
+/// read. Returns whether more are wanted.
+type Take<'a> = &'a mut dyn FnMut(Option<usize>, Result<RawProduct, String>) -> Result<bool, EnvError>;
+
 /// Hands the elements of a JSON list over while it is read.
-fn read_list(
-    path: &Path,
-    take: &mut dyn FnMut(RawProduct) -> Result<bool, EnvError>,
-) -> Result<(), EnvError> {
+fn read_list(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
     struct Each<'a> {
-        take: &'a mut dyn FnMut(RawProduct) -> Result<bool, EnvError>,
+        take: Take<'a>,
         failed: &'a mut Option<EnvError>,
     }
     impl<'de> DeserializeSeed<'de> for Each<'_> {
@@ -189,8 +244,9 @@ fn read_list(
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
             let mut wanted = true;
             while wanted {
-                let Some(raw) = list.next_element()? else { return Ok(()) };
-                wanted = (self.take)(raw).unwrap_or_else(|error| {
+                let Some(raw) = list.next_element::<Box<RawJson>>()? else { return Ok(()) };
+                let raw = serde_json::from_str(raw.get()).map_err(|error| error.to_string());
+                wanted = (self.take)(None, raw).unwrap_or_else(|error| {
                     *self.failed = Some(error);
                     false
                 });
@@ -209,20 +265,22 @@ fn read_list(
     }
 }
 
-fn read_lines(
-    path: &Path,
-    take: &mut dyn FnMut(RawProduct) -> Result<bool, EnvError>,
-) -> Result<(), EnvError> {
+fn read_lines(path: &Path, take: Take<'_>) -> Result<(), EnvError> {
     for (number, line) in (1..).zip(open(path)?.lines()) {
         let line = line.map_err(|source| EnvError::Io { path: path.display().to_string(), source })?;
         if line.trim().is_empty() {
             continue;
         }
-        let document: Document = serde_json::from_str(&line).map_err(|error| EnvError::File {
-            path: format!("{}, line {number}", path.display()),
-            reason: format!("no document of the search with its `product` inside: {error}"),
-        })?;
-        if !take(document.product)? {
+        let raw = match serde_json::from_str::<Document>(&line) {
+            Ok(document) => Ok(document.product),
+            Err(error) if error.is_data() => {
+                Err(format!("no document of the search with its `product` inside: {error}"))
+            }
+            Err(error) => {
+                return Err(broken(Path::new(&format!("{}, line {number}", path.display())), &error));
+            }
+        };
+        if !take(Some(number), raw)? {
             break;
         }
     }
@@ -321,6 +379,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
 
 impl RawProduct {
     fn prepare(self, notes: Option<&Notes>, human: Option<Vec<RawHuman>>) -> Result<Product, String> {
+        if self.asin.is_empty() || self.asin.len() > ASIN {
+            return Err(format!("an identifier has 1 to {ASIN} bytes"));
+        }
         let mut options: Vec<ProductOption> = Vec::new();
         if let Some(Choices::Groups(Ordered(groups))) = self.customization_options {
             for (name, values) in groups {
@@ -369,6 +430,7 @@ impl RawProduct {
             instruction: notes.and_then(|notes| notes.instruction.clone()),
             human_instructions: human_instructions.into_iter().map(RawHuman::prepare).collect(),
             asin: self.asin,
+            nouns: None,
         })
     }
 }

@@ -1,12 +1,16 @@
 //! Shops from official folders: small ones in memory, the full one in files built once.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
 
 use turnwise_core::EnvError;
 
 use super::catalogue::Catalogue;
 use super::generator::{self, GeneratorConfig};
-use super::official::{self, Size};
+use super::goal_file::{self, Source};
+use super::nouns;
+use super::official::{self, CatalogueReport, Size};
 use super::product::Product;
 use super::python::PythonRandom;
 use super::search::{BuildOptions, IndexBuilder, SearchError, SearchIndex, document_text};
@@ -17,35 +21,53 @@ use super::store::StoreWriter;
 const BUILT: &str = "turnwise-shop";
 const CATALOGUE: &str = "catalogue.bin";
 const SEARCH: &str = "search";
-const UNFINISHED: &str = "search.unfinished";
+const NOUNS: &str = "nouns.bin";
+/// Which products were left out, for whoever opens the shop later.
+const NOTES: &str = "left-out.txt";
+/// Held while the files are built.
+const LOCK: &str = "build.lock";
 
 fn failed(error: &SearchError) -> EnvError {
     EnvError::Other(error.to_string())
+}
+
+/// What a shop without nouns has to say.
+fn without_nouns() -> String {
+    format!(
+        "the folder has no `{}`: the type factor of products other than the goal's is judged by content words, which \
+         stand in for the nouns that spaCy finds (metric `type_stand_in`); tools/webshop_nouns.py makes the file",
+        nouns::NOUNS
+    )
 }
 
 impl WebshopSet {
     /// The shop of an official folder (see [`official`] for its files).
     ///
     /// The 1,000 products and their search live in memory. All 1.18 million are put into `built` (or
-    /// `turnwise-shop` inside the folder) at the first time: a file of products and a search index, both read in
-    /// place from then on. Delete that folder to build anew, for example after the official files have changed.
+    /// `turnwise-shop` inside the folder) at the first time: a file of products, a search index and the goals of every
+    /// choice of options that was asked for, read from there from then on. One process builds and others that want the
+    /// same shop wait; what was interrupted starts again. Delete that folder to build anew, for example after the official
+    /// files have changed.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
                 let mut products = Vec::new();
-                official::read(folder, Size::Small, None, |product| {
+                let mut nouns = nouns::read(folder)?;
+                let read = official::read(folder, Size::Small, None, |mut product| {
+                    product.nouns = nouns.as_mut().and_then(|nouns| nouns.get(&product.title).cloned());
                     products.push(product);
                     Ok(())
                 })?;
-                Self::with_search(products, options)
+                let note = nouns.is_none().then(without_nouns);
+                Ok(Self::with_search(products, options)?.with_note(read.warning()).with_note(note))
             }
             Size::Full => {
                 let default = folder.join(BUILT);
                 let built = built.unwrap_or(&default);
-                if !built.join(CATALOGUE).exists() || !built.join(SEARCH).exists() {
-                    build(folder, built)?;
+                if !is_built(built) {
+                    build(built, |each| official::read(folder, Size::Full, None, each))?;
                 }
-                Self::from_built(built, options)
+                Self::from_built(built, folder, options)
             }
         }
     }
@@ -55,6 +77,21 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
+    /// A shop of generated products in files, as the full official one is kept.
+    pub fn generated_in(
+        built: &Path,
+        config: GeneratorConfig,
+        options: &WebshopOptions,
+    ) -> Result<Self, EnvError> {
+        if !is_built(built) {
+            build(built, |each| {
+                generator::products(config).try_for_each(each)?;
+                Ok(CatalogueReport { products: config.products as usize, ..CatalogueReport::default() })
+            })?;
+        }
+        Self::from_built(built, built, options)
+    }
+
     /// A shop of products in memory, with its search.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
@@ -62,9 +99,9 @@ impl WebshopSet {
         Self::from_products(products, Box::new(index), options)
     }
 
-    fn from_built(built: &Path, options: &WebshopOptions) -> Result<Self, EnvError> {
+    fn from_built(built: &Path, folder: &Path, options: &WebshopOptions) -> Result<Self, EnvError> {
         let mut random = PythonRandom::new(options.seed);
-        let catalogue = Catalogue::open(&built.join(CATALOGUE), &mut random)?;
+        let mut catalogue = Catalogue::open(&built.join(CATALOGUE), &mut random)?;
         let index = SearchIndex::open(&built.join(SEARCH)).map_err(|error| failed(&error))?;
         if index.len() != catalogue.len() {
             return Err(EnvError::File {
@@ -76,12 +113,32 @@ impl WebshopSet {
                 ),
             });
         }
-        Self::new(catalogue, Box::new(index), &mut random, options)
+        let nouns = catalogue.add_nouns(&built.join(NOUNS), folder)?;
+        let source = Source::new(index.fingerprint(), options);
+        let divided = if let Some(divided) = goal_file::load(built, &source) {
+            divided
+        } else {
+            let divided = Self::divide(&catalogue, &mut random, options)?;
+            // Without the file the next start makes the goals again, which is slow and nothing else.
+            let _ = goal_file::save(built, &source, &divided.0, &divided.1);
+            divided
+        };
+        let left_out = std::fs::read_to_string(built.join(NOTES)).ok().filter(|note| !note.is_empty());
+        let set = Self::with_goals(catalogue, Box::new(index), options, divided)?;
+        Ok(set.with_note(left_out).with_note((!nouns).then(without_nouns)))
     }
 }
 
-/// Reads the full catalogue once and writes both files; each gets its name when it is whole.
-fn build(folder: &Path, built: &Path) -> Result<(), EnvError> {
+/// Whether both files are there; each gets its name when it is whole.
+fn is_built(built: &Path) -> bool {
+    built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
+}
+
+/// Reads the full catalogue once and writes both files in a folder aside, from where they are renamed.
+fn build(
+    built: &Path,
+    read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,
+) -> Result<(), EnvError> {
     let io = |path: &Path| {
         let path = format!(
             "{} (the files of the full shop are built here; another folder can be named)",
@@ -90,24 +147,40 @@ fn build(folder: &Path, built: &Path) -> Result<(), EnvError> {
         move |source| EnvError::Io { path, source }
     };
     std::fs::create_dir_all(built).map_err(io(built))?;
-    let unfinished: PathBuf = built.join(UNFINISHED);
-    if unfinished.exists() {
-        std::fs::remove_dir_all(&unfinished).map_err(io(&unfinished))?;
+    let path = built.join(LOCK);
+    let lock = File::create(&path).map_err(io(&path))?;
+    // Where the file system knows no locks, whoever is ready first wins and the others use its files.
+    let _ = lock.lock();
+    if is_built(built) {
+        return Ok(());
     }
-    let done = built.join(SEARCH);
-    if done.exists() {
-        std::fs::remove_dir_all(&done).map_err(io(&done))?;
-    }
-    let catalogue = built.join(CATALOGUE);
-    let mut store = StoreWriter::new(&catalogue)?;
-    let mut index =
-        IndexBuilder::create(&unfinished, BuildOptions::default()).map_err(|error| failed(&error))?;
-    official::read(folder, Size::Full, None, |product| {
+    let aside = tempfile::Builder::new().prefix(".building-").tempdir_in(built).map_err(io(built))?;
+    let (products, search) = (aside.path().join(CATALOGUE), aside.path().join(SEARCH));
+    let mut store = StoreWriter::new(&products)?;
+    let mut index = IndexBuilder::create(&search, BuildOptions::default()).map_err(|error| failed(&error))?;
+    let report = read(&mut |product| {
         index.add(&product.asin, &document_text(&product)).map_err(|error| failed(&error))?;
         store.add(&product)
     })?;
     drop(index.finish().map_err(|error| failed(&error))?);
-    std::fs::rename(&unfinished, &done).map_err(io(&done))?;
     store.finish()?;
+    let note = aside.path().join(NOTES);
+    let mut file = File::create(&note).map_err(io(&note))?;
+    file.write_all(report.warning().unwrap_or_default().as_bytes()).map_err(io(&note))?;
+    let done = built.join(SEARCH);
+    let stale = done.exists() && !is_built(built);
+    if stale {
+        // Left by a build that was interrupted between the renames.
+        std::fs::remove_dir_all(&done).map_err(io(&done))?;
+    }
+    for (from, name) in [(&note, NOTES), (&search, SEARCH), (&products, CATALOGUE)] {
+        let to = built.join(name);
+        if let Err(error) = std::fs::rename(from, &to) {
+            if is_built(built) {
+                return Ok(());
+            }
+            return Err(io(&to)(error));
+        }
+    }
     Ok(())
 }

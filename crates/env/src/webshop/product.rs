@@ -35,6 +35,10 @@ pub struct Product {
     pub instruction: Option<String>,
     /// Instructions in people's own words.
     pub human_instructions: Vec<HumanInstruction>,
+    /// The nouns and names of the title in lower case, in order and with repeats, as a part-of-speech tagger found
+    /// them; `None` where the catalogue has none ([`super::nouns`]).
+    #[serde(skip)]
+    pub nouns: Option<Vec<String>>,
 }
 
 /// One thing to choose on a product page.

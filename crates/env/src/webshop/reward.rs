@@ -99,7 +99,7 @@ pub struct TypeScore {
     pub query_match: bool,
     /// They share two categories at least.
     pub category_match: bool,
-    /// The share of the wanted title's words that the title has.
+    /// The distinct nouns that both titles have, per noun of the wanted title, repeats counted.
     pub title_score: f64,
     /// What the rest is multiplied by: 1, 0.5, 0.1 or 0.
     pub factor: f64,
@@ -159,7 +159,8 @@ struct Target {
     query: String,
     categories: BTreeSet<String>,
     title: String,
-    words: BTreeSet<String>,
+    nouns: Option<Vec<String>>,
+    words: Vec<String>,
 }
 
 impl Judge {
@@ -182,6 +183,7 @@ impl Judge {
             query: target.query.clone(),
             categories: categories(&target.product_category).map(str::to_owned).collect(),
             title: target.title.clone(),
+            nouns: target.nouns.clone(),
             words: content_words(&target.title),
         };
         Self { goal, target, attributes, options, matching }
@@ -243,14 +245,18 @@ impl Judge {
 
     /// The type factor.
     ///
-    /// It is 0 if no content word of the wanted title is in the product's, 0.1 if fewer than a tenth are; else 1 if
-    /// the kinds of product are equal, two categories are shared or more than a fifth of the words are, and 0.5
-    /// otherwise.
+    /// ```text
+    /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
+    /// ```
     ///
-    /// Differs from the original, which takes the nouns and names that a language model finds in the titles: here
-    /// content words stand in for them, which are all words with a letter in them but the most common function words.
-    /// `type_stand_in` says so. The product the goal was made of has a title score of 1 by either, so whether a
-    /// goal is reached with it is exact.
+    /// (0.2 if the wanted title has no nouns; a noun that it repeats counts once above and each time below). The
+    /// factor is 0 if the title score is 0, 0.1 if it is below 0.1; else 1 if the kinds of product are equal, two
+    /// categories are shared or the title score is above 0.2, and 0.5 otherwise.
+    ///
+    /// Differs from the original where the catalogue has no nouns for one of the titles ([`super::nouns`]): the original
+    /// takes the nouns and names that spaCy finds, and content words stand in for them then, which are all words with a
+    /// letter in them but the most common function words. `type_stand_in` says so. It is not set for the title that the
+    /// goal was made of: kind and categories are the goal's there, so the factor is 1 by either.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)
@@ -258,13 +264,9 @@ impl Judge {
             .collect();
         let category_match = shared.len() >= 2;
         let same = product.title == self.target.title;
-        let title_score = if same {
-            1.0
-        } else if self.target.words.is_empty() {
-            0.2
-        } else {
-            let words = content_words(&product.title);
-            self.target.words.intersection(&words).count() as f64 / self.target.words.len() as f64
+        let (title_score, exact) = match (&self.target.nouns, &product.nouns) {
+            (Some(wanted), Some(nouns)) => (title_score(wanted, nouns), true),
+            _ => (title_score(&self.target.words, &content_words(&product.title)), false),
         };
         let factor = if title_score == 0.0 {
             0.0
@@ -275,7 +277,7 @@ impl Judge {
         } else {
             0.5
         };
-        TypeScore { query_match, category_match, title_score, factor, type_stand_in: !same }
+        TypeScore { query_match, category_match, title_score, factor, type_stand_in: !same && !exact }
     }
 }
 
@@ -292,7 +294,18 @@ fn categories(path: &str) -> impl Iterator<Item = &str> {
     path.split('\u{203a}').map(super::python::strip)
 }
 
-fn content_words(title: &str) -> BTreeSet<String> {
+/// The distinct words that both titles have, per word of the wanted title.
+fn title_score(wanted: &[String], found: &[String]) -> f64 {
+    if wanted.is_empty() {
+        return 0.2;
+    }
+    let found: HashSet<&str> = found.iter().map(String::as_str).collect();
+    let shared: HashSet<&str> =
+        wanted.iter().map(String::as_str).filter(|word| found.contains(word)).collect();
+    shared.len() as f64 / wanted.len() as f64
+}
+
+fn content_words(title: &str) -> Vec<String> {
     let lower = title.to_lowercase();
     let words = lower.split(|character: char| !character.is_alphanumeric() && character != '\'');
     words
@@ -371,6 +384,32 @@ mod tests {
         let judge = Judge::new(goal(GoalOptions::Values(vec![])), &product(long, "", ""), Matching::Original);
         let of = |title: &str, query: &str| judge.type_score(&product(title, "x", query)).factor;
         assert_eq!([of("Shirt", ""), of("Shirt pear", ""), of("Shirt pear", "q")], [0.1, 1.0, 0.5]);
+    }
+
+    #[test]
+    fn the_title_score_counts_repeats_below_and_not_above() {
+        let nouns = |title: &str, nouns: &[&str]| Product {
+            nouns: Some(nouns.iter().map(|noun| (*noun).to_owned()).collect()),
+            ..product(title, title, title)
+        };
+        let wanted = ["mug", "mug", "mug", "mug", "mug", "handle", "coffee", "tea", "cup", "gift"];
+        let target = nouns("Mug Mug Mug Mug Mug with Handle, Coffee Tea Cup Gift", &wanted);
+        let judge = Judge::new(goal(GoalOptions::Values(vec![])), &target, Matching::Original);
+        let of = |found: &[&str]| judge.type_score(&nouns("Other", found));
+        // One of six distinct words, but one of ten words: 0.1, not 1 / 6.
+        assert_eq!((of(&["mug"]).title_score, of(&["mug"]).factor), (0.1, 0.5));
+        assert_eq!((of(&["mug", "mug", "tea"]).title_score, of(&["mug", "tea"]).factor), (0.2, 0.5));
+        assert_eq!((of(&["mug", "tea", "cup"]).factor, of(&["pot"]).factor), (1.0, 0.0));
+        // Nouns from the side file are exact; with one of the titles missing there, the words stand in.
+        assert!(!of(&["mug"]).type_stand_in);
+        let unknown = judge.type_score(&product("Mug", "x", "x"));
+        assert!(unknown.type_stand_in && unknown.title_score == 0.1, "{unknown:?}");
+        // The title itself: six distinct words of ten.
+        let own = judge.type_score(&target);
+        assert_eq!((own.title_score, own.factor, own.type_stand_in), (0.6, 1.0, false));
+        // A title without nouns gives 0.2.
+        let judge = Judge::new(goal(GoalOptions::Values(vec![])), &nouns("Blue", &[]), Matching::Original);
+        assert_eq!(judge.type_score(&nouns("Red", &["red"])).title_score, 0.2);
     }
 
     #[test]

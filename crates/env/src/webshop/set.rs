@@ -7,6 +7,7 @@ use turnwise_core::{EnvError, Environment, Task, TaskSet};
 use super::catalogue::Catalogue;
 use super::environment::{DEFAULT_MAX_STEPS, WebshopEnv};
 use super::goal::{Goal, GoalKind, Goals};
+use super::goal_file::Divided;
 use super::official::Size;
 use super::page::ObservationMode;
 use super::product::Product;
@@ -140,6 +141,7 @@ impl World {
 pub struct WebshopSet {
     world: Arc<World>,
     max_steps: usize,
+    notes: Arc<Vec<String>>,
 }
 
 impl WebshopSet {
@@ -160,7 +162,32 @@ impl WebshopSet {
         random: &mut PythonRandom,
         options: &WebshopOptions,
     ) -> Result<Self, EnvError> {
-        let goals = Goals::make(&catalogue, options.goals, random, options.seed, options.goals_per_product)?;
+        let divided = Self::divide(&catalogue, random, options)?;
+        Self::with_goals(catalogue, ranker, options, divided)
+    }
+
+    /// The goals of a catalogue and the places of those of each split.
+    pub(super) fn divide(
+        catalogue: &Catalogue,
+        random: &mut PythonRandom,
+        options: &WebshopOptions,
+    ) -> Result<Divided, EnvError> {
+        let goals = Goals::make(catalogue, options.goals, random, options.seed, options.goals_per_product)?;
+        let mut splits: Vec<Vec<u32>> = options.splits.names().iter().map(|_| Vec::new()).collect();
+        for place in 0..goals.len() {
+            let byte = goals.product_byte(catalogue, place)?;
+            splits[options.splits.of(place, byte)].push(place as u32);
+        }
+        Ok((goals, splits))
+    }
+
+    /// A set of goals that are there already.
+    pub(super) fn with_goals(
+        catalogue: Catalogue,
+        ranker: Box<dyn Ranker>,
+        options: &WebshopOptions,
+        (goals, places): Divided,
+    ) -> Result<Self, EnvError> {
         if goals.is_empty() {
             return Err(EnvError::Other(format!(
                 "the {} products of this catalogue give no goals of the kind asked for; for human goals the files \
@@ -169,16 +196,32 @@ impl WebshopSet {
             )));
         }
         let mut splits: Vec<(&'static str, Vec<u32>)> =
-            options.splits.names().iter().map(|name| (*name, Vec::new())).collect();
-        for place in 0..goals.len() {
-            let byte = goals.product_byte(&catalogue, place)?;
-            splits[options.splits.of(place, byte)].1.push(place as u32);
-        }
+            options.splits.names().iter().copied().zip(places).collect();
         splits.retain(|(_, places)| !places.is_empty());
         let shop = Arc::new(Shop::new(catalogue, ranker, options.show_attributes));
         let WebshopOptions { matching, reward, observation, .. } = *options;
         let world = Arc::new(World { shop, goals, splits, matching, reward, observation });
-        Ok(Self { world, max_steps: DEFAULT_MAX_STEPS })
+        Ok(Self { world, max_steps: DEFAULT_MAX_STEPS, notes: Arc::default() })
+    }
+
+    /// The same set with something more to say of it.
+    pub(super) fn with_note(mut self, note: Option<String>) -> Self {
+        Arc::make_mut(&mut self.notes).extend(note);
+        self
+    }
+
+    /// What is to be known of the shop before numbers from it are used: products that were left out, and a type factor
+    /// that is judged without nouns.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.to_vec();
+        if self.world.goals.skipped() > 0 {
+            notes.push(format!(
+                "{} products give no goals: their options have more than a million combinations; set \
+                 goals_per_product to draw some of them",
+                self.world.goals.skipped()
+            ));
+        }
+        notes
     }
 
     /// The same goals with another step limit.

@@ -40,10 +40,10 @@ impl Shop {
 
     /// What a search finds, best first, as places in the catalogue.
     ///
-    /// A first word of `<r>`, `<a>`, `<c>` or `<q>` asks for random products, an attribute, a category or a kind
-    /// of product instead, as in the original. Differs from it: its random products are others at every look and
-    /// its attribute search fails; here the random ones are fixed by the query (every n-th product), and the
-    /// attribute search works.
+    /// A first word of `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of product instead, as in
+    /// the original. Differs from it: its random products are others at every look; here they are fixed by the query
+    /// (every n-th product). `<a>`, with which its website lists the products of an attribute, is a search like any other:
+    /// attributes are what a purchase is scored by, and in the original's text environment that search fails.
     pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
         let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
         let rest = super::python::strip(rest);
@@ -54,7 +54,6 @@ impl Shop {
                 let start = rest.len() % stride;
                 Ok((start..count).step_by(stride).take(SEARCH_LIMIT).map(|index| index as u32).collect())
             }
-            "<a>" => self.catalogue.filter(|product| product.attributes.iter().any(|known| known == rest)),
             "<c>" => {
                 let category = rest.split(' ').next().unwrap_or_default();
                 self.catalogue.filter(|product| product.category == category)

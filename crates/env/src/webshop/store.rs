@@ -147,6 +147,13 @@ impl Store {
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
+    /// The identifier of a product that is there, without reading the product.
+    pub fn asin(&self, index: usize) -> &[u8] {
+        let padded = &self.entry(index)[28..28 + ASIN];
+        let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
+        &padded[..end]
+    }
+
     /// Reads one product.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };

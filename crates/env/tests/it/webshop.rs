@@ -64,6 +64,7 @@ fn products() -> Vec<Product> {
                 attributes: vec!["holds tea".to_owned()],
                 options: vec![],
             }],
+            nouns: None,
         })
         .collect()
 }
@@ -210,17 +211,13 @@ fn options_with_the_quirks_of_the_original() {
 fn debug_searches_list_by_property() {
     let set = set(&WebshopOptions::default());
     let mut shop = start(&set, "color: navy");
-    for (query, count) in [
-        ("<r>", 12),
-        ("<a> dishwasher safe", 12),
-        ("<a> safe", 0),
-        ("<c> kitchen", 12),
-        ("<q> mugs", 12),
-        ("<q> mug", 0),
-    ] {
+    for (query, count) in [("<r>", 12), ("<c> kitchen", 12), ("<q> mugs", 12), ("<q> mug", 0)] {
         let step = shop.step(&Action::from(&format!("search[{query}]"))).unwrap();
         assert!(step.observation.text().contains(&format!("(Total results: {count})")), "{query}");
     }
+    // No filter by the attributes that purchases are scored by: a search for words, which no title has.
+    let step = shop.step(&Action::from("search[<a> dishwasher safe]")).unwrap();
+    assert!(step.observation.text().contains("(Total results: 0)"));
 }
 
 #[test]
@@ -421,6 +418,19 @@ fn official_files_are_prepared_as_the_original_prepares_them() {
     error("the file ends too early: fetch it again");
     write("items_shuffle_1000.json", &format!("[{}]", product("A", "free")));
     error("product number 1 (`A`): `pricing` is \"free\", without a dollar sign");
+    // One odd product is left out and counted; the others are there.
+    let odd = format!("[{}, {{\"asin\": \"B\"}}, {}]", product("A", "free"), product("C", "$5"));
+    write("items_shuffle_1000.json", &odd);
+    let mut asins = Vec::new();
+    let report = official::read(folder.path(), Size::Small, None, |product| {
+        asins.push(product.asin);
+        Ok(())
+    });
+    let warning = report.unwrap().warning().unwrap();
+    assert_eq!(asins, ["C"]);
+    assert!(warning.starts_with("2 of 3 products are left out as unreadable: "), "{warning}");
+    assert!(warning.contains("product number 1 (`A`): `pricing` is \"free\""), "{warning}");
+    assert!(warning.contains("items_shuffle_1000.json, product number 2: missing field `name`"), "{warning}");
     write("items_shuffle_1000.json", "[]");
     error("there is no product in it");
     write("items_shuffle_1000.json", r#"[{"asin": "A"}]"#);
@@ -473,6 +483,112 @@ fn the_full_shop_is_built_once_and_read_in_place() {
     std::fs::remove_file(&built).unwrap();
     assert!(open().unwrap_err().to_string().contains("the file ends too early"));
     assert!(!built.exists());
+}
+
+#[test]
+fn odd_lines_are_counted_and_broken_ones_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "items_ins_v2_1000.json",
+        r#"{"A": {"instruction": "Find me", "instruction_attributes": ["safe"]}}"#,
+    );
+    let document = |asin: &str, name: &str| {
+        format!(
+            r#"{{"product": {{"asin": "{asin}", "name": {name}, "full_description": "d", "small_description": [],
+            "pricing": [5.0], "customization_options": "", "product_category": "A", "category": "c", "query": "q"}}}}"#
+        )
+        .replace('\n', " ")
+    };
+    let lines = [document("A", "\"Mug\""), document("B", "null"), document("C", "\"Pot\"")].join("\n");
+    write("products_1000_documents.jsonl", &lines);
+    let set = WebshopSet::open(folder.path(), None, &WebshopOptions::default()).unwrap();
+    assert_eq!((set.shop().catalogue().len(), set.len()), (2, 1));
+    let [left_out, nouns] = set.notes().try_into().unwrap();
+    assert!(
+        left_out.starts_with("1 of 3 products") && left_out.contains("documents.jsonl, line 2: "),
+        "{left_out}"
+    );
+    assert!(nouns.contains("no `nouns.jsonl`") && nouns.contains("type_stand_in"), "{nouns}");
+
+    // With nouns the type factor is exact and there is nothing to say of it.
+    write(
+        "nouns.jsonl",
+        "{\"title\": \"Mug\", \"nouns\": [\"mug\"]}\n{\"title\": \"Pot\", \"nouns\": [\"pot\"]}\n",
+    );
+    let set = WebshopSet::open(folder.path(), None, &WebshopOptions::default()).unwrap();
+    assert_eq!(set.notes().len(), 1);
+    let pot = set.shop().catalogue().product(1).unwrap();
+    let kind = set.judge(&set.task(0).unwrap().id).unwrap().type_score(&pot);
+    assert_eq!((kind.title_score, kind.type_stand_in), (0.0, false));
+
+    write("products_1000_documents.jsonl", &lines[..lines.len() - 9]);
+    let error = WebshopSet::open(folder.path(), None, &WebshopOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("line 3: ") && error.contains("the file ends too early"), "{error}");
+}
+
+#[test]
+fn many_processes_build_one_shop_and_keep_its_goals() {
+    let folder = tempfile::tempdir().unwrap();
+    let built = folder.path().join("shop");
+    let config = GeneratorConfig { seed: 0, products: 300 };
+    let options = WebshopOptions { goals_per_product: Some(3), ..WebshopOptions::default() };
+    // File locks are held by open files, so threads race for them as processes do.
+    let goals = |set: &WebshopSet| (0..set.len()).map(|place| set.goal(place).unwrap()).collect::<Vec<_>>();
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let open = || goals(&WebshopSet::generated_in(&built, config, &options).unwrap());
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let memory = WebshopSet::generated(config, &options).unwrap();
+    assert!(all.iter().all(|found| *found == goals(&memory)));
+
+    // The next start reads the goals from their file: it sees what was written there, and not if that is cut.
+    let file = |built: &std::path::Path| {
+        let mut files = std::fs::read_dir(built).unwrap().map(|entry| entry.unwrap().path());
+        files.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("goals-")).unwrap()
+    };
+    let path = file(&built);
+    let whole = std::fs::read(&path).unwrap();
+    let open = || WebshopSet::generated_in(&built, config, &options).unwrap();
+    assert_eq!(open().split("test").unwrap(), memory.split("test").unwrap());
+    let mut changed = whole.clone();
+    let start = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    changed[start + 8..start + 12].copy_from_slice(&7u32.to_le_bytes());
+    std::fs::write(&path, &changed).unwrap();
+    assert_eq!(open().goal(0).unwrap().price_upper, 70.0);
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(goals(&open()), goals(&memory));
+    // Other options are other goals, in a file of their own.
+    let other = WebshopOptions { seed: 7, ..options.clone() };
+    let (mapped, memory) = (
+        WebshopSet::generated_in(&built, config, &other).unwrap(),
+        WebshopSet::generated(config, &other).unwrap(),
+    );
+    assert_eq!(goals(&mapped), goals(&memory));
+    // No half-built folder is left behind.
+    let names = std::fs::read_dir(&built).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_str().unwrap().starts_with(".building")));
+}
+
+#[test]
+fn nouns_of_a_mapped_catalogue_follow_their_side_file() {
+    let built = tempfile::tempdir().unwrap();
+    let config = GeneratorConfig { seed: 0, products: 20 };
+    let open = || WebshopSet::generated_in(built.path(), config, &WebshopOptions::default()).unwrap();
+    let set = open();
+    let title = set.shop().catalogue().product(3).unwrap().title.clone();
+    assert!(
+        set.notes()[0].contains("nouns.jsonl") && set.shop().catalogue().product(3).unwrap().nouns.is_none()
+    );
+    for nouns in [vec!["a", "b", "a"], vec!["c"]] {
+        let line = serde_json::json!({"title": title, "nouns": nouns});
+        std::fs::write(built.path().join("nouns.jsonl"), line.to_string()).unwrap();
+        let set = open();
+        assert!(set.notes().is_empty());
+        let of = |place| set.shop().catalogue().product(place).unwrap().nouns.clone();
+        assert_eq!((of(2), of(3)), (None, Some(nouns.iter().map(|noun| (*noun).to_owned()).collect())));
+    }
 }
 
 #[test]

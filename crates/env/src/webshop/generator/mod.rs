@@ -90,6 +90,7 @@ pub fn product(seed: u64, index: u32) -> Product {
         instruction_attributes,
         instruction: Some(instruction),
         human_instructions: vec![human],
+        nouns: None,
     }
 }
 

@@ -1,0 +1,103 @@
+//! The goals of a large catalogue in a file beside it, so that only the first start makes them.
+//!
+//! Making the goals reads every product: minutes and gigabytes of touched pages for the full catalogue. A file has one
+//! line of JSON, which says what the goals were made of and how many there are, and then numbers of 32 bits,
+//! little-endian: for every goal its product, its number and its price limit in tens; their places ordered by product and
+//! number; and the places of each split.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use turnwise_core::EnvError;
+
+use super::goal::{GoalKind, Goals};
+use super::set::{Splits, WebshopOptions};
+
+/// What goals are made of; goals of an equal source are equal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Source {
+    /// Rises when the same options give other goals.
+    version: u32,
+    /// The fingerprint of the products.
+    products: String,
+    goals: GoalKind,
+    goals_per_product: Option<usize>,
+    seed: u64,
+    splits: Splits,
+}
+
+impl Source {
+    pub(super) fn new(products: &str, options: &WebshopOptions) -> Self {
+        let WebshopOptions { goals, goals_per_product, seed, splits, .. } = *options;
+        Self { version: 1, products: products.to_owned(), goals, goals_per_product, seed, splits }
+    }
+
+    /// The file of these goals in a folder.
+    fn path(&self, folder: &Path) -> PathBuf {
+        let name = serde_json::to_string(self).unwrap_or_default();
+        let digest = Sha256::digest(name);
+        let number = digest.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk));
+        folder.join(format!("goals-{number:016x}.bin"))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    source: Source,
+    goals: usize,
+    skipped: usize,
+    splits: Vec<usize>,
+}
+
+/// Goals and the places of each of their splits.
+pub(super) type Divided = (Goals, Vec<Vec<u32>>);
+
+/// The goals of a source, where the folder has them whole.
+pub(super) fn load(folder: &Path, source: &Source) -> Option<Divided> {
+    let bytes = std::fs::read(source.path(folder)).ok()?;
+    let line = bytes.iter().position(|byte| *byte == b'\n')?;
+    let header: Header = serde_json::from_slice(&bytes[..line]).ok()?;
+    let numbers = &bytes[line + 1..];
+    let count = header.goals * 4 + header.splits.iter().sum::<usize>();
+    if header.source != *source || numbers.len() != count * 4 {
+        return None;
+    }
+    let mut numbers =
+        numbers.chunks_exact(4).map(|chunk| u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
+    let specs: Vec<[u32; 3]> =
+        (0..header.goals).map_while(|_| Some([numbers.next()?, numbers.next()?, numbers.next()?])).collect();
+    let order: Vec<u32> = numbers.by_ref().take(header.goals).collect();
+    let splits: Vec<Vec<u32>> =
+        header.splits.iter().map(|count| numbers.by_ref().take(*count).collect()).collect();
+    let inside = |place: &u32| (*place as usize) < header.goals;
+    let whole = order.iter().all(inside) && splits.iter().flatten().all(inside);
+    whole.then(|| (Goals::from_parts(source.goals, &specs, order, header.skipped), splits))
+}
+
+/// Writes the goals of a source; the file gets its name when it is whole.
+pub(super) fn save(
+    folder: &Path,
+    source: &Source,
+    goals: &Goals,
+    splits: &[Vec<u32>],
+) -> Result<(), EnvError> {
+    let path = source.path(folder);
+    let io = |source| EnvError::Io { path: path.display().to_string(), source };
+    let (specs, order) = goals.parts();
+    let header = Header {
+        source: source.clone(),
+        goals: goals.len(),
+        skipped: goals.skipped(),
+        splits: splits.iter().map(Vec::len).collect(),
+    };
+    let mut bytes = serde_json::to_vec(&header).map_err(|error| EnvError::Other(error.to_string()))?;
+    bytes.push(b'\n');
+    bytes.extend(specs.flatten().flat_map(u32::to_le_bytes));
+    bytes.extend(order.iter().chain(splits.iter().flatten()).flat_map(|place| place.to_le_bytes()));
+    let mut file = tempfile::Builder::new().prefix(".goals-").tempfile_in(folder).map_err(io)?;
+    file.write_all(&bytes).map_err(io)?;
+    file.persist(&path).map_err(|error| io(error.error))?;
+    Ok(())
+}

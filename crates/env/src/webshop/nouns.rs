@@ -1,0 +1,146 @@
+//! The nouns of titles, from a side file that a part-of-speech tagger made.
+//!
+//! The original's type factor compares the nouns and names that spaCy finds in two titles. No tagger is part of this
+//! project, so it reads them: `nouns.jsonl` (or `.zst` of it) in the official folder, one title a line, made by
+//! `tools/webshop_nouns.py`:
+//!
+//! ```text
+//! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
+//! ```
+//!
+//! The nouns are in lower case, in order, with repeats. Of the full catalogue they are put into a file beside the
+//! products (`nouns.bin`), one list a product, which is mapped:
+//!
+//! ```text
+//! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
+//! ```
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead as _, Write as _};
+use std::path::Path;
+
+use memmap2::Mmap;
+use serde::Deserialize;
+use turnwise_core::EnvError;
+
+use super::catalogue::Catalogue;
+use super::official;
+
+/// The side file's name.
+pub const NOUNS: &str = "nouns.jsonl";
+
+const MAGIC: &[u8; 8] = b"TWNOUNS1";
+const HEAD: usize = 24;
+
+/// One line of the side file.
+#[derive(Deserialize)]
+struct Titled {
+    title: String,
+    nouns: Vec<String>,
+}
+
+/// Nouns by title; `None` where the folder has no side file.
+pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
+    let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
+    let mut found = HashMap::new();
+    for (number, line) in (1..).zip(official::open(&path)?.lines()) {
+        let line = line.map_err(io(&path))?;
+        let Titled { title, nouns } = serde_json::from_str(&line).map_err(|error| EnvError::File {
+            path: format!("{}, line {number}", path.display()),
+            reason: format!("not an object with `title` and `nouns`: {error}; make the file again with tools/webshop_nouns.py"),
+        })?;
+        found.insert(title, nouns);
+    }
+    Ok(Some(found))
+}
+
+fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
+    move |source| EnvError::Io { path: path.display().to_string(), source }
+}
+
+/// The nouns of a mapped catalogue, list by list.
+#[derive(Debug)]
+pub(super) struct NounFile {
+    map: Mmap,
+    count: usize,
+}
+
+impl NounFile {
+    /// Opens the file of a catalogue, or makes it from the side file in `folder`; `None` where there is neither.
+    pub(super) fn open_or_make(
+        path: &Path,
+        folder: &Path,
+        catalogue: &Catalogue,
+    ) -> Result<Option<Self>, EnvError> {
+        let source = official::find(folder, &[NOUNS]).ok();
+        let size = source.and_then(|source| std::fs::metadata(source).ok()).map(|data| data.len());
+        if let Some(file) = Self::open(path, catalogue.len(), size)? {
+            return Ok(Some(file));
+        }
+        let Some(nouns) = read(folder)? else { return Ok(None) };
+        Self::make(path, &nouns, size.unwrap_or(0), catalogue)?;
+        Self::open(path, catalogue.len(), size)
+    }
+
+    /// `None` where there is no file, or one of other products or another side file.
+    fn open(path: &Path, count: usize, size: Option<u64>) -> Result<Option<Self>, EnvError> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(path)(error)),
+        };
+        // SAFETY: the map is read-only, every number and text read from it is checked, and the file is only ever
+        // replaced by renaming another over it.
+        #[allow(unsafe_code)]
+        let map = unsafe { Mmap::map(&file) }.map_err(io(path))?;
+        let found = Self { map, count };
+        let whole = found.map.starts_with(MAGIC)
+            && found.number(16) == Some(count as u64)
+            && size.is_none_or(|size| found.number(8) == Some(size))
+            && found.end(count).is_some_and(|end| end == found.map.len());
+        Ok(whole.then_some(found))
+    }
+
+    fn make(
+        path: &Path,
+        nouns: &HashMap<String, Vec<String>>,
+        size: u64,
+        catalogue: &Catalogue,
+    ) -> Result<(), EnvError> {
+        let (mut ends, mut lists) = (Vec::with_capacity(catalogue.len() * 8), Vec::new());
+        for index in 0..catalogue.len() as u32 {
+            let list = nouns.get(&catalogue.product(index)?.title);
+            let list = postcard::to_stdvec(&list).map_err(|error| EnvError::Other(error.to_string()))?;
+            lists.extend(list);
+            let end = HEAD + catalogue.len() * 8 + lists.len();
+            ends.extend((end as u64).to_le_bytes());
+        }
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().prefix(".nouns-").tempfile_in(folder).map_err(io(folder))?;
+        let (size, count) = (size.to_le_bytes(), (catalogue.len() as u64).to_le_bytes());
+        for part in [&MAGIC[..], &size, &count, &ends, &lists] {
+            file.write_all(part).map_err(io(path))?;
+        }
+        file.persist(path).map_err(|error| io(path)(error.error))?;
+        Ok(())
+    }
+
+    fn number(&self, at: usize) -> Option<u64> {
+        self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+    }
+
+    /// Where the list of the product before `index` ends.
+    fn end(&self, index: usize) -> Option<usize> {
+        match index.checked_sub(1) {
+            None => Some(HEAD + self.count * 8),
+            Some(before) => self.number(HEAD + before * 8).map(|end| end as usize),
+        }
+    }
+
+    /// The nouns of a product's title, where the side file has them.
+    pub(super) fn of(&self, index: usize) -> Option<Vec<String>> {
+        let list = self.map.get(self.end(index)?..self.end(index + 1)?)?;
+        postcard::from_bytes::<Option<Vec<String>>>(list).ok().flatten()
+    }
+}
