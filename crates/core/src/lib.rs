@@ -14,7 +14,9 @@ mod error;
 mod explanation;
 mod learner;
 mod masked_context;
+mod method;
 mod observation;
+mod passes;
 mod sampler;
 mod seed;
 mod sequence;
@@ -31,7 +33,11 @@ pub use masked_context::{
     MaskedContext, MaskedContextGradients, MaskedContextLearner, MaskedContextObjective,
     MaskedContextStatistics,
 };
+pub use method::{MethodTable, Preset};
 pub use observation::{ImageHandle, Observation, Part};
+pub use passes::{
+    ContextMask, GradientScale, GradientScaling, MaskedContextPass, MinibatchObjective, Passes, SecondPass,
+};
 pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};

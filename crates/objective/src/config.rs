@@ -1,7 +1,7 @@
 //! What an objective is made of, as a configuration.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::ObjectiveError;
+use turnwise_core::{MethodTable, ObjectiveError};
 
 use crate::{AdaptiveKl, Aggregation, KlEstimator, KlPlace, NormalizationConfig, SelectiveConfig};
 
@@ -39,6 +39,19 @@ fn or_pair(schema: &mut schemars::Schema) {
     *schema = schemars::json_schema!({
         "anyOf": [table, { "type": "array", "prefixItems": [low, high], "minItems": 2, "maxItems": 2 }]
     });
+}
+
+/// The schema of tables that a registry reads by their `kind`.
+fn method_tables(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": { "kind": { "type": "string" } },
+            "required": ["kind"],
+            "additionalProperties": true
+        }
+    })
 }
 
 impl Default for Clip {
@@ -95,6 +108,10 @@ pub struct ObjectiveConfig {
     /// SORL's clipping-triggered normalization of the gradient. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalization: Option<NormalizationConfig>,
+    /// Further terms of the loss, `{ kind = "...", ... }`, by the names of a [`crate::Registry`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "method_tables")]
+    pub terms: Vec<MethodTable>,
 }
 
 impl ObjectiveConfig {

@@ -11,11 +11,14 @@ mod config;
 mod entropy;
 mod gradient;
 mod kl;
+mod loss;
 mod normalization;
 mod ppo;
 mod presets;
+mod registry;
 mod selective;
 mod supervised;
+mod term;
 mod value;
 
 pub use aggregation::{Aggregation, token_weights};
@@ -24,13 +27,16 @@ pub use config::{Clip, KlConfig, ObjectiveConfig, RatioKind};
 pub use entropy::entropy_bonus;
 pub use gradient::Gradient;
 pub use kl::{AdaptiveKl, KlEstimator, KlPlace, kl_estimate, reward_kl};
+pub use loss::{Loss, MinibatchLoss};
 pub use normalization::{
     BiasNorm, BiasObjective, BiasSum, ClippingBias, ClippingWatch, NormalizationConfig, Subset,
 };
 pub use ppo::{PolicyObjective, Surrogate, surrogate};
+pub use registry::Registry;
 pub use selective::{
     BlindLogprobs, BlindMask, FullKls, Penalty, SelectiveConfig, SelectiveEstimator, SelectiveGradient,
     SelectiveObjective,
 };
 pub use supervised::{SupervisedObjective, SupervisedSequence};
+pub use term::{LossTerm, Minibatch, ObservedScaling, TermParts};
 pub use value::{ValueConfig, ValueGradient, ValueObjective, ValueSequence};

@@ -13,12 +13,15 @@
 //! use the gradient; hence the switch. With turn or sequence ratios the gradient runs through the
 //! ratio, as it does in the objective.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
+use turnwise_core::{
+    GradientScale, GradientScaling, Objective, ObjectiveError, Passes, Preset, SecondPass, TokenGradients,
+    TokenStatistics,
+};
 
-use crate::PolicyObjective;
+use crate::{LossTerm, Minibatch, ObservedScaling, PolicyObjective, TermParts};
 
 /// Which norm of the clipping bias divides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -64,6 +67,108 @@ impl NormalizationConfig {
             return Err(ObjectiveError::Setting("the norm of the clipping bias is not a number".into()));
         }
         Ok(1.0 / norm.max(self.delta))
+    }
+}
+
+/// SORL's two methods: the turn ratio on PPO, the token ratio on GRPO, both with this normalization and
+/// off-policy reuse of a rollout.
+pub(crate) const PRESETS: &[Preset] = &[
+    Preset::on(
+        "ppo",
+        "so-ppo",
+        "[objective]\nratio = \"turn\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
+         [train]\nupdate_epochs = 4\nnum_minibatches = 2",
+    ),
+    Preset::on(
+        "grpo",
+        "so-grpo",
+        "[objective]\nratio = \"token\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
+         [train]\nupdate_epochs = 4\nnum_minibatches = 2",
+    ),
+];
+
+impl LossTerm for NormalizationConfig {
+    fn kind(&self) -> &'static str {
+        "normalization"
+    }
+
+    fn passes(&self) -> Passes {
+        Passes { bias_gradient: self.norm == BiasNorm::Parameter, ..Passes::default() }
+    }
+
+    fn scales_gradient(&self) -> bool {
+        true
+    }
+
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+        let policy = Arc::clone(minibatch.policy);
+        let scaling = ClippingScale { config: self.clone(), policy, found: Mutex::new(Vec::new()) };
+        Ok(TermParts { scaling: Some(Box::new(scaling)), ..TermParts::default() })
+    }
+}
+
+/// The normalization of one optimiser batch: it notes the clipping bias of every sequence while the
+/// gradient is made.
+#[derive(Debug)]
+struct ClippingScale {
+    config: NormalizationConfig,
+    policy: Arc<PolicyObjective>,
+    found: Mutex<Vec<(usize, BiasSum)>>,
+}
+
+impl ClippingScale {
+    /// The sum over sequences, in their order, and the sequences that have clipped tokens.
+    fn found(&self) -> (BiasSum, Vec<usize>) {
+        ClippingWatch::sum_up(self.found.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+impl ObservedScaling for ClippingScale {
+    fn observe(&self, sequence: usize, tokens: TokenStatistics<'_>) -> Result<(), ObjectiveError> {
+        let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
+        let bias = BiasSum::of(&self.policy.clipping_bias(sequence, &logprobs)?);
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, bias));
+        Ok(())
+    }
+}
+
+impl GradientScaling for ClippingScale {
+    fn second_pass(&self) -> Result<Option<SecondPass<'_>>, ObjectiveError> {
+        let (_, clipped) = self.found();
+        if self.config.norm != BiasNorm::Parameter || clipped.is_empty() {
+            return Ok(None);
+        }
+        let objective = Box::new(BiasOf { policy: &self.policy, sequences: clipped.clone() });
+        Ok(Some(SecondPass { sequences: clipped, objective }))
+    }
+
+    fn scale(&self, second_norm: Option<f64>) -> Result<GradientScale, ObjectiveError> {
+        let (sum, _) = self.found();
+        let norm = match self.config.norm {
+            BiasNorm::Parameter => second_norm.unwrap_or(0.0),
+            BiasNorm::Token => sum.token_norm(),
+            BiasNorm::Scalar => sum.scalar_norm(),
+        };
+        let factor = self.config.factor(norm)?;
+        let metrics = vec![("normalization/bias_norm".into(), norm), ("normalization/factor".into(), factor)];
+        Ok(GradientScale { factor, metrics })
+    }
+}
+
+/// The clipping bias of some sequences of a batch.
+struct BiasOf<'a> {
+    policy: &'a PolicyObjective,
+    sequences: Vec<usize>,
+}
+
+impl Objective for BiasOf<'_> {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let bias = BiasObjective(self.policy);
+        Subset { inner: &bias, places: &self.sequences }.evaluate(sequence, tokens)
     }
 }
 

@@ -11,12 +11,19 @@
 //! `seq-mean-token-mean` is the papers' `1/|y|`. Many implementations detach the ratio and attach
 //! the token's own gradient; that equals this only where A is constant inside the unit.
 
-use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
+use turnwise_core::{LossMetrics, Objective, ObjectiveError, Preset, TokenGradients, TokenStatistics};
 
 use crate::{
     Aggregation, Clip, ClippingBias, Gradient, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, RatioKind,
     entropy_bonus, kl_estimate, token_weights,
 };
+
+/// GSPO's ratio of whole sequences with its narrow clip range.
+pub(crate) const PRESETS: &[Preset] = &[Preset::on(
+    "grpo",
+    "gspo",
+    "[objective]\nratio = \"sequence\"\nclip = { low = 3e-4, high = 4e-4 }\naggregation = \"seq-mean-token-mean\"",
+)];
 
 /// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
 const LOG_RATIO_LIMIT: f64 = 20.0;
@@ -70,6 +77,16 @@ impl PolicyObjective {
         let weights = token_weights(config.aggregation, &batch);
         let sequence_weights = token_weights(Aggregation::SeqMeanTokenMean, &batch);
         Ok(Self { config: config.clone(), batch, weights, sequence_weights })
+    }
+
+    /// The numbers of the batch.
+    pub fn batch(&self) -> &ObjectiveBatch {
+        &self.batch
+    }
+
+    /// The weight of every response token in the loss, `[sequence][token]` (see [`Aggregation`]).
+    pub fn weights(&self) -> &[Vec<f64>] {
+        &self.weights
     }
 
     /// Loss share and derivatives of one sequence in f64; `entropies` may be empty unless the

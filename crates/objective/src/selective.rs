@@ -11,10 +11,11 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    MaskedContextGradients, MaskedContextObjective, MaskedContextStatistics, ObjectiveError, TurnSpan,
+    ContextMask, MaskedContextGradients, MaskedContextObjective, MaskedContextPass, MaskedContextStatistics,
+    ObjectiveError, Passes, Preset, TurnSpan,
 };
 
-use crate::{KlEstimator, kl_estimate};
+use crate::{KlEstimator, LossTerm, Minibatch, TermParts, kl_estimate};
 
 /// How the two KLs are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -40,6 +41,16 @@ pub enum BlindMask {
     /// The history.
     #[serde(rename = "history")]
     History,
+}
+
+impl From<BlindMask> for ContextMask {
+    fn from(mask: BlindMask) -> Self {
+        match mask {
+            BlindMask::GoalAndHistory => Self::GoalAndHistory,
+            BlindMask::Goal => Self::Goal,
+            BlindMask::History => Self::History,
+        }
+    }
 }
 
 /// How the reward is kept from being hacked.
@@ -85,6 +96,45 @@ impl Default for SelectiveConfig {
             mask: BlindMask::GoalAndHistory,
             penalty: Penalty::Ti,
         }
+    }
+}
+
+/// STAPO, and STAPO with dynamic sampling and a higher upper clip bound.
+pub(crate) const PRESETS: &[Preset] = &[
+    Preset::on("gigpo", "stapo", "credit.outliers = {}\nobjective = { kl.coef = 0.01, selective = {} }"),
+    Preset::on(
+        "stapo",
+        "stapo-dynamic",
+        "objective.clip = { low = 0.2, high = 0.28 }\nrollout.selection.kind = \"dynamic\"",
+    ),
+];
+
+impl LossTerm for SelectiveConfig {
+    fn kind(&self) -> &'static str {
+        "selective"
+    }
+
+    fn passes(&self) -> Passes {
+        let masked_context = Some(MaskedContextPass {
+            mask: self.mask.into(),
+            divergences: self.estimator == SelectiveEstimator::Full,
+            reference: self.penalty_coef() != 0.0,
+        });
+        Passes { masked_context, ..Passes::default() }
+    }
+
+    fn kl_coef(&self, coef: f64) -> f64 {
+        Self::kl_coef(self, coef)
+    }
+
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+        if minibatch.masked.is_empty() {
+            return Ok(TermParts::default());
+        }
+        let spans = minibatch.policy.batch().sequences.iter().flat_map(|sequence| &sequence.spans);
+        let turns = spans.filter(|span| !span.is_empty()).count();
+        let term = SelectiveObjective::for_masked_contexts(self, minibatch.masked, turns)?;
+        Ok(TermParts { masked_context: Some(Box::new(term)), ..TermParts::default() })
     }
 }
 

@@ -1,0 +1,216 @@
+//! The loss of a run: what a configuration asks of the training loop, and the objective of each
+//! minibatch.
+
+use std::sync::Arc;
+
+use turnwise_core::{
+    GradientScaling, MaskedContextObjective, MinibatchObjective, Objective, ObjectiveError, Passes,
+    TokenGradients, TokenStatistics, TurnSpan,
+};
+
+use crate::{
+    KlPlace, LossTerm, Minibatch, ObjectiveBatch, ObjectiveConfig, ObservedScaling, PolicyObjective,
+    Registry, reward_kl,
+};
+
+/// A configured loss with its terms.
+///
+/// ```
+/// use turnwise_core::{MinibatchObjective as _, TokenStatistics, TurnSpan};
+/// use turnwise_objective::{Loss, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, Registry};
+///
+/// let loss = Loss::new(&ObjectiveConfig::default(), &Registry::builtin())?;
+/// assert!(!loss.passes().needs_reference());
+/// let turn = TurnSpan { turn: 0, start: 3, end: 5 };
+/// let sequence = ObjectiveSequence::new(vec![turn], vec![-1.0, -2.0], vec![0.5]);
+/// let minibatch = loss.for_minibatch(ObjectiveBatch { sequences: vec![sequence] }, &[])?;
+/// let statistics = TokenStatistics { logprobs: &[-1.0, -2.0], entropies: &[], reference_kls: &[] };
+/// let gradients = minibatch.tokens().evaluate(0, statistics)?;
+/// assert_eq!(gradients.d_logprobs, [-0.25, -0.25]);
+/// # Ok::<(), turnwise_core::ObjectiveError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The settings, with the KL coefficient of the terms.
+    config: ObjectiveConfig,
+    /// The KL coefficient before the terms.
+    kl_coef: f64,
+    terms: Vec<Arc<dyn LossTerm>>,
+    passes: Passes,
+}
+
+impl Loss {
+    /// The loss of a configuration, its terms looked up in `registry`.
+    ///
+    /// # Errors
+    /// A setting that cannot work, a term that the registry does not know, two terms that exclude each
+    /// other.
+    pub fn new(config: &ObjectiveConfig, registry: &Registry) -> Result<Self, ObjectiveError> {
+        config.check()?;
+        let terms = registry.terms(config)?;
+        if terms.iter().filter(|term| term.scales_gradient()).count() > 1 {
+            let reason = "two terms scale the gradient; use one of them";
+            return Err(ObjectiveError::Setting(reason.into()));
+        }
+        Self { config: config.clone(), kl_coef: 0.0, terms, passes: Passes::default() }
+            .with_kl_coef(config.kl.coef)
+    }
+
+    /// The same loss with another coefficient of the KL penalty (see [`crate::AdaptiveKl`]).
+    ///
+    /// # Errors
+    /// A coefficient that is negative or not finite.
+    pub fn with_kl_coef(&self, coef: f64) -> Result<Self, ObjectiveError> {
+        let mut loss = self.clone();
+        loss.kl_coef = coef;
+        loss.config.kl.coef = self.terms.iter().fold(coef, |coef, term| term.kl_coef(coef));
+        loss.config.check()?;
+        let config = &loss.config;
+        loss.passes = Passes {
+            reward_reference_logprobs: config.kl_in_reward(),
+            reference_logprobs: config.needs_reference_logprobs(),
+            reference_kls: config.needs_reference_kls(),
+            entropies: config.entropy_coef != 0.0,
+            ..Passes::default()
+        };
+        for term in &loss.terms {
+            loss.passes = loss.passes.and(term.passes())?;
+        }
+        Ok(loss)
+    }
+
+    /// The extra model passes of a step.
+    pub fn passes(&self) -> Passes {
+        self.passes
+    }
+
+    /// The settings, with the KL coefficient as it acts.
+    pub fn config(&self) -> &ObjectiveConfig {
+        &self.config
+    }
+
+    /// The terms besides surrogate, KL penalty and entropy bonus.
+    pub fn terms(&self) -> impl Iterator<Item = &dyn LossTerm> {
+        self.terms.iter().map(AsRef::as_ref)
+    }
+
+    /// Whether tokens whose advantage is 0 have a gradient. Where they have none, their trajectories can
+    /// be left out of a minibatch.
+    pub fn acts_without_advantage(&self) -> bool {
+        self.config.needs_reference()
+            || self.config.entropy_coef != 0.0
+            || self.terms.iter().any(|term| term.acts_without_advantage())
+    }
+
+    /// What `kl.where = "reward"` takes from a turn's reward, from log-probabilities of its tokens under
+    /// the sampling policy and the reference.
+    pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
+        if self.config.kl.place == KlPlace::Loss {
+            return 0.0;
+        }
+        reward_kl(self.config.kl.estimator, self.config.kl.coef, old_logprobs, ref_logprobs)
+    }
+
+    /// The coefficient of the KL penalty for the next step, from the mean KL that this step measured.
+    /// Without an adaptive controller it stays.
+    pub fn next_kl_coef(&self, measured: f64) -> f64 {
+        self.config
+            .kl
+            .adaptive
+            .as_ref()
+            .map_or(self.kl_coef, |adaptive| adaptive.next(self.kl_coef, measured))
+    }
+
+    /// The loss of one optimiser batch. `masked` are the responses of its selected turns that are run
+    /// once more after a masked prompt, in the learner's order; empty where [`Loss::passes`] asks for
+    /// none.
+    ///
+    /// # Errors
+    /// Arrays that do not fit together, numbers that are missing or not finite.
+    pub fn for_minibatch(
+        &self,
+        batch: ObjectiveBatch,
+        masked: &[TurnSpan],
+    ) -> Result<MinibatchLoss, ObjectiveError> {
+        let policy = Arc::new(PolicyObjective::new(&self.config, batch)?);
+        let mut tokens = Vec::new();
+        let (mut masked_context, mut scaling) = (None, None);
+        for term in &self.terms {
+            let parts = term.for_minibatch(&Minibatch { policy: &policy, masked })?;
+            tokens.extend(parts.tokens);
+            masked_context = masked_context.or(parts.masked_context);
+            scaling = scaling.or(parts.scaling);
+        }
+        let tokens = TokenLoss { policy, terms: tokens, scaling };
+        Ok(MinibatchLoss { tokens, masked_context })
+    }
+}
+
+/// The loss of one optimiser batch.
+pub struct MinibatchLoss {
+    tokens: TokenLoss,
+    masked_context: Option<Box<dyn MaskedContextObjective + Send>>,
+}
+
+/// The policy objective and the terms over response tokens.
+struct TokenLoss {
+    policy: Arc<PolicyObjective>,
+    terms: Vec<Box<dyn Objective + Send>>,
+    scaling: Option<Box<dyn ObservedScaling>>,
+}
+
+impl MinibatchObjective for MinibatchLoss {
+    fn tokens(&self) -> &dyn Objective {
+        &self.tokens
+    }
+
+    fn masked_context(&self) -> Option<&dyn MaskedContextObjective> {
+        self.masked_context.as_ref().map(|objective| &**objective as &dyn MaskedContextObjective)
+    }
+
+    fn gradient_scaling(&self) -> Option<&dyn GradientScaling> {
+        self.tokens.scaling.as_ref().map(|scaling| &**scaling as &dyn GradientScaling)
+    }
+}
+
+impl Objective for TokenLoss {
+    fn needs_entropies(&self) -> bool {
+        self.policy.needs_entropies() || self.terms.iter().any(|term| term.needs_entropies())
+    }
+
+    fn needs_reference_kls(&self) -> bool {
+        self.policy.needs_reference_kls() || self.terms.iter().any(|term| term.needs_reference_kls())
+    }
+
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        if let Some(scaling) = &self.scaling {
+            scaling.observe(sequence, tokens)?;
+        }
+        let mut gradients = self.policy.evaluate(sequence, tokens)?;
+        for term in &self.terms {
+            add(&mut gradients, term.evaluate(sequence, tokens)?);
+        }
+        Ok(gradients)
+    }
+}
+
+/// Adds a term's loss and derivatives. Its tokens are the policy's and are not counted again.
+fn add(gradients: &mut TokenGradients, mut term: TokenGradients) {
+    fn sum<T: Copy + std::ops::AddAssign>(to: &mut Vec<T>, from: Vec<T>) {
+        if to.is_empty() {
+            *to = from;
+        } else {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        }
+    }
+    gradients.loss += term.loss;
+    sum(&mut gradients.d_logprobs, term.d_logprobs);
+    sum(&mut gradients.d_entropies, term.d_entropies);
+    sum(&mut gradients.d_reference_kls, term.d_reference_kls);
+    term.metrics.tokens = 0.0;
+    gradients.metrics.add(&term.metrics);
+}
