@@ -80,8 +80,8 @@ mod tests {
     use super::*;
     use crate::decoder::Workspace;
     use crate::decoder::tests::{batch, config, parameters, whole_backward};
-    use crate::ops::testing::{check_gradient, random};
     use crate::packing::Packing;
+    use crate::testing::{check_gradient, random};
     use crate::{Parameters, load_critic, load_model, save_model};
     use turnwise_core::{ObjectiveError, TokenGradients, TokenStatistics};
 

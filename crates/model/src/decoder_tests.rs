@@ -2,7 +2,7 @@ use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
 
 use super::*;
 use crate::head::LOGITS;
-use crate::ops::testing::{check_gradient, random};
+use crate::testing::{check_gradient, random};
 use crate::{Family, RopeScaling};
 
 /// A small model with this many query and key/value heads.

@@ -1,5 +1,8 @@
 //! Errors of the model crate.
 
+use std::fmt::Display;
+use std::path::Path;
+
 use thiserror::Error;
 
 /// What can go wrong while models are made, read or written.
@@ -45,4 +48,17 @@ pub enum ModelError {
         /// Why, and what would do.
         reason: String,
     },
+}
+
+impl ModelError {
+    /// An error about a file's contents.
+    pub fn file(path: &Path, reason: impl Display) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.to_string() }
+    }
+
+    /// An error of the operating system about a file, as `map_err` takes it.
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Io { path, source }
+    }
 }

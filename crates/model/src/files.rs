@@ -1,4 +1,4 @@
-//! Files: whole or not at all, and numbers as bytes.
+//! Files that are written whole or not at all, and tensors in `safetensors` files.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -6,24 +6,13 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::{Dtype, TensorView, View};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, View};
 
 use crate::ModelError;
 
-/// An error about a file's contents.
-pub(crate) fn wrong(path: &Path, reason: impl Display) -> ModelError {
-    ModelError::File { path: path.display().to_string(), reason: reason.to_string() }
-}
-
-/// An error of the operating system about a file.
-pub(crate) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> ModelError {
-    let path = path.display().to_string();
-    move |source| ModelError::Io { path, source }
-}
-
 /// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
-    fs::read(path).map_err(failed(path))
+    fs::read(path).map_err(ModelError::io(path))
 }
 
 /// Where a file is written before it takes its name.
@@ -35,16 +24,16 @@ pub(crate) fn aside(path: &Path) -> PathBuf {
 
 /// Writes a file and waits until it is on the disk.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
-    let mut file = File::create(path).map_err(failed(path))?;
-    file.write_all(bytes).map_err(failed(path))?;
-    file.sync_all().map_err(failed(path))
+    let mut file = File::create(path).map_err(ModelError::io(path))?;
+    file.write_all(bytes).map_err(ModelError::io(path))?;
+    file.sync_all().map_err(ModelError::io(path))
 }
 
 /// Writes next to `path` and renames, so that the file is the old one, the new one or absent.
-pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     let aside = aside(path);
     write_new(&aside, bytes)?;
-    fs::rename(&aside, path).map_err(failed(path))
+    fs::rename(&aside, path).map_err(ModelError::io(path))
 }
 
 /// Writes a file of tensors, one after the other without a copy of all of them in
@@ -54,12 +43,13 @@ pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     tensors: impl IntoIterator<Item = (S, V)>,
     header: HashMap<String, String>,
 ) -> Result<(), ModelError> {
-    safetensors::serialize_to_file(tensors, Some(header), aside).map_err(|error| wrong(aside, error))?;
-    let file = File::options().write(true).open(aside).map_err(failed(aside))?;
-    file.sync_all().map_err(failed(aside))
+    safetensors::serialize_to_file(tensors, Some(header), aside)
+        .map_err(|error| ModelError::file(aside, error))?;
+    let file = File::options().write(true).open(aside).map_err(ModelError::io(aside))?;
+    file.sync_all().map_err(ModelError::io(aside))
 }
 
-/// Writes tensors next to `path` and renames, as [`write_aside`] does.
+/// Writes tensors next to `path` and renames, as [`write_atomically`] does.
 pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
     path: &Path,
     tensors: impl IntoIterator<Item = (S, V)>,
@@ -67,7 +57,63 @@ pub(crate) fn write_tensors<S: AsRef<str> + Ord + Display, V: View>(
 ) -> Result<(), ModelError> {
     let aside = aside(path);
     write_tensors_new(&aside, tensors, header)?;
-    fs::rename(&aside, path).map_err(failed(path))
+    fs::rename(&aside, path).map_err(ModelError::io(path))
+}
+
+/// One tensor of a file that is written.
+#[derive(Clone, Debug)]
+pub struct TensorSlice<'a> {
+    /// Its name.
+    pub name: String,
+    /// Shape, outermost first.
+    pub shape: &'a [usize],
+    /// Its numbers, row-major.
+    pub values: &'a [f32],
+}
+
+/// Writes tensors and entries of text to a `safetensors` file, whole or not at all.
+pub fn save_tensors(
+    path: &Path,
+    tensors: &[TensorSlice<'_>],
+    header: HashMap<String, String>,
+) -> Result<(), ModelError> {
+    let views = tensors.iter().map(|TensorSlice { name, shape, values }| {
+        let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes_of(values));
+        view.map(|view| (name.clone(), view)).map_err(|error| ModelError::file(path, error))
+    });
+    write_tensors(path, views.collect::<Result<Vec<_>, _>>()?, header)
+}
+
+/// A `safetensors` file in memory.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    header: HashMap<String, String>,
+}
+
+impl TensorFile {
+    /// Reads a file; refuses one that is not whole.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
+        let bytes = read(path)?;
+        let wrong = |error| ModelError::file(path, error);
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+        let header = metadata.metadata().clone().unwrap_or_default();
+        SafeTensors::deserialize(&bytes).map_err(wrong)?;
+        Ok(Self { path: path.to_path_buf(), bytes, header })
+    }
+
+    /// An entry of text.
+    pub fn header(&self, key: &str) -> Option<&str> {
+        self.header.get(key).map(String::as_str)
+    }
+
+    /// Copies a tensor's numbers (`f32`, `bf16` or `f16`); the error names the tensor.
+    pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
+        let tensors =
+            SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;
+        floats_of(&self.path, name, tensors.tensor(name).ok().as_ref(), shape, to)
+    }
 }
 
 /// The little-endian bytes of some numbers.
@@ -85,7 +131,7 @@ pub(crate) fn floats_of(
     to: &mut [f32],
 ) -> Result<(), ModelError> {
     let Some(view) = view else {
-        return Err(wrong(
+        return Err(ModelError::file(
             path,
             format!("tensor `{name}` is missing; the config asks for it with shape {shape:?}"),
         ));
@@ -104,7 +150,7 @@ pub(crate) fn check_shape(
     if view.shape() == shape {
         return Ok(());
     }
-    Err(wrong(
+    Err(ModelError::file(
         path,
         format!(
             "tensor `{name}` has shape {:?}, but the config asks for {shape:?}; do config.json and this file \
@@ -139,7 +185,7 @@ pub(crate) fn decode(
             }
         }
         other => {
-            return Err(wrong(
+            return Err(ModelError::file(
                 path,
                 format!("tensor `{name}` holds {other:?}; supported are F32, BF16 and F16"),
             ));

@@ -9,12 +9,13 @@ pub mod cuda;
 mod decoder;
 pub mod engine;
 mod error;
-mod files;
+pub mod files;
 #[cfg(test)]
 mod golden_tests;
 mod head;
 mod hf;
 mod init;
+pub mod layers;
 mod learner;
 mod lora;
 mod micro;
@@ -27,7 +28,7 @@ mod plan;
 mod projection;
 mod rotary;
 mod schedule;
-pub mod turnrd;
+pub mod testing;
 mod weights;
 
 pub use accelerator::Device;

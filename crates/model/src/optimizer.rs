@@ -83,8 +83,9 @@ impl OptimizerState {
         (rates, (1.0 - learning_rate * config.weight_decay) as f32)
     }
 
-    /// One update with a finite gradient of this global norm.
-    pub(crate) fn update(
+    /// One update with a finite gradient of this global norm; `gradient` and `weights` have the layout of the
+    /// moments, which `tensors` lists in order.
+    pub fn update(
         &mut self,
         config: &AdamWConfig,
         tensors: &[TensorInfo],
@@ -125,10 +126,10 @@ impl OptimizerState {
         for tensor in trained {
             for (kind, moments) in [("exp_avg", &self.first), ("exp_avg_sq", &self.second)] {
                 let Some(values) = moments.get(tensor.range.clone()) else {
-                    return Err(files::wrong(path, "the optimizer state belongs to another model"));
+                    return Err(ModelError::file(path, "the optimizer state belongs to another model"));
                 };
                 let view = TensorView::new(Dtype::F32, tensor.shape.clone(), bytes_of(values))
-                    .map_err(|error| files::wrong(path, error))?;
+                    .map_err(|error| ModelError::file(path, error))?;
                 tensors.push((format!("{kind}.{}", tensor.name), view));
             }
         }
@@ -139,13 +140,14 @@ impl OptimizerState {
     /// Reads what [`OptimizerState::save`] wrote, to the bit.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
         let bytes = files::read(path)?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| files::wrong(path, error))?;
+        let (_, header) =
+            SafeTensors::read_metadata(&bytes).map_err(|error| ModelError::file(path, error))?;
         let step = header
             .metadata()
             .as_ref()
             .and_then(|entries: &std::collections::HashMap<String, String>| entries.get("step")?.parse().ok())
-            .ok_or_else(|| files::wrong(path, "the header has no `step`: not an optimizer state"))?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| files::wrong(path, error))?;
+            .ok_or_else(|| ModelError::file(path, "the header has no `step`: not an optimizer state"))?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| ModelError::file(path, error))?;
         let views: BTreeMap<String, TensorView<'_>> = tensors.tensors().into_iter().collect();
         let mut state = Self::new(trained.last().map_or(0, |tensor| tensor.range.end));
         state.step = step;
@@ -222,8 +224,9 @@ impl Loop<(&mut [f32], &[Vec<f32>], usize)> for AddAndSquare {
     }
 }
 
-/// Adds the gradients of all lanes into the first one's, in lane order, and returns the global norm.
-pub(crate) fn reduce(gradients: &mut [Vec<f32>]) -> f64 {
+/// Adds the gradients of all lanes into the first one's, in lane order, and returns the global norm. The sum does not
+/// depend on the number of threads.
+pub fn sum_gradients(gradients: &mut [Vec<f32>]) -> f64 {
     let Some((total, others)) = gradients.split_first_mut() else { return 0.0 };
     let others = &*others;
     let squares: Vec<f64> = total

@@ -122,7 +122,7 @@ impl Layout {
     }
 
     fn with_head(config: &ModelConfig, critic: bool) -> Self {
-        let mut builder = Builder::default();
+        let mut builder = TensorList::default();
         let hidden = config.hidden_size;
         let (query, key_value) = (config.query_width(), config.key_value_width());
         let intermediate = config.intermediate_size;
@@ -170,15 +170,18 @@ impl Layout {
     }
 }
 
-/// Places one tensor after the other.
-#[derive(Default)]
-pub(crate) struct Builder {
-    pub(crate) tensors: Vec<TensorInfo>,
-    pub(crate) len: usize,
+/// Tensors laid one after the other in a flat buffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TensorList {
+    /// The tensors in buffer order.
+    pub tensors: Vec<TensorInfo>,
+    /// Length of the buffer.
+    pub len: usize,
 }
 
-impl Builder {
-    pub(crate) fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
+impl TensorList {
+    /// Places a tensor behind the others; weight decay applies to it where it has more than one dimension.
+    pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
         self.len = range.end;
         self.tensors.push(TensorInfo {

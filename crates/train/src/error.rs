@@ -54,7 +54,7 @@ pub enum TrainError {
     Text(#[from] turnwise_text::TextError),
     /// The judge could not be set up.
     #[error(transparent)]
-    Judge(#[from] turnwise_judge::JudgeError),
+    Judge(#[from] turnwise_decompose::JudgeError),
     /// The observer (evaluation, for example) failed.
     #[error("{0}")]
     Observer(String),

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use turnwise_decompose::turnrd::{FilmNorms, GoalsShuffled, Replay, TurnRd};
 use turnwise_eval::roc_auc;
-use turnwise_model::turnrd::{FilmNorms, GoalsShuffled, Replay, TurnRd};
 use turnwise_train::{RunDirectory, round_folder};
 
 use crate::ui;

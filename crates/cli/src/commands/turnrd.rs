@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
-use turnwise_model::turnrd::{
+use turnwise_decompose::turnrd::{
     Credits, Fit, Replay, ReplayRecord, TrainProgress, TrainReport, TurnRd, TurnRdConfig,
 };
 

@@ -16,11 +16,11 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("objective", &["core", "settings"]),
     ("trajectory-io", &["core"]),
     ("env", &["core", "settings"]),
-    ("judge", &["core", "settings", "credit"]),
     ("text", &[]),
     ("model", &["core", "settings", "text"]),
-    ("train", &["core", "settings", "credit", "objective", "env", "judge", "text", "model"]),
-    ("eval", &["core", "settings", "credit", "objective", "env", "judge", "text", "model", "train"]),
+    ("decompose", &["core", "settings", "credit", "text", "model"]),
+    ("train", &["core", "settings", "credit", "objective", "env", "text", "model", "decompose"]),
+    ("eval", &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "train"]),
     (
         "cli",
         &[
@@ -30,9 +30,9 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "objective",
             "trajectory-io",
             "env",
-            "judge",
             "text",
             "model",
+            "decompose",
             "train",
             "eval",
         ],
@@ -59,7 +59,7 @@ const ONLY: [(&str, &str); 6] = [
 ];
 
 /// The only crate that may depend on an HTTP library directly.
-const HTTP_ONLY: &str = "judge";
+const HTTP_ONLY: &str = "decompose";
 
 const PREFIX: &str = "turnwise-";
 
@@ -168,7 +168,7 @@ fn every_dependency_goes_through_a_door() {
     // The walls are real: the model does know its tensor library.
     assert!(way(&graph, "turnwise-model", "gemm").is_some());
     assert!(way(&graph, "turnwise-text", "tokenizers").is_some());
-    assert!(way(&graph, "turnwise-judge", "ureq").is_some());
+    assert!(way(&graph, "turnwise-decompose", "ureq").is_some());
     assert_eq!(violations(&graph), Vec::<String>::new());
 }
 
@@ -195,7 +195,7 @@ fn a_hole_in_a_wall_is_found() {
             "hyper",
             "turnwise-model must not reach HTTP: turnwise-model -> safetensors -> hyper",
         ),
-        ("turnwise-judge", "turnwise-model", "turnwise-judge must not depend on turnwise-model"),
+        ("turnwise-decompose", "turnwise-train", "turnwise-decompose must not depend on turnwise-train"),
         ("turnwise-remote", "turnwise-core", "turnwise-remote is new"),
     ];
     for (from, to, expected) in holes {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use turnwise_model::turnrd::{Replay, ReplayRecord};
+use turnwise_decompose::turnrd::{Replay, ReplayRecord};
 
 fn turnwise(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()

@@ -72,7 +72,7 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
     if let Some(path) = cached {
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         // A cache that cannot be written is none.
-        let _ = folder.map(|()| crate::files::write_aside(&path, &binary));
+        let _ = folder.map(|()| crate::files::write_atomically(&path, &binary));
     }
     Ok(binary)
 }

@@ -18,7 +18,7 @@ use crate::ops::divergence::{row_divergence, row_divergence_backward};
 use crate::ops::loss_head::{row_backward, row_statistics};
 use crate::ops::mlp::{swiglu, swiglu_backward};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
-use crate::ops::testing::random;
+use crate::testing::random;
 use crate::{AdamWConfig, OptimizerState};
 
 /// Kernels of a shape with a way to hand numbers over.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::GENERATION_CONFIG;
-use crate::files::{self, wrong};
+use crate::files;
 use crate::rotary::RopeScaling;
 use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 
@@ -19,7 +19,7 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     let path = folder.join(GENERATION_CONFIG);
     if path.exists() {
         let value: Value =
-            serde_json::from_slice(&files::read(&path)?).map_err(|error| wrong(&path, error))?;
+            serde_json::from_slice(&files::read(&path)?).map_err(|error| ModelError::file(&path, error))?;
         let found = value.as_object().map(special_tokens).unwrap_or_default();
         let tokens = &mut config.special_tokens;
         tokens.bos = found.bos.or(tokens.bos);
@@ -37,9 +37,9 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 /// `transformers` on, `rope_parameters`. Keys that change nothing here are passed over.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(path, error))?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
     config_from_json(&value).map_err(|error| match error {
-        ModelError::Config { key, reason } => wrong(path, format!("{key}: {reason}")),
+        ModelError::Config { key, reason } => ModelError::file(path, format!("{key}: {reason}")),
         other => other,
     })
 }

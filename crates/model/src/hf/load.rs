@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::mapped::Mapped;
 use super::{INDEX, WEIGHTS};
-use crate::files::{self, check_shape, decode, wrong};
+use crate::files::{self, check_shape, decode};
 use crate::{ModelError, Parameters, TensorInfo};
 
 /// Fills all weights of a model from a folder's safetensors files, single or sharded.
@@ -26,7 +26,8 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
     let mut tied_outputs = Vec::new();
     for path in &files {
         let file = Mapped::open(path)?;
-        let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| wrong(path, error))?;
+        let tensors =
+            SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;
         // In the layout's order, so that of several errors it is always the same that is told.
         let mut found: Vec<_> = tensors
             .iter()
@@ -41,7 +42,7 @@ pub(super) fn fill(folder: &Path, parameters: &mut Parameters<f32>) -> Result<()
             if let Some(index) = index {
                 check_shape(path, name, &view, &layout.tensors[index].shape)?;
                 let Some(to) = places[index].take() else {
-                    return Err(wrong(path, format!("tensor `{known}` is there twice")));
+                    return Err(ModelError::file(path, format!("tensor `{known}` is there twice")));
                 };
                 jobs.push((name.to_owned(), view, to));
             } else if known == OUTPUT && tied {
@@ -86,34 +87,43 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if !index.exists() {
         let old = ["pytorch_model.bin", "pytorch_model.bin.index.json"].map(|name| folder.join(name));
         if let Some(old) = old.iter().find(|path| path.exists()) {
-            return Err(wrong(
+            return Err(ModelError::file(
                 old,
                 "is a pickle, which can run code; only safetensors are read. Convert it with \
                  `AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)`",
             ));
         }
-        return Err(wrong(&single, format!("is missing, and so is {INDEX}: this folder holds no weights")));
+        return Err(ModelError::file(
+            &single,
+            format!("is missing, and so is {INDEX}: this folder holds no weights"),
+        ));
     }
     let bytes = files::read(&index)?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|error| wrong(&index, error))?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(&index, error))?;
     let Some(map) = value.get("weight_map").and_then(Value::as_object) else {
-        return Err(wrong(&index, "has no `weight_map` that says which file holds which tensor"));
+        return Err(ModelError::file(&index, "has no `weight_map` that says which file holds which tensor"));
     };
     let names: BTreeSet<&str> = map.values().map(|name| name.as_str().unwrap_or_default()).collect();
     let mut found = Vec::new();
     for name in names {
         // Nothing outside of the folder.
         if Path::new(name).file_name().is_none_or(|plain| plain != name) {
-            return Err(wrong(&index, format!("`weight_map` names `{name}`, which is no plain file name")));
+            return Err(ModelError::file(
+                &index,
+                format!("`weight_map` names `{name}`, which is no plain file name"),
+            ));
         }
         let path = folder.join(name);
         if !path.exists() {
-            return Err(wrong(&path, format!("is missing, and {INDEX} says that weights are in it")));
+            return Err(ModelError::file(
+                &path,
+                format!("is missing, and {INDEX} says that weights are in it"),
+            ));
         }
         found.push(path);
     }
     if found.is_empty() {
-        return Err(wrong(&index, "`weight_map` is empty"));
+        return Err(ModelError::file(&index, "`weight_map` is empty"));
     }
     Ok(found)
 }
@@ -173,7 +183,7 @@ fn refuse_missing(source: &Path, missing: &[&TensorInfo]) -> Result<(), ModelErr
         let names = some(others.iter().map(|tensor| tensor.name.as_str()));
         reason.push_str(&format!(". So are {names}. Do config.json and these weights belong together?"));
     }
-    Err(wrong(source, reason))
+    Err(ModelError::file(source, reason))
 }
 
 fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), ModelError> {
@@ -182,7 +192,7 @@ fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), Mod
     }
     unexpected.sort();
     let names = some(unexpected.iter().map(String::as_str));
-    Err(wrong(
+    Err(ModelError::file(
         source,
         format!(
             "holds {names}, which a model of this config does not have, so that something would be left out \
@@ -194,8 +204,8 @@ fn refuse_unexpected(source: &Path, unexpected: &mut [String]) -> Result<(), Mod
 /// A tied output layer may be in the file, if it is the embedding.
 fn check_tied(path: &Path, name: &str, embedding: &[f32]) -> Result<(), ModelError> {
     let file = Mapped::open(path)?;
-    let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| wrong(path, error))?;
-    let view = tensors.tensor(name).map_err(|error| wrong(path, error))?;
+    let tensors = SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;
+    let view = tensors.tensor(name).map_err(|error| ModelError::file(path, error))?;
     let width = (view.data().len() / embedding.len().max(1)).max(1);
     let mut buffer = vec![0.0; CHUNK.min(embedding.len())];
     let mut equal = view.data().len() == embedding.len() * width;
@@ -214,5 +224,5 @@ fn check_tied(path: &Path, name: &str, embedding: &[f32]) -> Result<(), ModelErr
         "`{name}` differs from the embedding, but config.json says tie_word_embeddings = true; set it to false \
          if the output layer is a matrix of its own"
     );
-    Err(wrong(path, reason))
+    Err(ModelError::file(path, reason))
 }

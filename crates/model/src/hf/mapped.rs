@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::ModelError;
-use crate::files::failed;
 
 /// A read-only map of a whole file.
 pub(super) struct Mapped {
@@ -18,12 +17,12 @@ impl Mapped {
     /// Maps a file.
     #[expect(unsafe_code, reason = "a map is only as constant as its file")]
     pub(super) fn open(path: &Path) -> Result<Self, ModelError> {
-        let file = File::open(path).map_err(failed(path))?;
+        let file = File::open(path).map_err(ModelError::io(path))?;
         // SAFETY: the map is read-only, and everything read from it is checked (the header) or any bits will do
         // (the numbers), so other contents cannot break Rust's rules. Models are replaced by renaming whole
         // files over old ones, which leaves a mapped one as it was; shortening one by hand while it is
         // being read would end the program.
-        let map = unsafe { Mmap::map(&file) }.map_err(failed(path))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(ModelError::io(path))?;
         Ok(Self { path: path.to_path_buf(), map })
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::config_json::{CONFIG, config_json, generation_json};
 use super::{GENERATION_CONFIG, INDEX, WEIGHTS};
-use crate::files::{self, bytes_of, failed, wrong};
+use crate::files::{self, bytes_of};
 use crate::{ModelError, Parameters, TensorInfo};
 
 /// The number type of weights in a file.
@@ -71,7 +71,7 @@ pub fn save_model_as(
     folder: &Path,
     options: SaveOptions,
 ) -> Result<(), ModelError> {
-    fs::create_dir_all(folder).map_err(failed(folder))?;
+    fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
     let shards = shards(&parameters.layout.tensors, options);
     let name = |shard: usize| match shards.len() {
         1 => WEIGHTS.to_owned(),
@@ -88,7 +88,7 @@ pub fn save_model_as(
     }
     let mut write = |name: &str, value: &Value| {
         let path = folder.join(name);
-        let mut text = serde_json::to_string_pretty(value).map_err(|error| wrong(&path, error))?;
+        let mut text = serde_json::to_string_pretty(value).map_err(|error| ModelError::file(&path, error))?;
         text.push('\n');
         names.push(name.to_owned());
         files::write_new(&files::aside(&path), text.as_bytes())
@@ -110,7 +110,7 @@ pub fn save_model_as(
     write(CONFIG, &config_json(&parameters.config, critic, options.dtype.name()))?;
     for name in &names {
         let path = folder.join(name);
-        fs::rename(files::aside(&path), &path).map_err(failed(&path))?;
+        fs::rename(files::aside(&path), &path).map_err(ModelError::io(&path))?;
     }
     remove_others(folder, &names)
 }
@@ -136,12 +136,12 @@ fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>>
 /// Removes weights that belong to a model of before.
 fn remove_others(folder: &Path, names: &[String]) -> Result<(), ModelError> {
     let kept: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-    for entry in fs::read_dir(folder).map_err(failed(folder))? {
-        let path = entry.map_err(failed(folder))?.path();
+    for entry in fs::read_dir(folder).map_err(ModelError::io(folder))? {
+        let path = entry.map_err(ModelError::io(folder))?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let shard = name.starts_with("model-") && name.contains("-of-") && name.ends_with(".safetensors");
         if (shard || name == WEIGHTS || name == INDEX) && !kept.contains(name) {
-            fs::remove_file(&path).map_err(failed(&path))?;
+            fs::remove_file(&path).map_err(ModelError::io(&path))?;
         }
     }
     Ok(())

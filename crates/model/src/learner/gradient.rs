@@ -5,7 +5,7 @@ use std::sync::Arc;
 use turnwise_core::{LearnError, StepReport};
 
 use super::NativeLearner;
-use crate::optimizer::reduce;
+use crate::optimizer::sum_gradients;
 
 /// Numbers of a gradient whose squares are summed at a time.
 const NORM_PIECE: usize = 1 << 20;
@@ -106,7 +106,7 @@ impl NativeLearner {
         }
         let len = self.trained_len();
         self.gradients.iter_mut().for_each(|gradient| gradient.resize(len, 0.0));
-        let norm = reduce(&mut self.gradients);
+        let norm = sum_gradients(&mut self.gradients);
         self.passes = 0;
         if !norm.is_finite() {
             self.clear_gradient();

@@ -6,7 +6,7 @@ use turnwise_core::Seed;
 
 use super::{Joint, LoraConfig, Module};
 use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
-use crate::parameters::Builder;
+use crate::parameters::TensorList;
 use crate::{LayerLayout, ModelConfig, ModelError, Parameters, Real, TensorInfo};
 
 /// One module's matrices.
@@ -57,7 +57,7 @@ impl AdapterLayout {
     pub fn new(model: &ModelConfig, config: &LoraConfig, critic: bool) -> Result<Self, ModelError> {
         config.check()?;
         let modules = config.modules()?;
-        let mut builder = Builder::default();
+        let mut builder = TensorList::default();
         let layers = (0..model.num_hidden_layers)
             .map(|layer| {
                 Joint::ALL.map(|joint| branch(&mut builder, model, config.rank, layer, (joint, &modules)))
@@ -77,7 +77,7 @@ impl AdapterLayout {
 }
 
 fn branch(
-    builder: &mut Builder,
+    builder: &mut TensorList,
     model: &ModelConfig,
     rank: usize,
     layer: usize,

@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Map, Value, json};
 
 use super::{ALL_LINEAR, Adapter, LoraConfig, Module};
-use crate::files::{self, bytes_of, floats_of, wrong};
+use crate::files::{self, bytes_of, floats_of};
 use crate::{ModelConfig, ModelError, TensorInfo};
 
 const CONFIG: &str = "adapter_config.json";
@@ -83,13 +83,13 @@ impl AdapterFile {
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
-            serde_json::from_slice(&files::read(&path)?).map_err(|error| wrong(&path, error))?;
+            serde_json::from_slice(&files::read(&path)?).map_err(|error| ModelError::file(&path, error))?;
         let Some(entries) = value.as_object() else {
-            return Err(wrong(&path, "is not a JSON object"));
+            return Err(ModelError::file(&path, "is not a JSON object"));
         };
-        check(entries).map_err(|reason| wrong(&path, reason))?;
+        check(entries).map_err(|reason| ModelError::file(&path, reason))?;
         let text = |key: &str| entries.get(key).and_then(Value::as_str).map(str::to_owned);
-        let missing = |key: &str| wrong(&path, format!("{key}: is missing or no number"));
+        let missing = |key: &str| ModelError::file(&path, format!("{key}: is missing or no number"));
         let rank = entries.get("r").and_then(Value::as_u64).ok_or_else(|| missing("r"))?;
         let alpha = entries.get("lora_alpha").and_then(Value::as_f64).ok_or_else(|| missing("lora_alpha"))?;
         let config = LoraConfig {
@@ -97,9 +97,10 @@ impl AdapterFile {
             alpha,
             dropout: entries.get("lora_dropout").and_then(Value::as_f64).unwrap_or(0.0),
             rslora: entries.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
-            targets: targets(entries.get("target_modules")).map_err(|reason| wrong(&path, reason))?,
+            targets: targets(entries.get("target_modules"))
+                .map_err(|reason| ModelError::file(&path, reason))?,
         };
-        config.check().map_err(|error| wrong(&path, error))?;
+        config.check().map_err(|error| ModelError::file(&path, error))?;
         let revision = text("revision");
         let base = text("base_model_name_or_path").map(|name| AdapterBase { name, revision });
         Ok(Self { config, base })
@@ -201,13 +202,13 @@ pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, 
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);
     if !path.exists() && folder.join("adapter_model.bin").exists() {
-        return Err(wrong(
+        return Err(ModelError::file(
             &path,
             "is missing, but adapter_model.bin is there; save the adapter with `safe_serialization=True`",
         ));
     }
     let bytes = files::read(&path)?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(&path, error))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| ModelError::file(&path, error))?;
     if config.targets.iter().any(|target| target == ALL_LINEAR) {
         config.targets = modules_of(tensors.names().into_iter());
     }
@@ -224,7 +225,7 @@ pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, 
         floats_of(&path, &tensor.name, view.as_ref(), &tensor.shape, to)?;
     }
     if let Some(name) = found.values().next() {
-        return Err(wrong(
+        return Err(ModelError::file(
             &path,
             format!(
                 "tensor `{name}` is not part of an adapter on {} layers with the targets {}; whole modules, \
@@ -236,7 +237,8 @@ pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, 
     }
     if value_head.exists() {
         let bytes = files::read(&value_head)?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(&value_head, error))?;
+        let tensors =
+            SafeTensors::deserialize(&bytes).map_err(|error| ModelError::file(&value_head, error))?;
         for tensor in layout.tensors.iter().filter(|tensor| !is_lora(tensor)) {
             let view = tensors.tensor(&tensor.name).ok();
             let to = &mut data[tensor.range.clone()];
@@ -266,16 +268,16 @@ fn is_lora(tensor: &TensorInfo) -> bool {
 ///
 /// Each file appears whole or not at all, `adapter_config.json` last.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
-    fs::create_dir_all(folder).map_err(files::failed(folder))?;
+    fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;
     if adapter.layout.value.is_some() {
         write(adapter, &folder.join(VALUE_HEAD), |tensor| !is_lora(tensor))?;
     }
     let path = folder.join(CONFIG);
-    let mut text =
-        serde_json::to_string_pretty(&config_json(adapter, base)?).map_err(|error| wrong(&path, error))?;
+    let mut text = serde_json::to_string_pretty(&config_json(adapter, base)?)
+        .map_err(|error| ModelError::file(&path, error))?;
     text.push('\n');
-    files::write_aside(&path, text.as_bytes())
+    files::write_atomically(&path, text.as_bytes())
 }
 
 fn write(
@@ -288,7 +290,7 @@ fn write(
         .map(|tensor| {
             let bytes = bytes_of(&adapter.data[tensor.range.clone()]);
             let view = TensorView::new(Dtype::F32, tensor.shape.clone(), bytes);
-            view.map(|view| (tensor.name.as_str(), view)).map_err(|error| wrong(path, error))
+            view.map(|view| (tensor.name.as_str(), view)).map_err(|error| ModelError::file(path, error))
         })
         .collect::<Result<_, _>>()?;
     let header = [("format".to_string(), "pt".to_string())].into();
@@ -324,7 +326,7 @@ fn config_json(adapter: &Adapter<f32>, base: &AdapterBase) -> Result<Value, Mode
 mod tests {
     use super::*;
     use crate::decoder::tests::config;
-    use crate::ops::testing::random;
+    use crate::testing::random;
 
     fn adapter(lora: &LoraConfig) -> Adapter<f32> {
         let mut adapter = Adapter::<f64>::zeros(&config(4, 2, true), lora).unwrap();

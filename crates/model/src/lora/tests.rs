@@ -9,8 +9,8 @@ use super::*;
 use crate::decoder::Workspace;
 use crate::decoder::tests::{batch, config, llama, parameters, qwen3, whole_backward};
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
-use crate::ops::testing::{check_gradient, random};
 use crate::packing::Packing;
+use crate::testing::{check_gradient, random};
 use crate::weights::Network;
 use crate::{
     Compute, ComputePath, Critic, LearnerConfig, NativeLearner, OptimizerState, Parameters, Weights,

@@ -163,7 +163,7 @@ impl<T: Real> Loop<(&mut [T], usize, usize, &mut [T], usize)> for SoftmaxRows {
 
 /// Softmax in place; returns the logarithm of the denominator.
 #[inline(always)]
-pub(crate) fn softmax<T: Real>(scores: &mut [T]) -> T {
+pub fn softmax<T: Real>(scores: &mut [T]) -> T {
     let max = maximum(scores);
     let mut lanes = [T::ZERO; LANES];
     let (chunks, rest) = scores.as_chunks_mut::<LANES>();
@@ -313,8 +313,8 @@ pub(crate) fn attention_backward<T: Real>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     /// By the definition, a row at a time.
     fn definition(heads: Heads, length: usize, qkv: &[f64]) -> Vec<f64> {

@@ -8,7 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::Real;
 
 /// Partial sums of a reduction. More than any vector width needs, so that the result is the same for all.
-pub(crate) const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 thread_local! {
     static ARCH: Cell<Option<Arch>> = const { Cell::new(None) };
@@ -26,7 +26,7 @@ fn arch() -> Arch {
 
 /// A loop over slices. `run` must be marked `#[inline(always)]`: only what is inlined into the code
 /// for a vector width is compiled for it, which neither a closure nor a function pointer is.
-pub(crate) trait Loop<A> {
+pub trait Loop<A> {
     /// What it returns.
     type Output;
 
@@ -47,13 +47,13 @@ impl<A, L: Loop<A>> WithSimd for Call<A, L> {
 
 /// Runs a loop that is compiled once for each vector width; the processor's widest is chosen.
 #[inline(always)]
-pub(crate) fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
+pub fn vectorised<A, L: Loop<A>>(_: L, arguments: A) -> L::Output {
     arch().dispatch(Call::<A, L>(arguments, PhantomData))
 }
 
 /// Adds the lanes up in a fixed tree.
 #[inline(always)]
-pub(crate) fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
+pub fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
     let mut half = LANES / 2;
     while half > 0 {
         for index in 0..half {
@@ -66,7 +66,7 @@ pub(crate) fn fold<T: Real>(mut lanes: [T; LANES]) -> T {
 
 /// `sum a_i b_i`.
 #[inline(always)]
-pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut lanes = [T::ZERO; LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     for (a, b) in a.iter().zip(b) {
@@ -95,7 +95,7 @@ pub(crate) fn maximum<T: Real>(a: &[T]) -> T {
 
 /// `total += values`, element by element.
 #[inline(always)]
-pub(crate) fn add_assign<T: Real>(total: &mut [T], values: &[T]) {
+pub fn add_assign<T: Real>(total: &mut [T], values: &[T]) {
     for (total, &value) in total.iter_mut().zip(values) {
         *total += value;
     }

@@ -63,8 +63,8 @@ pub(crate) fn row_divergence_backward<T: Real>(
 #[cfg(test)]
 mod tests {
     use super::super::loss_head::row_statistics;
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     fn divergence(first: &[f64], second: &[f64]) -> f64 {
         let log_sums = [first, second].map(|row| row_statistics(row, 0).log_sum);

@@ -6,7 +6,7 @@ use super::dispatch::{Loop, add_assign, vectorised};
 
 /// A matrix inside a slice: element `(r, c)` is at `r * row_stride + c * column_stride`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a, T> {
+pub struct View<'a, T> {
     pub(super) data: &'a [T],
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -16,17 +16,17 @@ pub(crate) struct View<'a, T> {
 
 impl<'a, T> View<'a, T> {
     /// A row-major matrix without gaps.
-    pub(crate) fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
+    pub fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
     /// A row-major matrix whose rows start `row_stride` elements apart.
-    pub(crate) fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
+    pub fn strided(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
 
     /// The transpose.
-    pub(crate) fn t(self) -> Self {
+    pub fn t(self) -> Self {
         Self {
             data: self.data,
             rows: self.columns,
@@ -39,7 +39,7 @@ impl<'a, T> View<'a, T> {
 
 /// A row-major matrix to write to; rows start `row_stride >= columns` elements apart.
 #[derive(Debug)]
-pub(crate) struct ViewMut<'a, T> {
+pub struct ViewMut<'a, T> {
     pub(super) data: &'a mut [T],
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -48,12 +48,12 @@ pub(crate) struct ViewMut<'a, T> {
 
 impl<'a, T> ViewMut<'a, T> {
     /// A matrix without gaps.
-    pub(crate) fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
+    pub fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::strided(data, rows, columns, columns)
     }
 
     /// A matrix whose rows start `row_stride` elements apart.
-    pub(crate) fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
+    pub fn strided(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride }
     }
 
@@ -98,7 +98,7 @@ impl<T: Real> ViewMut<'_, T> {
 
 /// What happens to the destination of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accumulate {
+pub enum Accumulate {
     /// It is overwritten.
     Set,
     /// The product is added to it.
@@ -116,13 +116,7 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 /// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
-pub(crate) fn matmul<T: Real>(
-    to: ViewMut<'_, T>,
-    a: View<'_, T>,
-    b: View<'_, T>,
-    into: Accumulate,
-    scale: T,
-) {
+pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {
     to.check(&a, &b);
     // SAFETY: the check above keeps every element inside its slice, the destination's rows do not
     // overlap, and the destination is borrowed exclusively.
@@ -222,7 +216,7 @@ pub(crate) fn linear_backward_weight<T: Real>(
 }
 
 /// `d_bias += sum of the rows of d_y` for [`linear`].
-pub(crate) fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
+pub fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
     struct Rows;
 
     impl<T: Real> Loop<(&[T], &mut [T])> for Rows {
@@ -240,8 +234,8 @@ pub(crate) fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     const SHAPE: [usize; 3] = [5, 7, 3];
 

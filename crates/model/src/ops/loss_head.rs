@@ -89,8 +89,8 @@ pub(crate) fn row_backward<T: Real>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     #[test]
     fn statistics_are_their_definitions_and_backward_their_derivative() {

@@ -67,8 +67,8 @@ pub(crate) fn swiglu_backward<T: Real>(d_out: &[T], width: usize, gate_up: &mut 
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     #[test]
     fn backward_is_the_derivative() {

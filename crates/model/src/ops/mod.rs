@@ -18,7 +18,5 @@ pub(crate) mod mlp;
 pub(crate) mod norm;
 mod real;
 pub(crate) mod rope;
-#[cfg(test)]
-pub(crate) mod testing;
 
 pub use real::Real;

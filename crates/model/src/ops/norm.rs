@@ -176,8 +176,8 @@ pub(crate) fn norm_heads_backward<T: Real>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     #[test]
     fn backward_is_the_derivative() {

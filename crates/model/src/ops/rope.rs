@@ -81,8 +81,8 @@ pub(crate) enum Direction {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check_gradient, random};
     use super::*;
+    use crate::testing::{check_gradient, random};
 
     #[test]
     fn backward_is_the_derivative() {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 use turnwise_credit::selection::{DynamicConfig, SelectionConfig};
 use turnwise_credit::{CreditConfig, PRESETS};
-use turnwise_judge::JudgeConfig;
-use turnwise_model::turnrd::TurnRdConfig;
+use turnwise_decompose::JudgeConfig;
+use turnwise_decompose::turnrd::TurnRdConfig;
 use turnwise_objective::ObjectiveConfig;
 
 use super::renamed;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use turnwise_credit::overlong::OverlongConfig;
-use turnwise_judge::JudgeConfig;
+use turnwise_decompose::JudgeConfig;
+use turnwise_decompose::turnrd::TurnRdConfig;
 use turnwise_model::LoraConfig;
-use turnwise_model::turnrd::TurnRdConfig;
 use turnwise_objective::ValueConfig;
 
 /// A decomposer outside of the credit pipeline: `{ kind = "turnrd", ... }`.

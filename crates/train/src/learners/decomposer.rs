@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, PerTurn, Trajectory};
 use turnwise_credit::has::Decomposer as _;
-use turnwise_judge::{Judge, JudgeConfig};
+use turnwise_decompose::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
+use turnwise_decompose::{Judge, JudgeConfig};
 use turnwise_model::NativeLearner;
-use turnwise_model::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;

@@ -12,7 +12,7 @@ use clap::Args;
 use turnwise_core::{Batch, PerTurn};
 use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::{CreditReport, Inputs, Pipeline, Supplies};
-use turnwise_model::turnrd::TurnRd;
+use turnwise_decompose::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_text::Tokenizer;
 use turnwise_train::config::TurnRdSettings;

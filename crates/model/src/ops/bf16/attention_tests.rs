@@ -1,9 +1,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::super::attention::{self as reference, attention, attention_backward};
-use super::super::super::testing::random;
 use super::super::product::kernels;
 use super::*;
+use crate::testing::random;
 
 /// Output, logarithms of the sums and derivatives.
 fn run<T: crate::Real>(

@@ -1,8 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::super::linear::matmul;
-use super::super::super::testing::random;
 use super::*;
+use crate::testing::random;
 
 /// The nearest bf16, ties to even.
 fn rounded(value: f32) -> f32 {

@@ -4,11 +4,10 @@
 #![expect(clippy::inline_always, reason = "a loop is compiled for wider vectors only where it is inlined")]
 
 use turnwise_core::Seed;
-
-use crate::Real;
-use crate::ops::attention::softmax;
-use crate::ops::dispatch::{LANES, Loop, dot, fold, vectorised};
-use crate::ops::linear::{Accumulate, View, ViewMut, matmul};
+use turnwise_model::Real;
+use turnwise_model::layers::{
+    Accumulate, LANES, Loop, View, ViewMut, dot, fold, matmul, softmax, vectorised,
+};
 
 /// Added to the variance by layer norm, as PyTorch does.
 const EPSILON: f64 = 1e-5;
@@ -256,7 +255,7 @@ mod tests {
     use turnwise_core::Purpose;
 
     use super::*;
-    use crate::ops::testing::{check_gradient, random};
+    use turnwise_model::testing::{check_gradient, random};
 
     fn weigh(y: &[f64], d_y: &[f64]) -> f64 {
         y.iter().zip(d_y).map(|(y, d)| y * d).sum()

@@ -1,4 +1,4 @@
-//! Errors of setting a judge up. A judge that runs has none: see [`crate::JudgeMetrics`].
+//! Errors of setting a judge up. A judge that runs has none: see [`super::JudgeMetrics`].
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub enum JudgeError {
     /// A setting that cannot work.
     #[error("judge.{key}: {reason}")]
     Setting {
-        /// The key of [`crate::JudgeConfig`].
+        /// The key of [`super::JudgeConfig`].
         key: &'static str,
         /// The problem and how to fix it.
         reason: String,
@@ -34,11 +34,11 @@ pub enum JudgeError {
 }
 
 impl JudgeError {
-    pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
+    pub(super) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
         Self::Setting { key, reason: reason.into() }
     }
 
-    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Io { path, source }
     }

@@ -5,10 +5,9 @@ use turnwise_core::{Purpose, Seed};
 use super::TurnRdConfig;
 use super::layout::{Head, Linear, Places, TAG};
 use super::ops::{Attention, apply_mask, dropout_mask, gelu, gelu_backward, layer_norm, layer_norm_backward};
-use crate::Real;
-use crate::ops::dispatch::add_assign;
-use crate::ops::linear::{
-    Accumulate, linear, linear_backward_bias, linear_backward_input, linear_backward_weight,
+use turnwise_model::Real;
+use turnwise_model::layers::{
+    Accumulate, add_assign, linear, linear_backward_bias, linear_backward_input, linear_backward_weight,
 };
 
 /// Trajectories laid one after the other.
@@ -124,7 +123,7 @@ impl<T: Real> Network<'_, T> {
         let (weight, bias) = (&self.weights[layer.weight.clone()], &self.weights[layer.bias.clone()]);
         let outputs = bias.len();
         let mut y = vec![T::ZERO; rows * outputs];
-        linear(None, x, weight, Some(bias), &mut y, Accumulate::Set, [rows, weight.len() / outputs, outputs]);
+        linear(x, weight, Some(bias), &mut y, Accumulate::Set, [rows, weight.len() / outputs, outputs]);
         y
     }
 
@@ -134,7 +133,7 @@ impl<T: Real> Network<'_, T> {
         let weight = &self.weights[layer.weight.clone()];
         let shape = [rows, weight.len() / layer.bias.len(), layer.bias.len()];
         let mut d_x = vec![T::ZERO; rows * shape[1]];
-        linear_backward_input(None, d_y, weight, &mut d_x, Accumulate::Set, shape);
+        linear_backward_input(d_y, weight, &mut d_x, Accumulate::Set, shape);
         d_x
     }
 
@@ -317,6 +316,6 @@ impl<T: Real> Network<'_, T> {
 /// Adds to the gradient of a layer's weight and bias.
 fn pull_weights<T: Real>(layer: &Linear, d_y: &[T], x: &[T], gradient: &mut [T], rows: usize) {
     let shape = [rows, layer.weight.len() / layer.bias.len(), layer.bias.len()];
-    linear_backward_weight(None, d_y, x, &mut gradient[layer.weight.clone()], shape);
+    linear_backward_weight(d_y, x, &mut gradient[layer.weight.clone()], shape);
     linear_backward_bias(d_y, &mut gradient[layer.bias.clone()]);
 }

@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{Purpose, Seed};
-use turnwise_model::turnrd::{Sample, TurnRd, TurnRdConfig};
+use turnwise_decompose::turnrd::{Sample, TurnRd, TurnRdConfig};
 
 const TRAJECTORIES: usize = 64;
 const TURNS: usize = 20;

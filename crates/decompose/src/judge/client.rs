@@ -7,18 +7,18 @@ use serde::Deserialize;
 use serde_json::json;
 use turnwise_core::{Purpose, Seed};
 
-use crate::cache::Key;
-use crate::{JudgeConfig, JudgeError};
+use super::cache::Key;
+use super::{JudgeConfig, JudgeError};
 
 /// Most bytes of an answer.
 const LARGEST: u64 = 1 << 20;
 
 /// An API key. It is shown nowhere.
-pub(crate) struct Secret(Option<String>);
+pub(super) struct Secret(Option<String>);
 
 impl Secret {
     /// Reads the variable of this name; an empty name is no key.
-    pub(crate) fn from_env(name: &str) -> Result<Self, JudgeError> {
+    pub(super) fn from_env(name: &str) -> Result<Self, JudgeError> {
         if name.is_empty() {
             return Ok(Self(None));
         }
@@ -46,7 +46,7 @@ impl fmt::Debug for Secret {
 
 /// Why a request came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(super) enum Failure {
     /// The budget is used up.
     Budget,
     /// No answer in time.
@@ -61,7 +61,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Whether another try may help.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,
             Self::Timeout | Self::Transport(_) | Self::Malformed(_) => true,
@@ -99,7 +99,7 @@ struct Message {
 
 /// A service and how it is spoken to.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(super) struct Client {
     agent: ureq::Agent,
     url: String,
     secret: Secret,
@@ -107,7 +107,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(config: &JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
+    pub(super) fn new(config: &JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
         let settings = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs_f64(config.timeout_s)))
             .http_status_as_error(false)
@@ -123,7 +123,7 @@ impl Client {
     }
 
     /// The content of the first choice.
-    pub(crate) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
+    pub(super) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
         let body = json!({
             "model": config.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
@@ -160,7 +160,7 @@ impl Client {
 
     /// How long to wait before try `attempt` (from 1): doubled each time, at most `backoff_max_s`, shortened
     /// by a share of up to a half that belongs to (seed, question, attempt).
-    pub(crate) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
+    pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
         let doubled = config.backoff_s * 2f64.powi(attempt.saturating_sub(1).min(60) as i32);
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();

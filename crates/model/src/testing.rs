@@ -1,9 +1,9 @@
-//! What the tests of the operations share.
+//! Derivatives held against finite differences: for the tests of operations, here and in other crates.
 
 use turnwise_core::{Purpose, Seed};
 
 /// Standard normal numbers.
-pub(crate) fn random(seed: u64, len: usize) -> Vec<f64> {
+pub fn random(seed: u64, len: usize) -> Vec<f64> {
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();
     (0..len).map(|_| rng.normal()).collect()
 }
@@ -12,12 +12,7 @@ pub(crate) fn random(seed: u64, len: usize) -> Vec<f64> {
 ///
 /// Five-point central differences in `f64`: their error is of fourth order in the step, so the two
 /// agree to about 1e-9 of the gradient's largest entry; 1e-7 is asked for.
-pub(crate) fn check_gradient(
-    name: &str,
-    x: &[f64],
-    gradient: &[f64],
-    mut function: impl FnMut(&[f64]) -> f64,
-) {
+pub fn check_gradient(name: &str, x: &[f64], gradient: &[f64], mut function: impl FnMut(&[f64]) -> f64) {
     assert_eq!(x.len(), gradient.len());
     let scale = gradient.iter().fold(0.0f64, |largest, g| largest.max(g.abs()));
     assert!(scale > 0.0, "{name}: the gradient is zero everywhere");

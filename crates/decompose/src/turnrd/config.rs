@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AdamWConfig, ModelError};
+use turnwise_model::{AdamWConfig, ModelError};
 
 /// How credits are made of values and weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

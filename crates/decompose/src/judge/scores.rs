@@ -2,7 +2,7 @@
 
 /// The scores in an answer: a JSON list of `turns` numbers from 0 to 10, with nothing but white space
 /// around it.
-pub(crate) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
+pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     let scores: Vec<f64> = serde_json::from_str(answer.trim())
         .map_err(|error| format!("the answer is not a JSON list of numbers: {error}"))?;
     if scores.len() != turns {
@@ -15,13 +15,13 @@ pub(crate) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
 }
 
 /// `s_t R / sum s`; `None` where the scores sum to nearly 0.
-pub(crate) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
+pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
     let sum: f64 = scores.iter().sum();
     (sum > 1e-6).then(|| scores.iter().map(|score| score / sum * ret).collect())
 }
 
 /// `R / T` for every turn.
-pub(crate) fn uniform(turns: usize, ret: f64) -> Vec<f64> {
+pub(super) fn uniform(turns: usize, ret: f64) -> Vec<f64> {
     vec![ret / turns as f64; turns]
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use turnwise_core::{Batch, Group, SCHEMA_VERSION, Trajectory};
 use turnwise_credit::has::Decomposer as _;
-use turnwise_judge::{Judge, JudgeConfig, JudgeMetrics};
+use turnwise_decompose::{Judge, JudgeConfig, JudgeMetrics};
 
 /// What the server does with one request.
 #[derive(Clone)]

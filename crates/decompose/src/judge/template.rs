@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::Deserialize;
 use turnwise_core::Trajectory;
 
-use crate::JudgeError;
+use super::JudgeError;
 
-const BUILT_IN: &str = include_str!("../templates/judge.toml");
+const BUILT_IN: &str = include_str!("template.toml");
 
 /// A prompt as a TOML file with the texts `system`, `user` and `turn`; the built-in one explains itself
 /// in its comments.

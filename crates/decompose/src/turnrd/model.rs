@@ -10,8 +10,8 @@ use super::loss::{Derivatives, Losses, Outcome, losses};
 use super::network::{Dropout, Network, Pack, Trace};
 use super::sample::check_vectors;
 use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
-use crate::optimizer::reduce;
-use crate::{ModelError, OptimizerState};
+use turnwise_model::layers::sum_gradients;
+use turnwise_model::{ModelError, OptimizerState};
 
 /// A learned decomposer of returns, with its optimiser's state.
 #[derive(Clone, Debug, PartialEq)]
@@ -260,7 +260,7 @@ impl TurnRd {
                 gradient
             })
             .collect();
-        let norm = reduce(&mut gradients);
+        let norm = sum_gradients(&mut gradients);
         if !norm.is_finite() {
             let reason = format!("the gradient's norm is {norm}; lower learning_rate or set input_norm");
             return Err(setting("train", reason));
@@ -319,7 +319,7 @@ impl TurnRd {
 }
 
 /// The heads' outputs by trajectory.
-pub(super) fn outcomes<T: crate::Real>(pack: &Pack<T>, trace: &Trace<T>) -> Vec<Outcome> {
+pub(super) fn outcomes<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace<T>) -> Vec<Outcome> {
     let part = |all: &[T], first: usize, turns: usize| -> Vec<f64> {
         all[first..first + turns].iter().map(|value| value.to_f64()).collect()
     };

@@ -9,10 +9,10 @@ use turnwise_core::{Batch, PerTurn, Trajectory};
 use turnwise_credit::CreditError;
 use turnwise_credit::has::Decomposer;
 
-use crate::cache::{Cache, Hit, Key};
-use crate::client::{Client, Failure};
-use crate::scores::{parse, rescale, uniform};
-use crate::{JudgeConfig, JudgeError, Template};
+use super::cache::{Cache, Hit, Key};
+use super::client::{Client, Failure};
+use super::scores::{parse, rescale, uniform};
+use super::{JudgeConfig, JudgeError, Template};
 
 /// What a judge has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

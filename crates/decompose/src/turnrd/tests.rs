@@ -8,7 +8,7 @@ use super::loss::losses;
 use super::model::outcomes;
 use super::network::{Dropout, Network, Pack};
 use super::*;
-use crate::ops::testing::{check_gradient, random};
+use turnwise_model::testing::{check_gradient, random};
 
 fn small() -> TurnRdConfig {
     TurnRdConfig {

@@ -2,7 +2,7 @@
 
 use super::TurnRdConfig;
 use super::config::setting;
-use crate::ModelError;
+use turnwise_model::ModelError;
 
 /// One finished trajectory as TurnRD sees it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::JudgeError;
+use super::JudgeError;
 
 /// Settings of the judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -17,7 +17,7 @@ pub struct JudgeConfig {
     pub model: String,
     /// Name of the environment variable that holds the API key; empty where the service wants none.
     pub api_key_env: String,
-    /// A template file (see [`crate::Template`]) in place of the built-in one; empty for that.
+    /// A template file (see [`super::Template`]) in place of the built-in one; empty for that.
     pub template: PathBuf,
     /// Folder of cached answers; empty for no cache.
     pub cache: PathBuf,

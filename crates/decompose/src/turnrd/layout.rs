@@ -5,8 +5,7 @@ use std::ops::Range;
 use turnwise_core::{Purpose, Seed};
 
 use super::TurnRdConfig;
-use crate::Layout;
-use crate::parameters::Builder;
+use turnwise_model::layers::TensorList;
 
 /// First coordinate of every draw of TurnRD, so that it shares no stream with the policy.
 pub(super) const TAG: u64 = 0x7475_726e_7264;
@@ -47,49 +46,46 @@ pub(super) struct Places {
     /// `[2 H, D]`: gamma's rows, then beta's. Last in the buffer, so that networks with and without it
     /// start from the same other weights.
     pub(super) film: Option<Linear>,
-    pub(super) layout: Layout,
+    pub(super) layout: TensorList,
 }
 
-impl Builder {
-    /// Weight and bias of a PyTorch module; the fused projection of its attention spells them its own way.
-    fn module(&mut self, name: &str, shape: &[usize]) -> Linear {
-        let separator = if name.ends_with("in_proj") { '_' } else { '.' };
-        Linear {
-            weight: self.add(&format!("{name}{separator}weight"), shape),
-            bias: self.add(&format!("{name}{separator}bias"), &shape[..1]),
-        }
+/// Weight and bias of a PyTorch module; the fused projection of its attention spells them its own way.
+fn module(list: &mut TensorList, name: &str, shape: &[usize]) -> Linear {
+    let separator = if name.ends_with("in_proj") { '_' } else { '.' };
+    Linear {
+        weight: list.add(&format!("{name}{separator}weight"), shape),
+        bias: list.add(&format!("{name}{separator}bias"), &shape[..1]),
     }
 }
 
 impl Places {
     pub(super) fn new(config: &TurnRdConfig, input_dim: usize) -> Self {
-        let mut builder = Builder::default();
+        let mut list = TensorList::default();
         let hidden = config.hidden;
         let wide = hidden * config.feed_forward;
-        let input = builder.module("input", &[hidden, input_dim]);
+        let input = module(&mut list, "input", &[hidden, input_dim]);
         let mut head = |name: &str| Head {
-            inner: builder.module(&format!("{name}.0"), &[hidden, hidden]),
-            outer: builder.module(&format!("{name}.2"), &[1, hidden]),
+            inner: module(&mut list, &format!("{name}.0"), &[hidden, hidden]),
+            outer: module(&mut list, &format!("{name}.2"), &[1, hidden]),
         };
         let (attention, value) = (head("attention"), head("value"));
         let blocks = (0..config.layers)
             .map(|index| {
-                let mut module =
-                    |name: &str, shape: &[usize]| builder.module(&format!("layers.{index}.{name}"), shape);
+                let mut part =
+                    |name: &str, shape: &[usize]| module(&mut list, &format!("layers.{index}.{name}"), shape);
                 Block {
-                    norm1: module("norm1", &[hidden]),
-                    qkv: module("self_attn.in_proj", &[3 * hidden, hidden]),
-                    out: module("self_attn.out_proj", &[hidden, hidden]),
-                    norm2: module("norm2", &[hidden]),
-                    up: module("linear1", &[wide, hidden]),
-                    down: module("linear2", &[hidden, wide]),
+                    norm1: part("norm1", &[hidden]),
+                    qkv: part("self_attn.in_proj", &[3 * hidden, hidden]),
+                    out: part("self_attn.out_proj", &[hidden, hidden]),
+                    norm2: part("norm2", &[hidden]),
+                    up: part("linear1", &[wide, hidden]),
+                    down: part("linear2", &[hidden, wide]),
                 }
             })
             .collect();
-        let positions = builder.add("positions", &[config.max_turns, hidden]);
-        let film = config.film.then(|| builder.module("film", &[2 * hidden, input_dim]));
-        let layout = Layout { tensors: builder.tensors, len: builder.len, ..Layout::default() };
-        Self { input, positions, blocks, attention, value, film, layout }
+        let positions = list.add("positions", &[config.max_turns, hidden]);
+        let film = config.film.then(|| module(&mut list, "film", &[2 * hidden, input_dim]));
+        Self { input, positions, blocks, attention, value, film, layout: list }
     }
 
     /// Weights to start from: matrices uniform in `+-1/sqrt(in)`, positions normal with deviation 0.02,

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{JudgeError, scores};
+use super::{JudgeError, scores};
 
 /// What identifies a question: SHA-256 over everything that the answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key([u8; 32]);
+pub(super) struct Key([u8; 32]);
 
 impl Key {
     /// The key of some texts, each with its length, so that no two lists of texts share one.
-    pub(crate) fn of(texts: &[&str]) -> Self {
+    pub(super) fn of(texts: &[&str]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"turnwise judge 1");
         for text in texts {
@@ -26,13 +26,13 @@ impl Key {
         Self(hash.finalize().into())
     }
 
-    pub(crate) fn hex(&self) -> String {
+    pub(super) fn hex(&self) -> String {
         let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
         self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     /// A coordinate for random draws that belong to this question.
-    pub(crate) fn coordinate(&self) -> u64 {
+    pub(super) fn coordinate(&self) -> u64 {
         self.0.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 }
@@ -45,7 +45,7 @@ struct Entry {
 }
 
 /// What the cache has.
-pub(crate) enum Hit {
+pub(super) enum Hit {
     Scores(Vec<f64>),
     /// A file that cannot be used; it is written anew.
     Broken,
@@ -54,13 +54,13 @@ pub(crate) enum Hit {
 
 /// A folder of answers, `ab/abcd....json`.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(super) struct Cache {
     /// None where nothing is kept.
     folder: Option<PathBuf>,
 }
 
 impl Cache {
-    pub(crate) fn open(folder: &Path) -> Result<Self, JudgeError> {
+    pub(super) fn open(folder: &Path) -> Result<Self, JudgeError> {
         if folder.as_os_str().is_empty() {
             return Ok(Self { folder: None });
         }
@@ -73,7 +73,7 @@ impl Cache {
         Some(self.folder.as_ref()?.join(&name[..2]).join(format!("{name}.json")))
     }
 
-    pub(crate) fn get(&self, key: &Key, turns: usize) -> Hit {
+    pub(super) fn get(&self, key: &Key, turns: usize) -> Hit {
         let Some(bytes) = self.path(key).and_then(|path| fs::read(path).ok()) else { return Hit::Nothing };
         let scores = serde_json::from_slice::<Entry>(&bytes)
             .ok()
@@ -82,7 +82,7 @@ impl Cache {
     }
 
     /// Keeps an answer; the file appears whole or not at all.
-    pub(crate) fn put(&self, key: &Key, model: &str, scores: &[f64]) -> std::io::Result<()> {
+    pub(super) fn put(&self, key: &Key, model: &str, scores: &[f64]) -> std::io::Result<()> {
         static WRITES: AtomicU64 = AtomicU64::new(0);
         let Some(path) = self.path(key) else { return Ok(()) };
         let entry = Entry { model: model.to_owned(), scores: scores.to_vec() };

@@ -27,8 +27,7 @@ use self::frame::Found;
 pub use self::record::ReplayRecord;
 use super::config::setting;
 use super::{Sample, SampleSource};
-use crate::ModelError;
-use crate::files::{failed, wrong};
+use turnwise_model::ModelError;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 8] = b"TWREPLY1";
@@ -71,7 +70,7 @@ impl Replay {
     /// # Errors
     /// A file that cannot be read or is not a replay. Damage is no error: see [`Replay::health`].
     pub fn open(path: &Path) -> Result<Self, ModelError> {
-        let file = File::open(path).map_err(failed(path))?;
+        let file = File::open(path).map_err(ModelError::io(path))?;
         Self::scan(path, file, false)
     }
 
@@ -81,17 +80,22 @@ impl Replay {
     /// A file that cannot be read and written, is not a replay, or is open for appending elsewhere.
     pub fn append_to(path: &Path) -> Result<Self, ModelError> {
         let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed(path))?;
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(ModelError::io(path))?;
         if let Err(error) = file.try_lock() {
             let reason = format!("is being written by another process ({error}); wait for it to end");
-            return Err(wrong(path, reason));
+            return Err(ModelError::file(path, reason));
         }
         let mut replay = Self::scan(path, file, true)?;
-        replay.file.set_len(replay.end).map_err(failed(path))?;
+        replay.file.set_len(replay.end).map_err(ModelError::io(path))?;
         if replay.end == 0 {
-            replay.file.seek(SeekFrom::Start(0)).map_err(failed(path))?;
-            replay.file.write_all(MAGIC).map_err(failed(path))?;
+            replay.file.seek(SeekFrom::Start(0)).map_err(ModelError::io(path))?;
+            replay.file.write_all(MAGIC).map_err(ModelError::io(path))?;
             replay.end = MAGIC.len() as u64;
         }
         Ok(replay)
@@ -107,19 +111,19 @@ impl Replay {
             health: ReplayHealth::default(),
             end: 0,
         };
-        let size = replay.file.metadata().map_err(failed(path))?.len();
+        let size = replay.file.metadata().map_err(ModelError::io(path))?.len();
         let mut start = Vec::new();
-        (&replay.file).take(MAGIC.len() as u64).read_to_end(&mut start).map_err(failed(path))?;
+        (&replay.file).take(MAGIC.len() as u64).read_to_end(&mut start).map_err(ModelError::io(path))?;
         if start.len() < MAGIC.len() && MAGIC.starts_with(&start) {
             replay.health.torn_bytes = size;
             return Ok(replay);
         }
         if start != MAGIC {
-            return Err(wrong(path, "is not a replay (its first bytes are not `TWREPLY1`)"));
+            return Err(ModelError::file(path, "is not a replay (its first bytes are not `TWREPLY1`)"));
         }
         let mut reader = frame::Reader::new(&replay.file, MAGIC.len() as u64, size);
         replay.end = size;
-        while let Some(found) = reader.next().map_err(failed(path))? {
+        while let Some(found) = reader.next().map_err(ModelError::io(path))? {
             match found {
                 Found::Whole { offset, payload } => match ReplayRecord::key(payload) {
                     Some((round, id)) => {
@@ -174,18 +178,19 @@ impl Replay {
     /// A file opened only to read, a record whose parts do not fit each other, a failed write.
     pub fn append(&mut self, record: &ReplayRecord) -> Result<bool, ModelError> {
         if !self.writable {
-            return Err(wrong(&self.path, "was opened to read; open it with `Replay::append_to`"));
+            return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
         }
         if self.known.contains(&(record.round, record.id)) {
             return Ok(false);
         }
-        let payload = record.encode().map_err(|reason| wrong(&self.path, reason))?;
-        let bytes = frame::frame(&payload).ok_or_else(|| wrong(&self.path, "a record exceeds 4 GiB"))?;
-        self.file.seek(SeekFrom::Start(self.end)).map_err(failed(&self.path))?;
+        let payload = record.encode().map_err(|reason| ModelError::file(&self.path, reason))?;
+        let bytes =
+            frame::frame(&payload).ok_or_else(|| ModelError::file(&self.path, "a record exceeds 4 GiB"))?;
+        self.file.seek(SeekFrom::Start(self.end)).map_err(ModelError::io(&self.path))?;
         if let Err(error) = self.file.write_all(&bytes) {
             // A full disk must not leave half a record between two whole ones.
             let _ = self.file.set_len(self.end);
-            return Err(failed(&self.path)(error));
+            return Err(ModelError::io(&self.path)(error));
         }
         let entry = Entry {
             offset: self.end + frame::HEADER,
@@ -204,7 +209,7 @@ impl Replay {
     /// # Errors
     /// Those of the file system.
     pub fn sync(&self) -> Result<(), ModelError> {
-        self.file.sync_data().map_err(failed(&self.path))
+        self.file.sync_data().map_err(ModelError::io(&self.path))
     }
 
     /// Reads a record by its place in `0..len()`.
@@ -213,13 +218,19 @@ impl Replay {
     /// No such record, a failed read, or damage since the file was opened.
     pub fn read(&mut self, index: usize) -> Result<ReplayRecord, ModelError> {
         let Some(entry) = self.index.get(index).copied() else {
-            return Err(wrong(&self.path, format!("has {} records, not a record {index}", self.len())));
+            return Err(ModelError::file(
+                &self.path,
+                format!("has {} records, not a record {index}", self.len()),
+            ));
         };
         let mut bytes = vec![0; frame::HEADER as usize + entry.length as usize];
-        self.file.seek(SeekFrom::Start(entry.offset - frame::HEADER)).map_err(failed(&self.path))?;
-        self.file.read_exact(&mut bytes).map_err(failed(&self.path))?;
+        self.file.seek(SeekFrom::Start(entry.offset - frame::HEADER)).map_err(ModelError::io(&self.path))?;
+        self.file.read_exact(&mut bytes).map_err(ModelError::io(&self.path))?;
         frame::payload(&bytes).and_then(ReplayRecord::decode).ok_or_else(|| {
-            wrong(&self.path, format!("record {index} at byte {} is damaged", entry.offset - frame::HEADER))
+            ModelError::file(
+                &self.path,
+                format!("record {index} at byte {} is damaged", entry.offset - frame::HEADER),
+            )
         })
     }
 
@@ -258,7 +269,10 @@ impl Replay {
             return Err(setting("half_life", format!("is {half_life}; must be finite and above 0")));
         }
         if let Some(index) = indices.iter().find(|&&index| index >= self.len()) {
-            return Err(wrong(&self.path, format!("has {} records, not a record {index}", self.len())));
+            return Err(ModelError::file(
+                &self.path,
+                format!("has {} records, not a record {index}", self.len()),
+            ));
         }
         Ok(ReplayView { replay: self, indices, now, half_life })
     }

@@ -6,7 +6,7 @@ use turnwise_core::{Purpose, Seed};
 use super::layout::TAG;
 use super::loss::value_targets;
 use super::{SampleSource, TurnRd};
-use crate::ModelError;
+use turnwise_model::ModelError;
 
 /// Values with FiLM against values without it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 //! be had. That fallback never fails a training run; it is counted in [`JudgeMetrics`].
 //!
 //! Answers are cached on disk by the SHA-256 of model, settings, template and trajectory, so that a
-//! resumed run asks nothing twice. This is the only crate that knows HTTP.
+//! resumed run asks nothing twice. No other module of the workspace but those of engines and services knows HTTP.
 //!
 //! The API key is read from an environment variable that the config names. It is in no config,
 //! message, file or `Debug` output.
@@ -14,12 +14,12 @@
 mod cache;
 mod client;
 mod config;
+mod decomposer;
 mod error;
-mod judge;
 mod scores;
 mod template;
 
 pub use config::JudgeConfig;
+pub use decomposer::{Judge, JudgeMetrics};
 pub use error::JudgeError;
-pub use judge::{Judge, JudgeMetrics};
 pub use template::Template;

@@ -1,0 +1,24 @@
+//! Where the credit of a turn comes from when the environment gives one return a trajectory.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`judge`] | a language model behind an OpenAI-compatible endpoint scores the turns |
+//! | [`turnrd`] | a small network learns which turns earned the return |
+//!
+//! Both split a return `R` into credits `r_t` that sum to it (HAS, section 3).
+//!
+//! ```
+//! use turnwise_decompose::turnrd::{TurnRd, TurnRdConfig};
+//!
+//! let network = TurnRd::new(TurnRdConfig { hidden: 8, heads: 2, ..TurnRdConfig::default() }, 4, 0)?;
+//! // Two turns and a goal, as vectors of width 4.
+//! let (turns, goal) = ([0.1, 0.2, 0.3, 0.4, 0.4, 0.3, 0.2, 0.1], [1.0, 0.0, 0.0, 1.0]);
+//! let credits = network.credits(&turns, &goal, 1.0)?.credits;
+//! assert!((credits.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+//! # Ok::<(), turnwise_model::ModelError>(())
+//! ```
+
+pub mod judge;
+pub mod turnrd;
+
+pub use judge::{Judge, JudgeConfig, JudgeError, JudgeMetrics};

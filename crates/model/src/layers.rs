@@ -1,0 +1,63 @@
+//! Parts for small networks beside the decoder, such as a learned decomposer of returns: products, linear layers,
+//! vectorised loops with fixed sums, the layout of a flat buffer of weights, the sum of lanes' gradients.
+//!
+//! All work on row-major slices and are generic over [`Real`]: `f32` trains, `f64` is held against finite differences
+//! ([`crate::testing`]). Sums run over [`LANES`] fixed lanes, so that they do not depend on the width of the
+//! processor's vectors.
+//!
+//! ```
+//! use turnwise_model::layers::{Accumulate, linear};
+//!
+//! // y = x W^T + b for one row of two inputs and three outputs.
+//! let (x, weight, bias) = ([1.0f32, 2.0], [1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0.5, 0.0, 0.0]);
+//! let mut y = [0.0; 3];
+//! linear(&x, &weight, Some(&bias), &mut y, Accumulate::Set, [1, 2, 3]);
+//! assert_eq!(y, [1.5, 2.0, 3.0]);
+//! ```
+
+use crate::Real;
+use crate::ops::linear as ops;
+
+pub use crate::ops::attention::softmax;
+pub use crate::ops::dispatch::{LANES, Loop, add_assign, dot, fold, vectorised};
+pub use crate::ops::linear::{Accumulate, View, ViewMut, linear_backward_bias, matmul};
+pub use crate::optimizer::sum_gradients;
+pub use crate::parameters::TensorList;
+
+/// `y = x W^T (+ bias)`, set or added: `x` is `[rows, inputs]`, `weight` `[outputs, inputs]`, `bias` `[outputs]`, `y`
+/// `[rows, outputs]`; the shape is `[rows, inputs, outputs]`.
+///
+/// # Panics
+/// Where a slice is too short for the shape.
+pub fn linear<T: Real>(
+    x: &[T],
+    weight: &[T],
+    bias: Option<&[T]>,
+    y: &mut [T],
+    accumulate: Accumulate,
+    shape: [usize; 3],
+) {
+    ops::linear(None, x, weight, bias, y, accumulate, shape);
+}
+
+/// `d_x = d_y W`, set or added, for [`linear`].
+///
+/// # Panics
+/// Where a slice is too short for the shape.
+pub fn linear_backward_input<T: Real>(
+    d_y: &[T],
+    weight: &[T],
+    d_x: &mut [T],
+    accumulate: Accumulate,
+    shape: [usize; 3],
+) {
+    ops::linear_backward_input(None, d_y, weight, d_x, accumulate, shape);
+}
+
+/// `d_W += d_y^T x` for [`linear`].
+///
+/// # Panics
+/// Where a slice is too short for the shape.
+pub fn linear_backward_weight<T: Real>(d_y: &[T], x: &[T], d_weight: &mut [T], shape: [usize; 3]) {
+    ops::linear_backward_weight(None, d_y, x, d_weight, shape);
+}
