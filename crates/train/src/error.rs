@@ -52,6 +52,9 @@ pub enum TrainError {
     /// The tokenizer or the chat template could not be made, read or used.
     #[error(transparent)]
     Text(#[from] turnwise_text::TextError),
+    /// The policy could not be found or loaded.
+    #[error(transparent)]
+    Policy(#[from] turnwise_policy::PolicyError),
     /// The judge could not be set up.
     #[error(transparent)]
     Judge(#[from] turnwise_decompose::JudgeError),

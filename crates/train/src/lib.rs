@@ -13,10 +13,8 @@
 //! | [`plan`] | checks before a run starts, and the memory that it takes |
 //! | [`config`] | the typed configuration |
 
-mod base;
 pub mod config;
 mod error;
-mod hub;
 pub mod learners;
 pub mod plan;
 pub mod rollout;
@@ -25,7 +23,6 @@ pub mod setup;
 pub mod sft;
 pub mod step;
 
-pub use base::BaseModel;
 pub use config::Config;
 pub use error::TrainError;
 pub use learners::decomposer::{round_folder, turnrd_credits};

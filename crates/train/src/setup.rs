@@ -10,16 +10,15 @@ use turnwise_env::alfworld::{AlfworldSet, PHRASES};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::webshop::{self, WebshopSet};
-use turnwise_model::{AdapterFile, ModelConfig, Parameters, Weights, is_adapter, load_adapter, load_model};
+use turnwise_model::{ModelConfig, Parameters};
+use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatFormat, ChatSettings};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 
 use crate::TrainError;
-use crate::base;
 use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
-use crate::hub;
 use crate::rollout::Layout;
-use crate::run::observer::{Event, NoopObserver, Observer};
+use crate::run::observer::{Event, Observer};
 use crate::sft;
 
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
@@ -182,130 +181,37 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
     Ok(Some(format))
 }
 
-/// A policy: weights and tokenizer.
-pub struct Policy {
-    /// The weights, with their adapter where they are in two parts.
-    pub weights: Weights,
-    /// Text to ids and back.
-    pub tokenizer: Arc<Tokenizer>,
+/// Makes a small policy from scratch: a tokenizer for the world's own text and random weights.
+pub fn policy_from_scratch(
+    config: &Config,
+    world: &World,
+    template: &PromptTemplate,
+) -> Result<Policy, TrainError> {
+    let (model, tokenizer) = scratch_parts(config, world, template)?;
+    let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
+    Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
 }
 
-impl Policy {
-    /// Reads a policy from a Hugging Face folder or the folder of an adapter, from a run directory or
-    /// checkpoint that holds one, or from the hub (`ORG/NAME` or `ORG/NAME@REVISION`, where there is no such
-    /// folder).
-    pub fn load(path: &Path) -> Result<Self, TrainError> {
-        Self::load_telling(path, &mut NoopObserver)
-    }
-
-    /// The same, telling an observer what is fetched and from where the model comes.
-    pub fn load_telling(path: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        let folder = policy_folder_with(path, observer)?;
-        if is_adapter(&folder) {
-            return Self::load_adapted(&folder);
-        }
-        let weights = load_model(&folder)?;
-        let tokenizer = Arc::new(Tokenizer::load_folder(&folder)?);
-        if tokenizer.vocab_size() > weights.config.vocab_size {
-            return Err(TrainError::file(
-                &folder,
-                format!(
-                    "tokenizer.json has {} tokens but config.json says vocab_size = {}; they do not belong together",
-                    tokenizer.vocab_size(),
-                    weights.config.vocab_size
-                ),
-            ));
-        }
-        Ok(Self { weights: weights.into(), tokenizer })
-    }
-
-    /// An adapter with the model that it stands on.
-    fn load_adapted(folder: &Path) -> Result<Self, TrainError> {
-        let named = AdapterFile::read(folder)?.base;
-        let base = base::find(folder, named.as_ref())?;
-        if is_adapter(&base) {
-            return Err(TrainError::file(folder, "stands on another adapter; merge that one first"));
-        }
-        let Self { weights, tokenizer } = Self::load(&base)?;
-        base::verify(folder, &base, &weights.base)?;
-        let adapter = load_adapter(folder, weights.config())?;
-        let tokenizer = if folder.join("tokenizer.json").is_file() {
-            let own = Tokenizer::load_folder(folder)?;
-            // PEFT's folders need not say what the base's does: how a response ends, how a chat looks.
-            let bare = own.end_tokens().is_empty() && own.chat_template().is_none();
-            if bare && own.to_json()? == tokenizer.to_json()? { tokenizer } else { Arc::new(own) }
-        } else {
-            tokenizer
-        };
-        Ok(Self { weights: Weights::adapted(weights.base, adapter)?, tokenizer })
-    }
-
-    /// Makes a small policy from scratch: a tokenizer for the world's own text and random weights.
-    pub fn from_scratch(
-        config: &Config,
-        world: &World,
-        template: &PromptTemplate,
-    ) -> Result<Self, TrainError> {
-        let (model, tokenizer) = Self::scratch_parts(config, world, template)?;
-        let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
-        Ok(Self { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
-    }
-
-    /// The shape of the small policy and its tokenizer.
-    pub(crate) fn scratch_parts(
-        config: &Config,
-        world: &World,
-        template: &PromptTemplate,
-    ) -> Result<(ModelConfig, Tokenizer), TrainError> {
-        let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
-        let demonstrations = world.demonstrations(config, count)?;
-        let texts: Vec<String> =
-            demonstrations.episodes.iter().map(|demonstration| sft::texts(demonstration, template)).collect();
-        let tokenizer = Tokenizer::train(
-            texts.iter().map(String::as_str),
-            &TokenizerConfig {
-                phrases: world.phrases()?,
-                max_pieces: config.policy.scratch.max_pieces,
-                split_numbers: world.split_numbers(),
-                ..TokenizerConfig::default()
-            },
-        )?;
-        let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
-        model.check()?;
-        Ok((model, tokenizer))
-    }
-}
-
-/// Finds the model folder behind what a user may name: the folder itself, a checkpoint, a run, or a model of
-/// the hub.
-pub(crate) fn policy_folder(path: &Path) -> Result<std::path::PathBuf, TrainError> {
-    policy_folder_with(path, &mut NoopObserver)
-}
-
-/// The same, telling an observer what is fetched.
-pub(crate) fn policy_folder_with(
-    path: &Path,
-    observer: &mut dyn Observer,
-) -> Result<std::path::PathBuf, TrainError> {
-    if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
-        return Ok(path.to_path_buf());
-    }
-    let inside = path.join("policy");
-    if inside.join("config.json").is_file() || is_adapter(&inside) {
-        return Ok(inside);
-    }
-    if path.join("config.toml").is_file() {
-        let run = crate::run::directory::RunDirectory::open(path)?;
-        return Ok(crate::run::checkpoint::latest(&run)?.policy());
-    }
-    if !path.exists()
-        && let Some(found) = path.to_str().and_then(|text| hub::resolve(text, observer))
-    {
-        return found;
-    }
-    Err(TrainError::file(
-        path,
-        "is not a model: expected a folder with config.json, tokenizer.json and model.safetensors, a checkpoint, \
-         a run directory, or a model of the hub as ORG/NAME or ORG/NAME@REVISION",
-    ))
+/// The shape of the small policy and its tokenizer.
+pub(crate) fn scratch_parts(
+    config: &Config,
+    world: &World,
+    template: &PromptTemplate,
+) -> Result<(ModelConfig, Tokenizer), TrainError> {
+    let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
+    let demonstrations = world.demonstrations(config, count)?;
+    let texts: Vec<String> =
+        demonstrations.episodes.iter().map(|demonstration| sft::texts(demonstration, template)).collect();
+    let tokenizer = Tokenizer::train(
+        texts.iter().map(String::as_str),
+        &TokenizerConfig {
+            phrases: world.phrases()?,
+            max_pieces: config.policy.scratch.max_pieces,
+            split_numbers: world.split_numbers(),
+            ..TokenizerConfig::default()
+        },
+    )?;
+    let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
+    model.check()?;
+    Ok((model, tokenizer))
 }

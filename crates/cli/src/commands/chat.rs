@@ -14,9 +14,9 @@ use rustyline::history::MemHistory;
 use turnwise_core::{Purpose, SampleRequest, Sampler, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Compute, Device};
+use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatFormat, ChatSettings};
 use turnwise_text::{DecodeStream, Tokenizer};
-use turnwise_train::setup::Policy;
 
 use crate::ui;
 

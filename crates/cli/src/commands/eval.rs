@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
+use turnwise_policy::Policy;
 use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
 use turnwise_train::run::directory::write_trajectories;
 use turnwise_train::run::panel::pin_first;
-use turnwise_train::setup::{Policy, World};
+use turnwise_train::setup::World;
+use turnwise_train::{Event, Observer as _};
 
 use super::env::EnvironmentName;
 use super::train::split_arguments;
@@ -82,7 +84,7 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     }
     let agent = args.agent.into();
     let mut ui = Ui::new();
-    let policy = Policy::load_telling(&args.policy, &mut ui)?;
+    let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let sources = args.sources.into_iter().chain(args.settings).collect();
     let mut config = config_of(&args.policy, &policy, sources, args.env, agent)?;
     Agent::configure(agent, &mut config)?;

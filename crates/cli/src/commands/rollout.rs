@@ -8,12 +8,13 @@ use clap::Args;
 use turnwise_core::Purpose;
 use turnwise_eval::Agent;
 use turnwise_model::engine::SharedWeights;
+use turnwise_policy::Policy;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::run::directory::write_trajectories;
 use turnwise_train::run::panel::pin_first;
-use turnwise_train::setup::{self, Policy, World};
-use turnwise_train::{engines, sampling_lanes, sampling_params};
+use turnwise_train::setup::{self, World};
+use turnwise_train::{Event, Observer as _, engines, sampling_lanes, sampling_params};
 
 use super::eval::config_of;
 use crate::ui::{self, Ui};
@@ -48,7 +49,7 @@ pub(crate) struct RolloutArgs {
 
 pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
-    let policy = Policy::load_telling(&args.policy, &mut ui)?;
+    let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;
     if let Some(seed) = args.seed {
         config.seed = seed;

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Which crates of the workspace a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("settings", &[]),
     ("credit", &["core", "settings"]),
@@ -19,8 +19,12 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("text", &[]),
     ("model", &["core", "settings", "text"]),
     ("decompose", &["core", "settings", "credit", "text", "model"]),
-    ("train", &["core", "settings", "credit", "objective", "env", "text", "model", "decompose"]),
-    ("eval", &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "train"]),
+    ("policy", &["text", "model"]),
+    ("train", &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy"]),
+    (
+        "eval",
+        &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy", "train"],
+    ),
     (
         "cli",
         &[
@@ -33,6 +37,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
             "text",
             "model",
             "decompose",
+            "policy",
             "train",
             "eval",
         ],

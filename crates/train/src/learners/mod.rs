@@ -6,13 +6,14 @@ pub(crate) mod provider;
 
 use turnwise_core::{Purpose, Seed};
 use turnwise_model::{Adapter, Compute, LearnerConfig, NativeLearner, Schedule, Weights, save_model};
+use turnwise_policy::base::{self, BaseModel};
+use turnwise_policy::run_folder::enclosing_run;
+use turnwise_policy::{Policy, policy_folder};
 
 use crate::TrainError;
-use crate::base::{self, BaseModel};
 use crate::config::Config;
 use crate::run::directory::{Phase, RunDirectory};
 use crate::run::observer::{Event, Observer};
-use crate::setup::{self, Policy};
 
 /// What a new run trains: all weights of the policy, or a fresh adapter on them with the place where the
 /// weights stay. An adapter that the policy came with becomes part of them.
@@ -26,7 +27,7 @@ pub(crate) fn begin_weights(
     let outside = match &config.policy.model {
         // A folder of its own outlives the run; the checkpoints of another run may not.
         Some(path) if policy.weights.adapter.is_none() => {
-            Some(setup::policy_folder(path)?).filter(|folder| base::enclosing_run(folder).is_none())
+            Some(policy_folder(path, &mut |_| ())?).filter(|folder| enclosing_run(folder).is_none())
         }
         _ => None,
     };

@@ -4,16 +4,16 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
 use turnwise_model::{AdapterFile, Layout, ModelConfig, is_adapter, load_config, read_config};
+use turnwise_policy::{base, policy_folder};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::base;
 use crate::config::Config;
 use crate::plan::memory::MemoryReport;
 use crate::run::directory::RunDirectory;
 use crate::run::observer::{Event, Observer};
 use crate::run::panel;
-use crate::setup::{self, Policy, World, policy_folder_with};
+use crate::setup::{self, World};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     let mut missing = Vec::new();
     let model = match &config.policy.model {
         Some(path) => model_of(path, &mut missing, observer)?,
-        None => Policy::scratch_parts(config, &world, &template)?.0,
+        None => setup::scratch_parts(config, &world, &template)?.0,
     };
     let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
     tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
@@ -81,7 +81,7 @@ fn model_of(
         missing.push(format!("{}: only the config is there, and no weights beside it", path.display()));
         return Ok(read_config(path)?);
     }
-    let (folder, model) = shape_of(&policy_folder_with(path, observer)?)?;
+    let (folder, model) = shape_of(&policy_folder(path, &mut |note| observer.event(Event::Note(note)))?)?;
     if !["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).is_file()) {
         missing.push(format!("{}: model.safetensors", folder.display()));
     }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use turnwise_policy::BaseModel;
 
 use crate::TrainError;
-use crate::base::BaseModel;
 use crate::run::directory::{Phase, Position, RunDirectory, write_atomically};
 
 /// Marks a checkpoint as whole; written last.

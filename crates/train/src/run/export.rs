@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use turnwise_model::{AdapterBase, AdapterFile, SaveOptions, WeightType, save_adapter, save_model_as};
+use turnwise_policy::run_folder::enclosing_run;
+use turnwise_policy::{Policy, base, policy_folder};
 
 use crate::TrainError;
-use crate::base;
-use crate::setup::{Policy, policy_folder};
 
 /// How a policy is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Exported {
 /// cannot be read.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
-    let folder = policy_folder(source)?;
+    let folder = policy_folder(source, &mut |_| ())?;
     let policy = Policy::load(&folder)?;
     if policy.weights.adapter.is_some() && !options.merge && options.dtype != WeightType::F32 {
         let reason = "is an adapter, which is written in f32; leave --dtype out, or merge it with --merge";
@@ -91,7 +91,7 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
 fn base_name(folder: &Path, named: Option<AdapterBase>) -> Result<AdapterBase, TrainError> {
     let found = base::find(folder, named.as_ref())?;
     let named = named.unwrap_or_default();
-    let own = base::enclosing_run(folder).is_some_and(|run| run.join(base::FOLDER) == found);
+    let own = enclosing_run(folder).is_some_and(|run| run.join(base::FOLDER) == found);
     if !own && !Path::new(&named.name).exists() && !folder.join(&named.name).exists() {
         return Ok(named);
     }

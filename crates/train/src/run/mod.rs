@@ -20,11 +20,11 @@ use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::{
     AdapterBase, NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model,
 };
+use turnwise_policy::{BaseModel, Policy, policy_folder};
 use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
-use crate::base::BaseModel;
 use crate::config::{self, Config};
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
@@ -36,7 +36,7 @@ use crate::run::directory::{Phase, Position, RunDirectory};
 use crate::run::log::Logged;
 use crate::run::metrics::MetricsWriter;
 use crate::run::observer::{EvaluationPoint, Event, Observer};
-use crate::setup::{self, Policy, World};
+use crate::setup::{self, World};
 use crate::sft::warm_start;
 
 /// Where reinforcement learning starts.
@@ -87,14 +87,14 @@ impl Run {
         let world = World::new(&config.env, &config.splits(), observer)?;
         let panels = panel::pin(&config, world.task_set())?;
         let policy = if let Some(path) = &config.policy.model {
-            let folder = setup::policy_folder_with(path, observer)?;
+            let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
             // Said before the weights are read, which may be what does not fit.
             if let Ok((_, model)) = preflight::shape_of(&folder) {
                 memory::warn(&config, &model, observer);
             }
             Policy::load(&folder)?
         } else {
-            let policy = Policy::from_scratch(&config, &world, &template)?;
+            let policy = setup::policy_from_scratch(&config, &world, &template)?;
             memory::warn(&config, policy.weights.config(), observer);
             policy
         };

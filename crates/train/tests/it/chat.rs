@@ -10,11 +10,12 @@ use turnwise_core::{
     Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, Seed, Trajectory,
 };
 use turnwise_model::{ModelConfig, Parameters, save_model};
+use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
-use turnwise_train::setup::{self, Policy, World};
+use turnwise_train::setup::{self, World};
 use turnwise_train::{Config, NoopObserver, sampling_params, sft};
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\

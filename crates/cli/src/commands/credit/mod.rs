@@ -14,9 +14,9 @@ use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::{CreditReport, Inputs, Pipeline, Supplies};
 use turnwise_decompose::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner};
+use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::TurnRdSettings;
-use turnwise_train::setup::Policy;
 use turnwise_train::turnrd_credits;
 use turnwise_trajectory_io::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
 

@@ -4,14 +4,13 @@ use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Repo, RepoType};
 
 use super::{Cache, HubModel};
-use crate::Event;
-use crate::run::observer::Observer;
+use crate::Notes;
 
 /// Fetches the files of a model that can be used here: configs, tokenizer, templates and safetensors.
 ///
 /// All are of the commit that the revision stands for at the beginning; the cache knows the revision when the
 /// last file is there.
-pub(super) fn download(model: &HubModel, cache: &Cache, observer: &mut dyn Observer) -> Result<(), ApiError> {
+pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<(), ApiError> {
     let files = hf_hub::Cache::new(cache.root.clone());
     // Not `ApiBuilder::from_env`: it knows fewer variables, and panics without a home.
     let mut builder = ApiBuilder::from_cache(files.clone()).with_progress(false).with_retries(3);
@@ -26,7 +25,7 @@ pub(super) fn download(model: &HubModel, cache: &Cache, observer: &mut dyn Obser
     let info = api.repo(named.clone()).info()?;
     let pinned = api.repo(Repo::with_revision(model.id.clone(), RepoType::Model, info.sha.clone()));
     for name in info.siblings.iter().map(|file| &file.rfilename).filter(|name| wanted(name)) {
-        observer.event(Event::Note(format!("fetching {name} of {}", model.id)));
+        notes(format!("fetching {name} of {}", model.id));
         // What the cache has of this commit already is not fetched again.
         pinned.get(name)?;
     }
@@ -49,8 +48,6 @@ mod tests {
 
     use super::super::tests::{COMMIT, model};
     use super::super::{Cache, find_or_fetch};
-    use crate::run::observer::{Event, Observer};
-    use crate::{EvaluationPoint, NoopObserver};
 
     const FILES: [(&str, &str); 5] = [
         ("config.json", "{}"),
@@ -99,21 +96,6 @@ mod tests {
         stream.write_all(format!("HTTP/1.1 {reply}").as_bytes()).unwrap();
     }
 
-    #[derive(Default)]
-    struct Notes(Vec<String>);
-
-    impl Observer for Notes {
-        fn event(&mut self, event: Event<'_>) {
-            if let Event::Note(text) = event {
-                self.0.push(text);
-            }
-        }
-
-        fn evaluate(&mut self, _point: &EvaluationPoint<'_>) -> Result<(), String> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn a_model_is_fetched_into_the_cache_and_found_there() {
         let folder = tempfile::tempdir().unwrap();
@@ -123,17 +105,17 @@ mod tests {
             endpoint: Some(hub()),
             token: Some("token".into()),
         };
-        let mut notes = Notes::default();
-        let found = find_or_fetch(&model("org/name"), &cache, &mut notes).unwrap();
+        let mut notes = Vec::new();
+        let found = find_or_fetch(&model("org/name"), &cache, &mut |note| notes.push(note)).unwrap();
         assert_eq!(found, cache.root.join("models--org--name/snapshots").join(COMMIT));
-        assert_eq!(notes.0.len(), 3, "{:?}", notes.0);
+        assert_eq!(notes.len(), 3, "{notes:?}");
         for (name, text) in &FILES[..3] {
             assert_eq!(std::fs::read_to_string(found.join(name)).unwrap(), *text);
         }
         assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());
         // From now on no network is needed.
         cache.offline = true;
-        assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap(), found);
+        assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap(), found);
     }
 
     #[test]
@@ -141,12 +123,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_path_buf();
         let mut cache = Cache { root, offline: false, endpoint: Some(hub()), token: None };
-        let error = find_or_fetch(&model("org/other"), &cache, &mut NoopObserver).unwrap_err().to_string();
+        let error = find_or_fetch(&model("org/other"), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("404"), "{error}");
         // Nobody listens at a port that was just free.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         cache.endpoint = Some(format!("http://127.0.0.1:{port}"));
-        let error = find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap_err().to_string();
+        let error = find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("fetching it failed") && error.contains("without a network"), "{error}");
     }
 }

@@ -12,8 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::run::observer::Observer;
-use crate::{Event, TrainError};
+use crate::{Notes, PolicyError};
 
 /// A model on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,29 +119,25 @@ fn missing(folder: &Path) -> Option<String> {
 }
 
 /// The folder of a model of the hub; none if the text does not name one.
-pub(crate) fn resolve(text: &str, observer: &mut dyn Observer) -> Option<Result<PathBuf, TrainError>> {
+pub(crate) fn resolve(text: &str, notes: &mut Notes<'_>) -> Option<Result<PathBuf, PolicyError>> {
     let model = HubModel::parse(text)?;
     let cache = Cache::find(|name| std::env::var_os(name));
     Some(match cache {
-        Some(cache) => find_or_fetch(&model, &cache, observer),
+        Some(cache) => find_or_fetch(&model, &cache, notes),
         None => Err(fail(&model, "the hub's cache is nowhere: set HF_HOME to a folder")),
     })
 }
 
-fn fail(model: &HubModel, reason: impl Into<String>) -> TrainError {
-    TrainError::File { path: format!("{}@{}", model.id, model.revision), reason: reason.into() }
+fn fail(model: &HubModel, reason: impl Into<String>) -> PolicyError {
+    PolicyError::File { path: format!("{}@{}", model.id, model.revision), reason: reason.into() }
 }
 
-fn find_or_fetch(
-    model: &HubModel,
-    cache: &Cache,
-    observer: &mut dyn Observer,
-) -> Result<PathBuf, TrainError> {
+fn find_or_fetch(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     let snapshot = cache.snapshot(model);
     let lacking = if let Some(folder) = &snapshot {
         let Some(name) = missing(folder) else {
             let text = format!("{}@{}: {}", model.id, model.revision, folder.display());
-            observer.event(Event::Note(text));
+            notes(text);
             return Ok(folder.clone());
         };
         format!("the cache has this model without {name} ({})", folder.display())
@@ -150,7 +145,7 @@ fn find_or_fetch(
         let folder = cache.folder(model);
         format!("there is no such folder here, and the hub's cache does not have it ({})", folder.display())
     };
-    fetch(model, cache, &lacking, observer)
+    fetch(model, cache, &lacking, notes)
 }
 
 /// Fetches what is missing.
@@ -159,12 +154,12 @@ fn fetch(
     model: &HubModel,
     cache: &Cache,
     lacking: &str,
-    observer: &mut dyn Observer,
-) -> Result<PathBuf, TrainError> {
+    notes: &mut Notes<'_>,
+) -> Result<PathBuf, PolicyError> {
     if cache.offline {
         return Err(fail(model, format!("{lacking}, and HF_HUB_OFFLINE forbids to fetch it; unset it")));
     }
-    download::download(model, cache, observer).map_err(|error| {
+    download::download(model, cache, notes).map_err(|error| {
         let hint =
             "without a network, give the path of a folder with the model; a gated model needs HF_TOKEN";
         fail(model, format!("{lacking}, and fetching it failed: {error}; {hint}"))
@@ -184,8 +179,8 @@ fn fetch(
     model: &HubModel,
     cache: &Cache,
     lacking: &str,
-    _observer: &mut dyn Observer,
-) -> Result<PathBuf, TrainError> {
+    _notes: &mut Notes<'_>,
+) -> Result<PathBuf, PolicyError> {
     let HubModel { id, revision } = model;
     let revision = if revision == "main" { String::new() } else { format!(" --revision {revision}") };
     let offline = if cache.offline { " with HF_HUB_OFFLINE unset" } else { "" };

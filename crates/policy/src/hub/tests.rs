@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::NoopObserver;
 
 pub(super) fn model(text: &str) -> HubModel {
     HubModel::parse(text).unwrap()
@@ -82,11 +81,11 @@ const WHOLE: [&str; 3] = ["config.json", "tokenizer.json", "model.safetensors"];
 fn a_model_in_the_cache_is_found_by_branch_and_by_commit() {
     let (_folder, cache, snapshot) = cache(&WHOLE);
     for revision in ["", "@main", "@pr/1", &format!("@{COMMIT}")] {
-        let found = find_or_fetch(&model(&format!("org/name{revision}")), &cache, &mut NoopObserver).unwrap();
+        let found = find_or_fetch(&model(&format!("org/name{revision}")), &cache, &mut |_| ()).unwrap();
         assert_eq!(found, snapshot);
     }
     for other in ["org/other", "org/name@v2"] {
-        let error = find_or_fetch(&model(other), &cache, &mut NoopObserver).unwrap_err().to_string();
+        let error = find_or_fetch(&model(other), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.starts_with(other) && error.contains("cache does not have it"), "{error}");
         // The mend is said, and that fetching was forbidden.
         assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
@@ -102,17 +101,17 @@ fn a_model_that_is_there_in_part_is_not_taken() {
         (&["config.json", "tokenizer.json"], "model.safetensors"),
     ] {
         let (_folder, cache, _) = cache(files);
-        let error = find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap_err().to_string();
+        let error = find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains(&format!("without {lacking}")), "{error}");
     }
     let (_folder, cache, snapshot) =
         cache(&["config.json", "vocab.json", "merges.txt", "model-00001-of-00002.safetensors"]);
     let index = r#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
     fs::write(snapshot.join("model.safetensors.index.json"), index).unwrap();
-    let error = find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap_err().to_string();
+    let error = find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("without model-00002-of-00002.safetensors"), "{error}");
     fs::write(snapshot.join("model-00002-of-00002.safetensors"), "").unwrap();
-    assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut NoopObserver).unwrap(), snapshot);
+    assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap(), snapshot);
 }
 
 #[cfg(not(feature = "hub"))]
@@ -120,7 +119,7 @@ fn a_model_that_is_there_in_part_is_not_taken() {
 fn a_build_without_a_network_says_how_to_fetch() {
     let (_folder, mut cache, _) = cache(&[]);
     cache.offline = false;
-    let error = find_or_fetch(&model("org/other@v2"), &cache, &mut NoopObserver).unwrap_err().to_string();
+    let error = find_or_fetch(&model("org/other@v2"), &cache, &mut |_| ()).unwrap_err().to_string();
     for expected in ["hf download org/other --revision v2", "--features hub"] {
         assert!(error.contains(expected), "{error}");
     }

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use turnwise_model::{AdapterBase, Parameters};
 
-use crate::TrainError;
-use crate::run::checkpoint::CheckpointState;
-use crate::setup::policy_folder;
+use crate::run_folder::enclosing_run;
+use crate::{PolicyError, policy_folder};
 
 /// Folder of a run directory that holds the base where no other folder keeps it.
-pub(crate) const FOLDER: &str = "base";
+pub const FOLDER: &str = "base";
 
-/// What a checkpoint says about the model that its adapter stands on.
+/// The model that a checkpoint's adapter stands on, as its `state.json` names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseModel {
     /// Its folder, or its id on the hub.
@@ -31,15 +30,15 @@ impl BaseModel {
     }
 }
 
-/// Where the base of the adapter in `folder` is: the run's own copy, where the adapter lies in a run
+/// The folder of the base of the adapter in `folder`: the run's own copy, where the adapter lies in a run
 /// directory that has one, else what the adapter's config names, seen from there or from here.
-pub(crate) fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, TrainError> {
+pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
     }
     let config = folder.join("adapter_config.json");
     let Some(AdapterBase { name, revision }) = named.filter(|base| !base.name.is_empty()) else {
-        return Err(TrainError::file(
+        return Err(PolicyError::file(
             &config,
             "base_model_name_or_path: is missing, and nothing else says which model the adapter stands on; set \
              it to the model's folder",
@@ -50,8 +49,8 @@ pub(crate) fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf
     }
     // Whatever else a config may name a model by.
     let revised = revision.as_ref().map_or_else(|| name.clone(), |revision| format!("{name}@{revision}"));
-    policy_folder(Path::new(&revised)).map_err(|error| {
-        TrainError::file(
+    policy_folder(Path::new(&revised), &mut |_| ()).map_err(|error| {
+        PolicyError::file(
             &config,
             format!("base_model_name_or_path: there is no model `{name}`: put it there, or set the key to its folder ({error})"),
         )
@@ -62,21 +61,15 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// The run directory that a folder lies in.
-pub(crate) fn enclosing_run(folder: &Path) -> Option<PathBuf> {
-    let folder = folder.canonicalize().ok()?;
-    folder.ancestors().take(4).find(|ancestor| ancestor.join("config.toml").is_file()).map(Path::to_path_buf)
-}
-
 /// Refuses a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
 /// a checkpoint does not say.
-pub(crate) fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), TrainError> {
+pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     let Some(path) = adapter.parent().map(|checkpoint| checkpoint.join("state.json")) else { return Ok(()) };
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
-    let state: CheckpointState =
-        serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))?;
+    let state: State =
+        serde_json::from_str(&text).map_err(|error| PolicyError::file(&path, error.to_string()))?;
     match state.base {
-        Some(expected) if expected.crc32c != parameters.checksum() => Err(TrainError::file(
+        Some(expected) if expected.crc32c != parameters.checksum() => Err(PolicyError::file(
             base,
             format!(
                 "has changed since the adapter in {} was trained on it (CRC-32C {:08x}, then {:08x}); restore the \
@@ -88,6 +81,13 @@ pub(crate) fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) 
         )),
         _ => Ok(()),
     }
+}
+
+/// The part of a checkpoint's `state.json` that is looked at here.
+#[derive(Deserialize)]
+struct State {
+    #[serde(default)]
+    base: Option<BaseModel>,
 }
 
 #[cfg(test)]

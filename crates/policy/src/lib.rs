@@ -1,0 +1,25 @@
+//! Finds and loads a policy, without anything that trains one.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `load.rs` | [`Policy`]: from a model's folder, an adapter, a checkpoint, a run or the hub |
+//! | [`base`] | the model that an adapter stands on, and the check that it is still the same one |
+//! | [`run_folder`] | the whole checkpoints of a run directory |
+//! | `hub/` | the cache of the Hugging Face hub, and fetching into it (feature `hub`) |
+//!
+//! ```
+//! use turnwise_policy::Policy;
+//!
+//! let error = Policy::load("no/such/model/here".as_ref()).err().map(|error| error.to_string());
+//! assert!(error.is_some_and(|text| text.starts_with("no/such/model/here: is not a model")));
+//! ```
+
+pub mod base;
+mod error;
+mod hub;
+mod load;
+pub mod run_folder;
+
+pub use base::BaseModel;
+pub use error::PolicyError;
+pub use load::{Notes, Policy, policy_folder};

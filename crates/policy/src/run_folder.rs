@@ -1,0 +1,99 @@
+//! The checkpoints of a run directory, read without the trainer: `checkpoints/LABEL/COMPLETE` marks a whole one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::PolicyError;
+
+/// The file that is written last into a checkpoint, and marks it as whole.
+pub const COMPLETE: &str = "COMPLETE";
+
+/// The folders of a run's whole checkpoints, oldest first: those of the warm start (`sft-000100`), then those of
+/// reinforcement learning (`step-000012`). Unfinished ones, and what a kill left over, are left out.
+///
+/// # Errors
+/// The folder `checkpoints` cannot be read.
+pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
+    let folder = run.join("checkpoints");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(PolicyError::io(&folder))? {
+        let path = entry.map_err(PolicyError::io(&folder))?.path();
+        let order = path.file_name().and_then(|name| order(name.to_str()?));
+        if let Some(order) = order.filter(|_| path.join(COMPLETE).is_file()) {
+            found.push((order, path));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The newest whole checkpoint of a run.
+///
+/// # Errors
+/// There is none.
+pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
+    whole_checkpoints(run)?.pop().ok_or_else(|| {
+        PolicyError::file(&run.join("checkpoints"), "holds no whole checkpoint; start the run anew")
+    })
+}
+
+/// Whether a folder is a run directory.
+pub fn is_run(folder: &Path) -> bool {
+    folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
+}
+
+/// The run directory that a folder lies in.
+pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
+    let folder = folder.canonicalize().ok()?;
+    folder.ancestors().take(4).find(|ancestor| is_run(ancestor)).map(Path::to_path_buf)
+}
+
+/// The order of a checkpoint's label; `None` for other names.
+fn order(label: &str) -> Option<(u8, u64)> {
+    let (phase, step) = label.split_once('-')?;
+    let phase = ["sft", "step"].iter().position(|name| *name == phase)?;
+    Some((phase as u8, step.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_whole_checkpoint_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        assert!(newest_checkpoint(run).is_err());
+        let put = |label: &str, whole: bool| {
+            let path = run.join("checkpoints").join(label);
+            fs::create_dir_all(&path).unwrap();
+            if whole {
+                fs::write(path.join(COMPLETE), b"").unwrap();
+            }
+        };
+        put("step-000002", false);
+        assert!(newest_checkpoint(run).unwrap_err().to_string().contains("no whole checkpoint"));
+        put("sft-000900", true);
+        put("step-000001", true);
+        put(".part-step-000004", true);
+        put("step-000003.old", true);
+        let labels = |paths: Vec<PathBuf>| -> Vec<String> {
+            paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(labels(whole_checkpoints(run).unwrap()), ["sft-000900", "step-000001"]);
+        // A million steps are more than six digits, and still sorted.
+        put("step-1000000", true);
+        put("step-999999", true);
+        assert!(newest_checkpoint(run).unwrap().ends_with("step-1000000"));
+    }
+
+    #[test]
+    fn a_folder_in_a_run_finds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("run/checkpoints/step-000001/policy");
+        fs::create_dir_all(&policy).unwrap();
+        assert_eq!(enclosing_run(&policy), None);
+        fs::write(folder.path().join("run/config.toml"), "").unwrap();
+        assert_eq!(enclosing_run(&policy), Some(folder.path().join("run").canonicalize().unwrap()));
+    }
+}
