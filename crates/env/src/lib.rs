@@ -1,8 +1,11 @@
 //! Native text environments, prompts, action parsing and pinned task panels.
 
 pub mod alfworld;
+pub mod demonstration;
 pub mod panel;
 pub mod parse;
 pub mod prompt;
+pub mod registry;
 pub mod replay;
 pub mod webshop;
+pub mod world;

@@ -19,6 +19,17 @@ pub struct Difference {
     pub found: String,
 }
 
+/// The result of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayReport {
+    /// What was replayed, in numbers, for people.
+    pub counts: String,
+    /// What an episode of the recording is called.
+    pub unit: &'static str,
+    /// Everything that differed, in the order of the recording.
+    pub differences: Vec<Difference>,
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { episode, task, step, field, expected, found } = self;

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turnwise_core::{Purpose, Seed, TaskSet};
-use turnwise_env::alfworld::demonstrations::{DemonstrationOptions, Demonstrations, demonstrate};
+use turnwise_env::alfworld::demonstrations::{DemonstrationOptions, demonstrate};
 use turnwise_env::alfworld::generator::generate;
 use turnwise_env::alfworld::{AlfworldSet, PHRASES};
+use turnwise_env::demonstration::Demonstrations;
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::webshop::{self, WebshopSet};

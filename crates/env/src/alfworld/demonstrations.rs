@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed, Task};
+use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed};
 
 use super::expert::{Expert, SearchOrder, names};
 use super::{AlfworldSet, Episode, Game, Prior};
+use crate::demonstration::{Demonstration, DemonstrationTurn, Demonstrations};
 
 /// Who plays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -51,41 +52,6 @@ impl Default for DemonstrationOptions {
             keep_admissible: false,
         }
     }
-}
-
-/// One observation and the command that followed it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DemonstrationTurn {
-    /// What the agent read.
-    pub observation: String,
-    /// What it could have typed, if that was to be kept.
-    pub admissible: Vec<String>,
-    /// What it typed.
-    pub action: String,
-    /// Whether that is to be imitated; `false` for injected commands, which get no loss.
-    pub imitate: bool,
-    /// The reward of the action: 1 for the last, else 0.
-    pub reward: f64,
-}
-
-/// One solved episode.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Demonstration {
-    /// What was to be done.
-    pub task: Task,
-    /// The turns in order.
-    pub turns: Vec<DemonstrationTurn>,
-    /// What the agent read after the last command.
-    pub final_observation: String,
-}
-
-/// What [`demonstrate`] gives back.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Demonstrations {
-    /// The solved episodes, in the order of the games.
-    pub episodes: Vec<Demonstration>,
-    /// How many episodes were not solved in time and left out.
-    pub dropped: usize,
 }
 
 /// Plays `count` episodes on the games of a split, taken in turn from the first, and keeps the solved ones.

@@ -13,6 +13,7 @@
 //! | [`generator`] | household worlds of the project's own making |
 //! | [`expert`], `prior` | an agent that searches by the habits of households |
 //! | [`demonstrations`] | episodes to imitate |
+//! | `world` | the [`crate::world::WorldKind`]: settings, templates |
 //! | `phrases` | [`PHRASES`]: what stands between the names |
 //! | [`replay`] | recorded episodes of the original against this engine |
 //!
@@ -36,6 +37,7 @@ mod phrases;
 mod prior;
 pub mod replay;
 mod set;
+mod world;
 
 pub use command::Command;
 pub use environment::{AlfworldEnv, DEFAULT_MAX_STEPS};
@@ -45,3 +47,4 @@ pub use goal::{Goal, TaskType};
 pub use phrases::PHRASES;
 pub use prior::Prior;
 pub use set::AlfworldSet;
+pub use world::{AlfworldExpert, AlfworldKind, AlfworldSettings, AlfworldWorld};

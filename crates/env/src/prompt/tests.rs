@@ -1,5 +1,7 @@
 use std::io::Write as _;
 
+use std::path::Path;
+
 use super::*;
 
 const INTRO: &str = "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around \
@@ -29,7 +31,7 @@ fn view<'a>(history: &'a [(String, String)], admissible: &'a [String], window: u
 
 /// The templates for the observations above.
 fn alfworld() -> impl Iterator<Item = &'static str> {
-    PromptTemplate::names().filter(|name| name.starts_with("alfworld"))
+    ["alfworld", "alfworld-compact", "alfworld-react", "alfworld-verl-agent"].into_iter()
 }
 
 const MASKS: [Mask; 3] = [Mask::GoalAndHistory, Mask::Goal, Mask::History];
@@ -153,7 +155,7 @@ fn a_history_that_starts_late_keeps_its_numbers() {
 fn text_after_the_goal_stays() {
     let template = PromptTemplate::named("alfworld").unwrap();
     let mut out = String::new();
-    template.push_observation(
+    template.observation.push(
         &mut out,
         "win",
         "Room.\n\nYour task is to: win.\nA bed.\nYour task is to: win.",
@@ -167,12 +169,12 @@ fn words_of_the_goal_in_other_sentences_stay() {
     let template = PromptTemplate::named("alfworld").unwrap();
     let mut out = String::new();
     let text = "You look around.\nlook\nThe outlook is good.\nYour task is to: look";
-    template.push_observation(&mut out, "look", text, true);
+    template.observation.push(&mut out, "look", text, true);
     // The marked statement and the line that is the goal go, the words in `You look around` and `outlook` do not.
     assert_eq!(out, "You look around.\nThe outlook is good.");
     let shop = PromptTemplate::named("webshop").unwrap();
     out.clear();
-    shop.push_observation(&mut out, "mug", "Instruction: [SEP] mug [SEP] Back [SEP] red mug [SEP] mug", true);
+    shop.observation.push(&mut out, "mug", "Instruction: [SEP] mug [SEP] Back [SEP] red mug [SEP] mug", true);
     assert_eq!(out, "'Back' [SEP] 'red mug'");
 }
 

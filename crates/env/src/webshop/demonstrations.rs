@@ -8,7 +8,7 @@ use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rn
 use super::expert::Expert;
 use super::page::SEARCH;
 use super::set::WebshopSet;
-use crate::alfworld::demonstrations::{Demonstration, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{Demonstration, DemonstrationTurn, Demonstrations};
 
 /// How demonstrations are made.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -40,9 +40,11 @@ pub mod session;
 mod set;
 pub mod shop;
 pub mod store;
+mod world;
 
 pub use environment::{DEFAULT_MAX_STEPS, TASK_SCORE, TYPE_STAND_IN, WebshopEnv};
 pub use expert::Expert;
 pub use fuzzy::token_set_ratio;
 pub use product::{HumanInstruction, Product, ProductOption};
 pub use set::{Splits, WebshopOptions, WebshopSet};
+pub use world::{WebshopCatalogue, WebshopExpert, WebshopKind, WebshopSettings, WebshopWorld};

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use turnwise_core::{Action, EnvError, Environment as _, Metric, Purpose, Seed, Snapshot, Step, Task};
-use turnwise_env::alfworld::demonstrations::Demonstration;
+use turnwise_env::demonstration::Demonstration;
 use turnwise_env::parse::offered;
 use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
 use turnwise_env::webshop::demonstrations::{DemonstrationOptions, demonstrate};

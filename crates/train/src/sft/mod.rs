@@ -3,7 +3,7 @@
 pub(crate) mod warm_start;
 
 use turnwise_core::{FinishReason, Purpose, Seed, TokenSequence, TurnSpan};
-use turnwise_env::alfworld::demonstrations::Demonstration;
+use turnwise_env::demonstration::Demonstration;
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
 use turnwise_text::TextError;
 

@@ -1,0 +1,103 @@
+//! Demonstrations: episodes to imitate, of whatever world.
+
+use turnwise_core::{Action, EnvError, Purpose, Rng, Seed, Task, TaskSet};
+
+/// A request for demonstrations.
+#[derive(Clone, Copy, Debug)]
+pub struct DemonstrationRequest<'a> {
+    /// The split whose tasks are played, taken in turn from the first.
+    pub split: &'a str,
+    /// How many episodes are played; fewer come back where some miss their goal.
+    pub count: usize,
+    /// Probability that an action which the world does not understand stands before a step; it is not to be imitated.
+    pub invalid_action_prob: f64,
+    /// Most turns of an episode, invalid actions included.
+    pub max_turns: usize,
+    /// Whether the turns keep their admissible actions. For prompts that list them; they are most of the memory.
+    pub keep_admissible: bool,
+    /// Seed of all draws.
+    pub seed: u64,
+}
+
+/// One observation and the action that followed it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DemonstrationTurn {
+    /// What the agent read.
+    pub observation: String,
+    /// What it could have done, if that was to be kept.
+    pub admissible: Vec<String>,
+    /// What it did.
+    pub action: String,
+    /// Whether that is to be imitated; `false` for inserted invalid actions, which get no loss.
+    pub imitate: bool,
+    /// The reward of the action.
+    pub reward: f64,
+}
+
+/// One episode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demonstration {
+    /// What was to be done.
+    pub task: Task,
+    /// The turns in order.
+    pub turns: Vec<DemonstrationTurn>,
+    /// What the agent read after the last action.
+    pub final_observation: String,
+}
+
+/// The outcome of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demonstrations {
+    /// The episodes that are worth imitating, in the order of the tasks.
+    pub episodes: Vec<Demonstration>,
+    /// How many were played and left out.
+    pub dropped: usize,
+}
+
+/// Episodes of a world without an expert, to train a tokenizer on and not to be imitated: every action is drawn from the
+/// admissible ones; where there are none an episode is its first observation.
+///
+/// # Errors
+/// There is no such split, or the world failed.
+pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
+    let tasks = set.tasks(request.split)?;
+    let mut episodes = Vec::with_capacity(request.count);
+    if tasks.is_empty() {
+        return Ok(Demonstrations::default());
+    }
+    for index in 0..request.count {
+        let seed = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]);
+        episodes.push(wander(set, tasks[index % tasks.len()].clone(), request, seed)?);
+    }
+    Ok(Demonstrations { episodes, dropped: 0 })
+}
+
+fn wander(
+    set: &dyn TaskSet,
+    task: Task,
+    request: &DemonstrationRequest<'_>,
+    seed: Seed,
+) -> Result<Demonstration, EnvError> {
+    let mut rng: Rng = seed.rng();
+    let mut environment = set.environment()?;
+    let mut observation = environment.reset(&task, seed)?;
+    let mut turns = Vec::new();
+    while turns.len() < request.max_turns {
+        let Some(action) = rng.choose(&observation.admissible).cloned() else { break };
+        let step = environment.step(&Action::from(&action))?;
+        let before = std::mem::replace(&mut observation, step.observation);
+        let admissible = if request.keep_admissible { before.admissible.clone() } else { Vec::new() };
+        turns.push(DemonstrationTurn {
+            observation: before.into_text(),
+            admissible,
+            action,
+            imitate: false,
+            reward: step.reward,
+        });
+        if step.terminated || step.truncated {
+            break;
+        }
+    }
+    environment.close();
+    Ok(Demonstration { task, turns, final_observation: observation.into_text() })
+}

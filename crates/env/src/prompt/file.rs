@@ -1,0 +1,323 @@
+//! Templates from TOML: their keys, the placeholders of every text, embedded ones to start from.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use turnwise_core::EnvError;
+
+use super::PromptTemplate;
+use super::observation::ObservationSection;
+use super::text::{Rule, Slot, Text, nearest};
+use crate::parse::ResponseStyle;
+use crate::registry::Registry;
+
+const KEYS: [(&str, &[&str]); 5] = [
+    ("response", &["style", "think", "text", "end", "stop"]),
+    ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote", "lowercase"]),
+    ("history", &["line", "separator", "max_chars"]),
+    ("admissible", &["item", "separator", "exclude"]),
+    (
+        "prompt",
+        &[
+            "first",
+            "later",
+            "blind",
+            "blind_goal",
+            "blind_history",
+            "concatenated_first",
+            "concatenated_next",
+        ],
+    ),
+];
+
+/// Keys that have a default: `think` means nothing for one-line responses, the others little for observations in
+/// sentences.
+const OPTIONAL: [&str; 7] = ["think", "goal_end", "separator", "join", "quote", "lowercase", "max_chars"];
+
+const FULL: Rule = Rule {
+    allowed: &[
+        Slot::TaskDescription,
+        Slot::StepCount,
+        Slot::HistoryLength,
+        Slot::ActionHistory,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+    ],
+    required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
+    why: "it belongs to history lines and responses",
+};
+const NO_HISTORY: Rule = Rule {
+    allowed: &[
+        Slot::TaskDescription,
+        Slot::StepCount,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+    ],
+    required: &[Slot::CurrentObservation],
+    why: "this prompt has no history",
+};
+const HIDDEN_HISTORY: Rule = Rule {
+    allowed: NO_HISTORY.allowed,
+    required: &[Slot::TaskDescription, Slot::CurrentObservation],
+    why: NO_HISTORY.why,
+};
+const HIDDEN_GOAL: Rule = Rule {
+    allowed: &[
+        Slot::StepCount,
+        Slot::HistoryLength,
+        Slot::ActionHistory,
+        Slot::CurrentStep,
+        Slot::CurrentObservation,
+        Slot::AdmissibleActions,
+    ],
+    required: &[Slot::ActionHistory, Slot::CurrentObservation],
+    why: "this prompt hides the goal",
+};
+const BLIND: Rule = Rule {
+    allowed: &[Slot::StepCount, Slot::CurrentStep, Slot::CurrentObservation, Slot::AdmissibleActions],
+    required: &[Slot::CurrentObservation],
+    why: "this prompt hides goal and history",
+};
+const LINE: Rule = Rule {
+    allowed: &[Slot::Step, Slot::Observation, Slot::Action],
+    required: &[Slot::Observation, Slot::Action],
+    why: "a history line shows one earlier turn",
+};
+const ITEM: Rule = Rule {
+    allowed: &[Slot::Action],
+    required: &[Slot::Action],
+    why: "this is the form of one admissible action",
+};
+const RESPONSE: Rule = Rule {
+    allowed: &[Slot::Action, Slot::Thought],
+    required: &[Slot::Action],
+    why: "a response is made of a thought and an action",
+};
+
+#[derive(Deserialize)]
+struct File {
+    response: ResponseSection,
+    observation: ObservationSection,
+    history: HistorySection,
+    admissible: AdmissibleSection,
+    prompt: PromptSection,
+}
+
+#[derive(Deserialize)]
+struct ResponseSection {
+    style: String,
+    #[serde(default)]
+    think: bool,
+    text: String,
+    end: String,
+    stop: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct HistorySection {
+    line: String,
+    separator: String,
+    /// A windowed prompt of more characters than this is replaced by the one without history.
+    max_chars: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct AdmissibleSection {
+    item: String,
+    separator: String,
+    exclude: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct PromptSection {
+    first: String,
+    later: String,
+    blind: String,
+    blind_goal: String,
+    blind_history: String,
+    concatenated_first: String,
+    concatenated_next: String,
+}
+
+impl PromptTemplate {
+    /// An embedded template.
+    pub fn named(name: &str) -> Result<Self, EnvError> {
+        Self::find(name, &Registry::builtin())
+    }
+
+    /// A template by what a configuration names: a file, or a template that comes with a world of the registry.
+    ///
+    /// # Errors
+    /// There is neither, or it is no template.
+    pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
+        let path = Path::new(name);
+        if path.is_file() {
+            let source = std::fs::read_to_string(path)
+                .map_err(|source| EnvError::Io { path: name.to_owned(), source })?;
+            return Self::parse_in(&source, name, registry);
+        }
+        let source = embedded(name, registry).map_err(EnvError::Other)?;
+        Self::parse_in(source, &format!("embedded template `{name}`"), registry)
+    }
+
+    /// A template file.
+    pub fn load(path: &Path) -> Result<Self, EnvError> {
+        let file = path.display().to_string();
+        let source =
+            std::fs::read_to_string(path).map_err(|source| EnvError::Io { path: file.clone(), source })?;
+        Self::parse(&source, &file)
+    }
+
+    /// Reads a template; `file` names it in errors.
+    pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
+        Self::parse_in(source, file, &Registry::builtin())
+    }
+
+    /// Reads a template that may stand on one of this registry's.
+    ///
+    /// # Errors
+    /// It is no template; the error has the key.
+    pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
+        Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
+    }
+
+    fn read(source: &str, registry: &Registry) -> Result<Self, String> {
+        let table = with_base(source, registry, 0)?;
+        for (section, keys) in KEYS {
+            let Some(toml::Value::Table(values)) = table.get(section) else {
+                return Err(format!(
+                    "the section [{section}] is missing; add it, or start from `base = \"alfworld\"`"
+                ));
+            };
+            let missing = |key: &&&str| !values.contains_key(**key) && !OPTIONAL.contains(*key);
+            if let Some(missing) = keys.iter().find(missing) {
+                return Err(format!(
+                    "{section}.{missing} is missing; add it, or start from an embedded template with `base = \"alfworld\"`"
+                ));
+            }
+        }
+        let file: File = table.try_into().map_err(|error: toml::de::Error| error.to_string())?;
+        Self::compile(file)
+    }
+
+    fn compile(file: File) -> Result<Self, String> {
+        let text = |key: &str, source: &str, rule: &Rule| {
+            Text::parse(source, rule).map_err(|reason| format!("{key}: {reason}"))
+        };
+        let style = match file.response.style.as_str() {
+            "tags" => ResponseStyle::Tags { think: file.response.think },
+            "line" => ResponseStyle::Line,
+            "react" => ResponseStyle::React,
+            other => {
+                return Err(format!("response.style: `{other}` is not one of \"tags\", \"line\", \"react\""));
+            }
+        };
+        let template = Self {
+            style,
+            response: text("response.text", &file.response.text, &RESPONSE)?,
+            end: file.response.end,
+            stop: file.response.stop,
+            observation: file.observation,
+            line: text("history.line", &file.history.line, &LINE)?,
+            line_separator: file.history.separator,
+            max_chars: file.history.max_chars,
+            item: text("admissible.item", &file.admissible.item, &ITEM)?,
+            item_separator: file.admissible.separator,
+            exclude: file.admissible.exclude,
+            first: text("prompt.first", &file.prompt.first, &NO_HISTORY)?,
+            later: text("prompt.later", &file.prompt.later, &FULL)?,
+            blind: text("prompt.blind", &file.prompt.blind, &BLIND)?,
+            blind_goal: text("prompt.blind_goal", &file.prompt.blind_goal, &HIDDEN_GOAL)?,
+            blind_history: text("prompt.blind_history", &file.prompt.blind_history, &HIDDEN_HISTORY)?,
+            concatenated_first: text(
+                "prompt.concatenated_first",
+                &file.prompt.concatenated_first,
+                &NO_HISTORY,
+            )?,
+            concatenated_next: text("prompt.concatenated_next", &file.prompt.concatenated_next, &NO_HISTORY)?,
+        };
+        if !template.observation.keep_goal && !template.first.has(Slot::TaskDescription) {
+            return Err(
+                "prompt.first: with observation.keep_goal = false no prompt but this states the goal at the \
+                        first turn; add {task_description}"
+                    .to_owned(),
+            );
+        }
+        if template.stop.iter().any(String::is_empty) {
+            return Err("response.stop: an empty string would end every response; remove it".to_owned());
+        }
+        Ok(template)
+    }
+}
+
+/// Templates that stand on each other, at most.
+const MOST_BASES: usize = 8;
+
+/// A template's keys over those of its base.
+fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Table, String> {
+    let mut table: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    check_keys(&table)?;
+    match table.remove("base") {
+        None => Ok(table),
+        Some(toml::Value::String(base)) if depth < MOST_BASES => {
+            let mut whole = with_base(embedded(&base, registry)?, registry, depth + 1)?;
+            for (section, values) in table {
+                match (whole.get_mut(&section), values) {
+                    (Some(toml::Value::Table(under)), toml::Value::Table(over)) => under.extend(over),
+                    (_, values) => {
+                        whole.insert(section, values);
+                    }
+                }
+            }
+            Ok(whole)
+        }
+        Some(toml::Value::String(base)) => Err(format!("base: `{base}` stands on itself")),
+        Some(_) => Err("base: must be the name of an embedded template, in quotes".to_owned()),
+    }
+}
+
+/// The source of an embedded template.
+fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
+    registry.template(name).ok_or_else(|| {
+        let known: Vec<&str> = registry.templates().map(|(name, _)| name).collect();
+        let meant = nearest(name, known.iter().copied());
+        let meant = meant.map(|near| format!(" did you mean `{near}`?")).unwrap_or_default();
+        let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+        format!(
+            "unknown prompt template `{name}`:{meant} embedded are {}; anything else must be the path of a template file",
+            known.join(", ")
+        )
+    })
+}
+
+fn check_keys(table: &toml::Table) -> Result<(), String> {
+    for (section, values) in table {
+        if section == "base" {
+            continue;
+        }
+        let Some((_, keys)) = KEYS.iter().find(|(known, _)| known == section) else {
+            let sections = KEYS.iter().map(|(known, _)| *known);
+            return Err(match nearest(section, sections.chain(["base"])) {
+                Some(near) => format!("unknown key `{section}`; did you mean `{near}`?"),
+                None => format!(
+                    "unknown key `{section}`; there are base, {}",
+                    KEYS.map(|(known, _)| known).join(", ")
+                ),
+            });
+        };
+        let Some(values) = values.as_table() else {
+            return Err(format!("`{section}` must be a section: write [{section}] on a line of its own"));
+        };
+        for key in values.keys() {
+            if !keys.contains(&key.as_str()) {
+                return Err(match nearest(key, keys.iter().copied()) {
+                    Some(near) => format!("unknown key `{section}.{key}`; did you mean `{section}.{near}`?"),
+                    None => format!("unknown key `{section}.{key}`; [{section}] has {}", keys.join(", ")),
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! How observations become prompts.
+//!
+//! A template is a TOML file: the texts of the prompts with placeholders in braces, and how a response
+//! to them looks. Embedded are `alfworld` and `webshop` (free reasoning and tags; figures 12 to 15 of the STAPO
+//! paper), `alfworld-verl-agent` and `webshop-verl-agent` (the prompts of that framework, with which the other papers
+//! train), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies), `alfworld-react` and
+//! `webshop-react` (a thought and an action, one worked example). A user's file replaces them; with
+//! `base = "alfworld"` it needs only the keys that differ.
+//!
+//! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
+//! `{current_step}` that plus one; `{history_length}` earlier turns shown; `{action_history}` those
+//! turns, one history line each; `{current_observation}`; `{admissible_actions}`. `{{` and `}}` are
+//! literal braces.
+
+mod file;
+mod observation;
+mod text;
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use self::observation::ObservationSection;
+use self::text::{Slot, Text};
+use crate::parse::ResponseStyle;
+
+/// Which parts of the trajectory a masked prompt hides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mask {
+    /// Goal and history: the trajectory-blind prompt.
+    #[default]
+    #[serde(rename = "goal+history")]
+    GoalAndHistory,
+    /// The goal only.
+    #[serde(rename = "goal")]
+    Goal,
+    /// The history only.
+    #[serde(rename = "history")]
+    History,
+}
+
+/// Which prompt is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptKind {
+    /// Everything: goal, history, observation.
+    Full,
+    /// With a part of it hidden.
+    Masked(Mask),
+}
+
+/// What a prompt is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptView<'a> {
+    /// The goal as the task states it.
+    pub goal: &'a str,
+    /// The turns so far as (observation, action), the latest last. It may start later than the first turn.
+    pub history: &'a [(String, String)],
+    /// How many of them a windowed prompt shows at most.
+    pub window: usize,
+    /// What the agent sees now.
+    pub observation: &'a str,
+    /// What would be understood now.
+    pub admissible: &'a [String],
+    /// Turns taken before this one.
+    pub step: usize,
+}
+
+/// The prompts of one environment and the form of the responses to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptTemplate {
+    style: ResponseStyle,
+    response: Text,
+    end: String,
+    stop: Vec<String>,
+    observation: ObservationSection,
+    line: Text,
+    line_separator: String,
+    max_chars: Option<usize>,
+    item: Text,
+    item_separator: String,
+    exclude: Vec<String>,
+    first: Text,
+    later: Text,
+    blind: Text,
+    blind_goal: Text,
+    blind_history: Text,
+    concatenated_first: Text,
+    concatenated_next: Text,
+}
+
+impl PromptTemplate {
+    /// Whether some prompt lists the admissible actions.
+    pub fn lists_admissible(&self) -> bool {
+        [
+            &self.first,
+            &self.later,
+            &self.blind,
+            &self.blind_goal,
+            &self.blind_history,
+            &self.concatenated_first,
+            &self.concatenated_next,
+        ]
+        .iter()
+        .any(|text| text.has(Slot::AdmissibleActions))
+    }
+
+    /// The form of the responses.
+    pub fn style(&self) -> ResponseStyle {
+        self.style
+    }
+
+    /// The strings that end a response.
+    pub fn stop(&self) -> &[String] {
+        &self.stop
+    }
+
+    /// An action as a response to these prompts, without reasoning.
+    pub fn response(&self, action: &str) -> String {
+        self.response_with_thought("", action)
+    }
+
+    /// A thought and an action as a response to these prompts.
+    pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
+        let mut out = String::new();
+        self.response.fill(&mut out, |slot, out| match slot {
+            Slot::Action => out.push_str(action),
+            _ => out.push_str(thought),
+        });
+        out
+    }
+
+    /// The windowed prompt for one turn.
+    ///
+    /// The first turn, which has no history, has a prompt of its own; hiding the history changes nothing
+    /// there, and hiding the goal alone gives the blind prompt. With a window of 0 every later prompt is the
+    /// one without history that states the goal; so is one whose full text would have more characters (Unicode scalar
+    /// values) than the template's `history.max_chars`, and then masked prompts of this turn show no history either.
+    pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
+        let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
+        if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
+            let full = self.fill(&self.later, view, shown, !self.observation.keep_goal);
+            if full.chars().count() > most {
+                shown = &[];
+            } else if kind == PromptKind::Full {
+                return full;
+            }
+        }
+        let (text, hide_goal) = match (kind, shown.is_empty()) {
+            (PromptKind::Full, false) => (&self.later, false),
+            (PromptKind::Full | PromptKind::Masked(Mask::History), true) => {
+                (if view.step == 0 { &self.first } else { &self.blind_history }, false)
+            }
+            (PromptKind::Masked(Mask::History), false) => (&self.blind_history, false),
+            (PromptKind::Masked(Mask::Goal), false) => (&self.blind_goal, true),
+            (PromptKind::Masked(Mask::Goal), true) | (PromptKind::Masked(Mask::GoalAndHistory), _) => {
+                (&self.blind, true)
+            }
+        };
+        self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
+    }
+
+    /// The start of a concatenated sequence: everything before the first response.
+    pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
+        self.fill(&self.concatenated_first, view, &[], false)
+    }
+
+    /// What a concatenated sequence gets between a response and the next one. `closed` says that the
+    /// response before it ended by itself; one that was cut off is closed here first.
+    pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
+        // The goal stands at the start of the sequence already.
+        let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);
+        if closed { next } else { format!("{}{next}", self.end) }
+    }
+
+    fn fill(&self, text: &Text, view: &PromptView<'_>, shown: &[(String, String)], strip: bool) -> String {
+        let mut out = String::with_capacity(256);
+        text.fill(&mut out, |slot, out| match slot {
+            Slot::TaskDescription => out.push_str(&self.observation.cased(description(view.goal))),
+            Slot::StepCount => push(out, view.step),
+            Slot::CurrentStep => push(out, view.step + 1),
+            Slot::HistoryLength => push(out, shown.len()),
+            Slot::ActionHistory => self.push_history(out, view, shown, strip),
+            Slot::CurrentObservation => self.observation.push(out, view.goal, view.observation, strip),
+            Slot::AdmissibleActions => self.push_admissible(out, view.admissible),
+            // The rules of the texts filled here let no other placeholder in.
+            Slot::Step | Slot::Observation | Slot::Action | Slot::Thought => {}
+        });
+        out
+    }
+
+    fn push_history(&self, out: &mut String, view: &PromptView<'_>, shown: &[(String, String)], strip: bool) {
+        let first = (view.step + 1).saturating_sub(shown.len());
+        for (index, (observation, action)) in shown.iter().enumerate() {
+            if index > 0 {
+                out.push_str(&self.line_separator);
+            }
+            self.line.fill(out, |slot, out| match slot {
+                Slot::Step => push(out, first + index),
+                Slot::Observation => self.observation.push(out, view.goal, observation, strip),
+                _ => out.push_str(action),
+            });
+        }
+    }
+
+    fn push_admissible(&self, out: &mut String, admissible: &[String]) {
+        let mut first = true;
+        for action in admissible.iter().filter(|action| !self.exclude.contains(action)) {
+            if !first {
+                out.push_str(&self.item_separator);
+            }
+            first = false;
+            self.item.fill(out, |_, out| out.push_str(action));
+        }
+    }
+}
+
+fn push(out: &mut String, number: usize) {
+    // Writing into a string cannot fail.
+    let _ = write!(out, "{number}");
+}
+
+/// The goal without its final full stop; the templates end the sentence themselves.
+fn description(goal: &str) -> &str {
+    let goal = goal.trim();
+    goal.strip_suffix('.').unwrap_or(goal)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Observations as prompts show them: without the goal where it is hidden, in parts, quoted, in lower case.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct ObservationSection {
+    pub(super) goal_marker: String,
+    pub(super) keep_goal: bool,
+    /// What the goal ends before, where that is not the end of the line. Then what stands before the marker is part
+    /// of the page's head and goes with the goal.
+    goal_end: Option<String>,
+    /// What stands between the parts of an observation, and what prompts have there instead.
+    #[serde(default)]
+    separator: String,
+    #[serde(default)]
+    join: String,
+    /// What stands around every part in prompts.
+    #[serde(default)]
+    quote: String,
+    /// Whether goals and observations are shown in lower case. Actions stay as they are.
+    #[serde(default)]
+    lowercase: bool,
+}
+
+impl ObservationSection {
+    /// The observation, without the goal if that is to be hidden: without the lines from its marker on, or without
+    /// everything up to its end, as the template says. A line or part that is the goal and nothing else is taken out as
+    /// well; words of the goal that stand in other sentences stay.
+    pub(super) fn push(&self, out: &mut String, goal: &str, observation: &str, strip: bool) {
+        if !strip {
+            self.push_parts(out, observation);
+            return;
+        }
+        let mut shown = String::with_capacity(observation.len());
+        let mut rest = observation;
+        while !self.goal_marker.is_empty() {
+            let Some(at) = rest.find(&self.goal_marker) else { break };
+            let goal = &rest[at + self.goal_marker.len()..];
+            match &self.goal_end {
+                None => {
+                    shown.push_str(rest[..at].trim_end());
+                    rest = goal.find('\n').map_or("", |end| &goal[end..]);
+                }
+                Some(end) => rest = goal.split_once(end.as_str()).map_or("", |(_, after)| after),
+            }
+        }
+        shown.push_str(rest);
+        self.push_parts(out, &self.without_statements(goal, &shown));
+    }
+
+    /// A text in the case the template shows it in.
+    pub(super) fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.lowercase { text.to_lowercase().into() } else { text.into() }
+    }
+
+    /// A text without the lines and parts that are the goal and nothing else.
+    fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
+        let goal = goal.trim();
+        if goal.is_empty() || !text.contains(goal) {
+            return text.into();
+        }
+        let without = |text: &str, between: &str| {
+            let kept: Vec<&str> = text.split(between).filter(|piece| piece.trim() != goal).collect();
+            kept.join(between)
+        };
+        let text = without(text, "\n");
+        if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
+    }
+
+    /// A text with its parts joined and quoted as the template says.
+    fn push_parts(&self, out: &mut String, text: &str) {
+        if self.separator.is_empty() {
+            out.push_str(&self.cased(text));
+            return;
+        }
+        for (number, part) in text.split(self.separator.as_str()).enumerate() {
+            if number > 0 {
+                out.push_str(&self.join);
+            }
+            for piece in [&self.quote, &*self.cased(part), &self.quote] {
+                out.push_str(piece);
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The registry of worlds: one line per kind.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value as Schema, json};
+use toml::{Table, Value};
+use turnwise_core::EnvError;
+use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
+
+use crate::replay::ReplayReport;
+use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
+use crate::{alfworld, webshop};
+
+/// Templates of no world in particular.
+const TEMPLATES: [(&str, &str); 1] = [("plain", include_str!("../templates/plain.toml"))];
+
+/// The kinds of worlds there are, by name.
+///
+/// A user's own world is added with [`Registry::with`]. A registry is cheap to clone; two are equal if they have the
+/// same names in the same order.
+#[derive(Clone)]
+pub struct Registry {
+    kinds: Vec<Arc<dyn Kind>>,
+}
+
+impl Registry {
+    /// The worlds that come with the project.
+    pub fn builtin() -> Self {
+        Self::empty().with(alfworld::AlfworldKind).with(webshop::WebshopKind)
+    }
+
+    /// No worlds.
+    pub fn empty() -> Self {
+        Self { kinds: Vec::new() }
+    }
+
+    /// The same registry with one more kind, in the place of one of the same name if there is one.
+    #[must_use]
+    pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
+        let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
+        match self.kinds.iter_mut().find(|known| known.name() == kind.name()) {
+            Some(known) => *known = kind,
+            None => self.kinds.push(kind),
+        }
+        self
+    }
+
+    /// The kinds in order.
+    pub fn kinds(&self) -> impl Iterator<Item = &dyn Kind> {
+        self.kinds.iter().map(|kind| &**kind)
+    }
+
+    /// A kind by its name.
+    ///
+    /// # Errors
+    /// There is none of this name; the error has the nearest.
+    pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
+        self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = self.kinds().map(Kind::name).collect();
+            let meant =
+                suggest(name, &known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let reason = format!("there is no world `{name}`{meant} (there are {})", known.join(", "));
+            SettingsError(vec![Problem::new("kind", reason)])
+        })
+    }
+
+    /// The JSON Schema of the `[env]` table: one alternative per kind, told apart by `kind`, each with the keys that all
+    /// worlds have (`common`, the properties of a schema) and its own.
+    pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
+        let alternatives = self.kinds().map(|kind| {
+            let mut schema = kind.schema();
+            let mut properties = common.clone();
+            properties.insert("kind".into(), json!({"const": kind.name(), "description": kind.summary()}));
+            if let Some(Schema::Object(own)) = schema.get_mut("properties") {
+                properties.append(own);
+            }
+            schema["properties"] = Schema::Object(properties);
+            schema["additionalProperties"] = Schema::Bool(false);
+            schema["required"] = json!(["kind"]);
+            schema
+        });
+        json!({ "oneOf": alternatives.collect::<Vec<_>>() })
+    }
+
+    /// The source of an embedded prompt template.
+    pub fn template(&self, name: &str) -> Option<&str> {
+        self.templates().find(|(known, _)| *known == name).map(|(_, source)| source)
+    }
+
+    /// The embedded prompt templates: name and source, those of every kind and those of none.
+    pub fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.kinds().flat_map(|kind| kind.templates().iter().copied()).chain(TEMPLATES)
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::builtin()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_list().entries(self.kinds().map(Kind::name)).finish()
+    }
+}
+
+impl PartialEq for Registry {
+    fn eq(&self, other: &Self) -> bool {
+        self.kinds().map(Kind::name).eq(other.kinds().map(Kind::name))
+    }
+}
+
+/// A [`WorldKind`] whose settings are a table: what the registry hands out.
+pub trait Kind: Send + Sync {
+    /// [`WorldKind::name`].
+    fn name(&self) -> &str;
+    /// [`WorldKind::summary`].
+    fn summary(&self) -> &str;
+    /// The JSON Schema of its settings.
+    fn schema(&self) -> Schema;
+    /// Checks settings and spells their defaults out.
+    ///
+    /// # Errors
+    /// A key or value is wrong.
+    fn resolve(&self, settings: &Table) -> Result<Table, SettingsError>;
+    /// [`WorldKind::open`].
+    ///
+    /// # Errors
+    /// The settings are wrong or the data cannot be read.
+    fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError>;
+    /// [`WorldKind::templates`].
+    fn templates(&self) -> &[(&str, &str)];
+    /// [`WorldKind::usual`].
+    fn usual(&self) -> Usual<'_>;
+    /// [`WorldKind::play_settings`].
+    ///
+    /// # Errors
+    /// They cannot be written as TOML.
+    fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
+    /// [`WorldKind::play_help`].
+    fn play_help(&self) -> &str;
+    /// [`WorldKind::write_files`].
+    ///
+    /// # Errors
+    /// The settings are wrong, the world has no files or they cannot be written.
+    fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
+    /// [`WorldKind::replay`].
+    ///
+    /// # Errors
+    /// There are no recordings of this world, or this one cannot be read.
+    fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
+}
+
+/// Gives a kind with typed settings the face of a [`Kind`].
+struct Typed<K>(K);
+
+impl<K: WorldKind> Typed<K> {
+    fn read(&self, settings: &Table) -> Result<K::Settings, SettingsError> {
+        let value = Value::Table(settings.clone());
+        SettingsError::of(problems(&schema_of::<K::Settings>(), &value))?;
+        // The schema lets nothing pass that cannot be read, but for texts that a type reads by a rule of its own.
+        let read: K::Settings =
+            value.try_into().map_err(|error: toml::de::Error| failed(error.to_string().trim()))?;
+        SettingsError::of(self.0.rules(&read))?;
+        Ok(read)
+    }
+
+    fn settings(&self, settings: &Table) -> Result<K::Settings, EnvError> {
+        self.read(settings).map_err(|error| EnvError::Other(format!("[env] {error}")))
+    }
+}
+
+fn failed(reason: &str) -> SettingsError {
+    SettingsError(vec![Problem::new("", reason.replace('\n', " "))])
+}
+
+fn table(settings: &impl serde::Serialize) -> Result<Table, SettingsError> {
+    Table::try_from(settings).map_err(|error| failed(&error.to_string()))
+}
+
+impl<K: WorldKind> Kind for Typed<K> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn summary(&self) -> &str {
+        self.0.summary()
+    }
+
+    fn schema(&self) -> Schema {
+        schema_of::<K::Settings>()
+    }
+
+    fn resolve(&self, settings: &Table) -> Result<Table, SettingsError> {
+        table(&self.read(settings)?)
+    }
+
+    fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
+        self.0.open(&self.settings(settings)?, options)
+    }
+
+    fn templates(&self) -> &[(&str, &str)] {
+        self.0.templates()
+    }
+
+    fn usual(&self) -> Usual<'_> {
+        self.0.usual()
+    }
+
+    fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError> {
+        table(&self.0.play_settings(seed, whole))
+    }
+
+    fn play_help(&self) -> &str {
+        self.0.play_help()
+    }
+
+    fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError> {
+        self.0.write_files(&self.settings(settings)?, folder)
+    }
+
+    fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
+        self.0.replay(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::World;
+
+    fn table(text: &str) -> Table {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn settings_are_checked_and_spelled_out() {
+        let registry = Registry::builtin();
+        let resolve = |kind: &str, text: &str| registry.kind(kind)?.resolve(&table(text));
+        let resolved = resolve("webshop", "generator.products = 5").unwrap();
+        assert_eq!(resolved["generator"]["products"].as_integer(), Some(5));
+        assert_eq!(resolved["expert"]["option_drop_prob"].as_float(), Some(0.0));
+        // Resolved settings resolve to themselves.
+        assert_eq!(registry.kind("webshop").unwrap().resolve(&resolved).unwrap(), resolved);
+        for (kind, text, expected) in [
+            ("webshop", "generator.product = 5", "products"),
+            ("webshop", "generator.products = 0", "generator.products = 0"),
+            ("webshop", "generator.train = 5", "generator.train"),
+            ("alfworld", "goal_seed = 5", "goal_seed"),
+            ("alfworld", "expert.search_order = \"lightly\"", "expert.search_order"),
+            ("webship", "", "did you mean `webshop`?"),
+        ] {
+            let error = resolve(kind, text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_every_kind_has_its_own_keys_and_the_common_ones() {
+        let common = json!({"split": {"type": "string"}});
+        let schema = Registry::builtin().schema(common.as_object().unwrap());
+        let wrong = |text: &str| problems(&schema, &Value::Table(table(text))).len();
+        assert_eq!(wrong("kind = \"alfworld\"\nsplit = \"train\"\ngenerator.train = 3"), 0);
+        assert_eq!(wrong("kind = \"webshop\"\ngenerator.train = 3"), 1);
+        assert_eq!(wrong("kind = \"webshop\"\nsplit = 3"), 1);
+        assert_eq!(wrong("kind = \"sokoban\""), 1);
+        assert_eq!(wrong("split = \"train\""), 1);
+    }
+
+    /// A second household, to stand in the place of the first.
+    struct Other;
+
+    impl WorldKind for Other {
+        type Settings = crate::alfworld::AlfworldSettings;
+
+        fn name(&self) -> &'static str {
+            "alfworld"
+        }
+
+        fn summary(&self) -> &'static str {
+            "another"
+        }
+
+        fn open(&self, _: &Self::Settings, _: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
+            Err(EnvError::Other("closed".into()))
+        }
+
+        fn templates(&self) -> &'static [(&'static str, &'static str)] {
+            &[("other", "base = \"plain\"")]
+        }
+    }
+
+    #[test]
+    fn a_kind_of_the_same_name_takes_its_place() {
+        let registry = Registry::builtin().with(Other);
+        assert_eq!(registry.kinds().count(), Registry::builtin().kinds().count());
+        assert_eq!(registry.kind("alfworld").unwrap().summary(), "another");
+        assert!(crate::prompt::PromptTemplate::find("other", &registry).is_ok());
+        let error = crate::prompt::PromptTemplate::find("alfworld", &registry).unwrap_err().to_string();
+        assert!(error.contains("`other`") && error.contains("`webshop`"), "{error}");
+        let error =
+            registry.kind("alfworld").unwrap().write_files(&Table::new(), Path::new("x")).unwrap_err();
+        assert!(matches!(error, EnvError::Unsupported(_)));
+    }
+
+    #[test]
+    fn every_template_of_the_registry_can_be_read() {
+        let registry = Registry::builtin();
+        for (name, _) in registry.templates() {
+            crate::prompt::PromptTemplate::find(name, &registry).unwrap();
+        }
+        for kind in registry.kinds() {
+            let usual = kind.usual();
+            assert!(registry.template(usual.template).is_some(), "{}", kind.name());
+            assert!(usual.react_template.is_none_or(|name| registry.template(name).is_some()));
+        }
+    }
+}

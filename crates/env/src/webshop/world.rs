@@ -1,0 +1,256 @@
+//! WebShop as a [`WorldKind`]: settings, templates, expert.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{EnvError, Observation, Task, TaskSet};
+
+use super::demonstrations::{DemonstrationOptions, demonstrate};
+use super::generator::{DEFAULT_PRODUCTS, GeneratorConfig};
+use super::goal::GoalKind;
+use super::official::Size;
+use super::page::ObservationMode;
+use super::replay::replay;
+use super::reward::{Matching, Reward};
+use super::{DEFAULT_MAX_STEPS, Expert, Splits, WebshopOptions, WebshopSet};
+use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::replay::ReplayReport;
+use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+
+/// Products of the shop that a person plays in: enough to search in, opened in a moment.
+const PLAYED_PRODUCTS: u32 = 2000;
+
+/// The kind `webshop`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WebshopKind;
+
+/// Settings of the shop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebshopSettings {
+    /// Folder of the official files. Without it the generator makes the catalogue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    /// The official catalogue that is read; if absent, the small one where its files are there, else the full one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Who wrote the goals.
+    pub goals: GoalKind,
+    /// Most goals of one product; all its combinations of option values if absent, as in the original.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000000))]
+    pub goals_per_product: Option<usize>,
+    /// Seed of the draws of prices and price limits and of the shuffle of the goals.
+    pub goal_seed: u64,
+    /// The division of the goals into splits.
+    pub goal_splits: Splits,
+    /// The comparison of options.
+    pub matching: Matching,
+    /// The reward of a purchase.
+    pub reward: Reward,
+    /// The way pages are written.
+    pub observation: ObservationMode,
+    /// Whether product pages have a button to their attributes.
+    pub show_attributes: bool,
+    /// The generated catalogue; not used with `data`.
+    pub generator: WebshopCatalogue,
+    /// The shopper of demonstrations.
+    pub expert: WebshopExpert,
+}
+
+impl Default for WebshopSettings {
+    fn default() -> Self {
+        let WebshopOptions {
+            size,
+            goals,
+            goals_per_product,
+            seed,
+            splits,
+            matching,
+            reward,
+            observation,
+            show_attributes,
+            ..
+        } = WebshopOptions::default();
+        Self {
+            data: None,
+            size,
+            goals,
+            goals_per_product,
+            goal_seed: seed,
+            goal_splits: splits,
+            matching,
+            reward,
+            observation,
+            show_attributes,
+            generator: WebshopCatalogue::default(),
+            expert: WebshopExpert::default(),
+        }
+    }
+}
+
+impl WebshopSettings {
+    /// The settings of the goals, pages and scores.
+    pub fn options(&self) -> WebshopOptions {
+        WebshopOptions {
+            size: self.size,
+            goals: self.goals,
+            goals_per_product: self.goals_per_product,
+            seed: self.goal_seed,
+            splits: self.goal_splits,
+            matching: self.matching,
+            reward: self.reward,
+            observation: self.observation,
+            show_attributes: self.show_attributes,
+        }
+    }
+}
+
+/// The generated catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebshopCatalogue {
+    /// Number of products.
+    #[schemars(range(min = 1, max = 10000000))]
+    pub products: u32,
+    /// The same seed gives the same products.
+    pub seed: u64,
+}
+
+impl Default for WebshopCatalogue {
+    fn default() -> Self {
+        Self { products: DEFAULT_PRODUCTS, seed: 0 }
+    }
+}
+
+/// The shopper of demonstrations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebshopExpert {
+    /// Probability that it overlooks an option that the goal asks for, and buys without it. Such demonstrations are
+    /// imitated although they miss their goal.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub option_drop_prob: f64,
+}
+
+/// The open shop.
+#[derive(Clone, Debug)]
+pub struct WebshopWorld {
+    set: WebshopSet,
+    expert: WebshopExpert,
+}
+
+impl WebshopWorld {
+    /// The shop and its goals.
+    pub fn set(&self) -> &WebshopSet {
+        &self.set
+    }
+}
+
+const TEMPLATES: [(&str, &str); 4] = [
+    ("webshop", include_str!("../../templates/webshop.toml")),
+    ("webshop-compact", include_str!("../../templates/webshop-compact.toml")),
+    ("webshop-react", include_str!("../../templates/webshop-react.toml")),
+    ("webshop-verl-agent", include_str!("../../templates/webshop-verl-agent.toml")),
+];
+
+impl WorldKind for WebshopKind {
+    type Settings = WebshopSettings;
+
+    fn name(&self) -> &'static str {
+        "webshop"
+    }
+
+    fn summary(&self) -> &'static str {
+        "buying what an instruction describes, in a shop of searchable pages"
+    }
+
+    fn open(
+        &self,
+        settings: &WebshopSettings,
+        options: &mut OpenOptions<'_>,
+    ) -> Result<Box<dyn World>, EnvError> {
+        let set = if let Some(folder) = &settings.data {
+            WebshopSet::open(folder, None, &settings.options())?
+        } else {
+            let WebshopCatalogue { products, seed } = settings.generator;
+            WebshopSet::generated(GeneratorConfig { seed, products }, &settings.options())?
+        };
+        let set = set.with_max_steps(options.max_turns);
+        Ok(Box::new(WebshopWorld { set, expert: settings.expert.clone() }))
+    }
+
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &TEMPLATES
+    }
+
+    fn usual(&self) -> Usual<'static> {
+        Usual {
+            max_turns: DEFAULT_MAX_STEPS,
+            splits: &["test"],
+            template: "webshop",
+            react_template: Some("webshop-react"),
+        }
+    }
+
+    fn play_settings(&self, seed: u64, _: bool) -> WebshopSettings {
+        WebshopSettings {
+            goals_per_product: Some(1),
+            generator: WebshopCatalogue { products: PLAYED_PRODUCTS, seed },
+            ..WebshopSettings::default()
+        }
+    }
+
+    fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
+        let ReplayRequest { name, recording, data, unanswered, dump } = request;
+        if dump.is_some() {
+            return Err(EnvError::Other("recordings of webshop cannot be written, only replayed".into()));
+        }
+        let set = WebshopSet::open(data, None, &WebshopOptions::default())?;
+        let report = replay(name, recording, &set, unanswered)?;
+        let counts = format!(
+            "{} sessions, {} steps, {} differences ({} scores not compared: their type factor needs a language model)",
+            report.sessions,
+            report.steps,
+            report.differences.len(),
+            report.scores_not_compared
+        );
+        Ok(ReplayReport { counts, unit: "session", differences: report.differences })
+    }
+}
+
+impl World for WebshopWorld {
+    fn task_set(&self) -> &dyn TaskSet {
+        &self.set
+    }
+
+    fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
+        let options = DemonstrationOptions {
+            invalid_action_prob: request.invalid_action_prob,
+            option_drop_prob: self.expert.option_drop_prob,
+            keep_admissible: request.keep_admissible,
+        };
+        demonstrate(&self.set, request.split, request.count, &options, request.seed).map(Some)
+    }
+
+    fn phrases(&self) -> Result<Vec<String>, EnvError> {
+        self.set.phrases()
+    }
+
+    /// In a shop a number is a size, a price or a quantity and not part of the name before it.
+    fn split_numbers(&self) -> bool {
+        true
+    }
+
+    fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
+        Ok(Some(Box::new(Shopper(Expert::new(&task.goal).with_max_steps(self.set.max_steps())))))
+    }
+}
+
+struct Shopper(Expert);
+
+impl Advisor for Shopper {
+    fn advise(&mut self, observation: &Observation) -> String {
+        self.0.act(observation)
+    }
+}

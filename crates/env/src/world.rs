@@ -1,0 +1,181 @@
+//! Worlds: the trait behind which training, evaluation and the program see one.
+//!
+//! | | |
+//! |---|---|
+//! | [`World`] | an open world: its tasks and their environments, its expert, the words of its tokenizer |
+//! | [`WorldKind`] | a kind of world as `env.kind` names it: its settings, its templates, how it is opened |
+//! | [`crate::registry::Registry`] | the kinds there are, one line each |
+//!
+//! A user's own world is a [`turnwise_core::Environment`], a [`TaskSet`] and these two traits: see
+//! `examples/custom_environment.rs`.
+
+use std::any::Any;
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use turnwise_core::{EnvError, Observation, Task, TaskSet};
+use turnwise_settings::Problem;
+
+use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::replay::ReplayReport;
+
+/// The conditions a world is opened under.
+pub struct OpenOptions<'a> {
+    /// The splits that will be asked for; a world may leave the others unread. Empty: all.
+    pub splits: &'a [&'a str],
+    /// Turns after which an episode is cut off.
+    pub max_turns: usize,
+    /// Takes facts worth a line, such as files that were left out.
+    pub note: &'a mut dyn FnMut(String),
+}
+
+/// An open world.
+pub trait World: Any + Send + Sync {
+    /// The tasks and their environments.
+    fn task_set(&self) -> &dyn TaskSet;
+
+    /// Episodes to imitate; `None` where the world has no expert.
+    ///
+    /// # Errors
+    /// There is no such split, or the request cannot be met.
+    fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
+        let _ = request;
+        Ok(None)
+    }
+
+    /// Fixed phrases of the world's texts, which a small model's tokenizer keeps whole.
+    ///
+    /// # Errors
+    /// The texts cannot be read.
+    fn phrases(&self) -> Result<Vec<String>, EnvError> {
+        Ok(Vec::new())
+    }
+
+    /// Whether a small model's tokenizer takes a name and the number after it apart.
+    fn split_numbers(&self) -> bool {
+        false
+    }
+
+    /// An adviser for a person who plays the task; `None` where the world has no expert.
+    ///
+    /// # Errors
+    /// The expert cannot be set up.
+    fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
+        let _ = task;
+        Ok(None)
+    }
+}
+
+/// An expert that reads along and says what it would do, knowing only what has been shown.
+pub trait Advisor {
+    /// The next action after this observation.
+    fn advise(&mut self, observation: &Observation) -> String;
+}
+
+/// The usual way to evaluate on a kind of world, where no configuration says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usual<'a> {
+    /// Turns of an episode.
+    pub max_turns: usize,
+    /// Splits of the evaluation; a person plays from the last.
+    pub splits: &'a [&'a str],
+    /// The template for models that reason in free text.
+    pub template: &'a str,
+    /// The template of ReAct (a thought and an action), where there is one.
+    pub react_template: Option<&'a str>,
+}
+
+impl Default for Usual<'_> {
+    fn default() -> Self {
+        Self { max_turns: 50, splits: &["test"], template: "plain", react_template: None }
+    }
+}
+
+/// A recording to be compared with the engine.
+pub struct ReplayRequest<'a> {
+    /// The recording's name, for errors.
+    pub name: &'a str,
+    /// The recording, JSON lines.
+    pub recording: Box<dyn BufRead>,
+    /// What it was recorded on.
+    pub data: &'a Path,
+    /// Queries that the recording's search knew no answer to.
+    pub unanswered: &'a [String],
+    /// Where to write what the engine gave.
+    pub dump: Option<&'a mut dyn Write>,
+}
+
+/// A kind of world.
+///
+/// Its settings are a type of its own: the keys of the `[env]` table besides `kind`, `split`, `max_turns` and
+/// `reward_scale`. Their meanings and ranges stand at its fields ([`turnwise_settings`]), from which the check of a
+/// value, the JSON Schema and the reference are made; none may be required, so that a kind alone is a world.
+pub trait WorldKind: Send + Sync + 'static {
+    /// The world's own keys with their defaults.
+    type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
+
+    /// The name, as `env.kind` has it.
+    fn name(&self) -> &str;
+
+    /// One line about it.
+    fn summary(&self) -> &str;
+
+    /// Rules between the settings, which their ranges cannot state; keys are those of the `[env]` table.
+    fn rules(&self, settings: &Self::Settings) -> Vec<Problem> {
+        let _ = settings;
+        Vec::new()
+    }
+
+    /// Opens the world: reads or generates what it is made of.
+    ///
+    /// # Errors
+    /// Its data cannot be read.
+    fn open(
+        &self,
+        settings: &Self::Settings,
+        options: &mut OpenOptions<'_>,
+    ) -> Result<Box<dyn World>, EnvError>;
+
+    /// Its prompt templates: name and TOML source ([`crate::prompt`]).
+    fn templates(&self) -> &[(&str, &str)] {
+        &[]
+    }
+
+    /// The usual evaluation.
+    fn usual(&self) -> Usual<'_> {
+        Usual::default()
+    }
+
+    /// Settings for a person who plays and named none: a small world of this seed. `whole`: one task is looked for by
+    /// its name, so all of them must be there.
+    fn play_settings(&self, seed: u64, whole: bool) -> Self::Settings {
+        let _ = (seed, whole);
+        Self::Settings::default()
+    }
+
+    /// More help for a person who plays, after the program's own.
+    fn play_help(&self) -> &str {
+        ""
+    }
+
+    /// Writes a generated world as files of the official format; the number of tasks.
+    ///
+    /// # Errors
+    /// The world has no such files, or they cannot be written.
+    fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
+        let _ = (settings, folder);
+        Err(EnvError::Unsupported("to be written as files"))
+    }
+
+    /// Replays a recording and compares everything the engine says with it.
+    ///
+    /// # Errors
+    /// There are no recordings of this world, or this one cannot be read.
+    fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
+        let _ = request;
+        Err(EnvError::Unsupported("to be held against recordings"))
+    }
+}
