@@ -92,8 +92,6 @@ pub(super) fn term_score(weight: f32, frequency: u32, inverse_norm: f32) -> f32 
 
 #[cfg(test)]
 mod tests {
-    use tantivy::fieldnorm::FieldNormReader;
-
     use super::*;
 
     #[test]
@@ -107,14 +105,6 @@ mod tests {
         assert_eq!(encode_length(i32::MAX as u32), 255);
         for norm in 0..=255 {
             assert_eq!(encode_length(decode_length(norm)), norm);
-        }
-    }
-
-    #[test]
-    fn the_index_keeps_the_same_norms() {
-        // The index's own length bytes are used, so they must be Lucene's.
-        for norm in 0..=255 {
-            assert_eq!(FieldNormReader::id_to_fieldnorm(norm), decode_length(norm), "norm {norm}");
         }
     }
 

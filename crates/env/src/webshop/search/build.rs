@@ -2,77 +2,46 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
-use tantivy::indexer::NoMergePolicy;
-use tantivy::schema::{Field, IndexRecordOption, NumericOptions, Schema, TextFieldIndexing, TextOptions};
-use tantivy::tokenizer::{TextAnalyzer, Token, TokenStream, Tokenizer};
-use tantivy::{Index, IndexWriter, TantivyDocument};
 
-use super::manifest::{FORMAT, Manifest};
+use super::bm25::encode_length;
+use super::invert::Inverter;
+use super::manifest::{FORMAT, Manifest, POSTINGS};
+use super::postings::Postings;
 use super::{Analyzer, SearchError, SearchIndex};
 
-/// The analyzer's name in the schema.
-const ANALYZER: &str = "lucene-english";
+/// Products whose texts are analysed together, on all threads.
+const BATCH: usize = 256;
 
 /// How an index is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Threads that analyse text.
-    pub threads: usize,
-    /// Bytes that all threads together may fill before they write a segment; at least 15 MB per thread.
+    /// Bytes that postings may fill before they go to a temporary file in the index's folder.
     pub memory: usize,
-    /// Whether the segments become one at the end, which makes searches faster.
-    pub merge: bool,
 }
 
 impl Default for BuildOptions {
     fn default() -> Self {
-        Self { threads: 1, memory: 256 << 20, merge: true }
+        Self { memory: 256 << 20 }
     }
-}
-
-/// The fields of the index.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fields {
-    pub(super) text: Field,
-    pub(super) asin: Field,
-    pub(super) ordinal: Field,
-}
-
-/// Field names, for columns are opened by name.
-pub(super) const ASIN: &str = "asin";
-/// Position in the catalogue.
-pub(super) const ORDINAL: &str = "ordinal";
-
-fn schema() -> (Schema, Fields) {
-    let mut schema = Schema::builder();
-    let indexing = TextFieldIndexing::default()
-        .set_tokenizer(ANALYZER)
-        .set_index_option(IndexRecordOption::WithFreqs)
-        .set_fieldnorms(true);
-    let fields = Fields {
-        text: schema.add_text_field("text", TextOptions::default().set_indexing_options(indexing)),
-        asin: schema.add_text_field(ASIN, TextOptions::default().set_fast("raw")),
-        ordinal: schema.add_u64_field(ORDINAL, NumericOptions::default().set_fast()),
-    };
-    (schema.build(), fields)
 }
 
 /// Collects products into an index.
 ///
-/// Memory stays near the options' `memory`: text goes to disk, and only postings of the current segment are held.
+/// Memory stays near the options' `memory` and 20 bytes a product: an index in a folder is joined from files.
 pub struct IndexBuilder {
-    index: Index,
-    writer: IndexWriter,
-    fields: Fields,
+    analyzer: Analyzer,
+    inverter: Inverter,
     folder: Option<PathBuf>,
-    merge: bool,
+    /// Identifiers and texts that wait for their turn.
+    batch: Vec<(String, String)>,
     products: u32,
-    counts: Arc<Counts>,
+    documents: u64,
+    tokens: u64,
     hash: Sha256,
 }
 
@@ -89,8 +58,7 @@ impl std::fmt::Debug for IndexBuilder {
 impl IndexBuilder {
     /// An index in memory, for catalogues of some thousand products.
     pub fn in_memory() -> Result<Self, SearchError> {
-        let options = BuildOptions { memory: 32 << 20, ..BuildOptions::default() };
-        Self::new(None, options)
+        Self::new(None, BuildOptions::default())
     }
 
     /// An index in a folder, which is made if it is missing and must be empty if it is not.
@@ -104,78 +72,72 @@ impl IndexBuilder {
     }
 
     fn new(folder: Option<PathBuf>, options: BuildOptions) -> Result<Self, SearchError> {
-        let (schema, fields) = schema();
-        let index = match &folder {
-            None => Index::create_in_ram(schema),
-            Some(folder) => Index::create_in_dir(folder, schema)?,
-        };
-        let counts = Arc::new(Counts::default());
-        let tokenizer = CountingTokenizer { analyzer: Analyzer::new()?, counts: Arc::clone(&counts) };
-        index.tokenizers().register(ANALYZER, TextAnalyzer::from(tokenizer));
-        let writer = index.writer_with_num_threads(options.threads.max(1), options.memory)?;
-        writer.set_merge_policy(Box::new(NoMergePolicy));
         Ok(Self {
-            index,
-            writer,
-            fields,
+            analyzer: Analyzer::new()?,
+            inverter: Inverter::new(folder.as_deref(), options.memory),
             folder,
-            merge: options.merge,
+            batch: Vec::with_capacity(BATCH),
             products: 0,
-            counts,
+            documents: 0,
+            tokens: 0,
             hash: Sha256::new(),
         })
     }
 
     /// Adds the next product by its searched text.
     pub fn add(&mut self, asin: &str, text: &str) -> Result<(), SearchError> {
-        let ordinal = self.products;
-        self.products = ordinal.checked_add(1).ok_or(SearchError::TooMany)?;
+        self.products = self.products.checked_add(1).ok_or(SearchError::TooMany)?;
         hash_product(&mut self.hash, asin, text);
-        let mut document = TantivyDocument::new();
-        document.add_text(self.fields.text, text);
-        document.add_text(self.fields.asin, asin);
-        document.add_u64(self.fields.ordinal, u64::from(ordinal));
-        self.writer.add_document(document)?;
+        self.batch.push((asin.to_owned(), text.to_owned()));
+        if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
+    }
+
+    /// Analyses the texts that wait and puts their terms into the postings.
+    fn flush(&mut self) -> Result<(), SearchError> {
+        let analyzer = &self.analyzer;
+        let analysed: Vec<Terms> = self.batch.par_iter().map(|(_, text)| Terms::of(analyzer, text)).collect();
+        for ((asin, _), terms) in self.batch.drain(..).zip(analysed) {
+            let count = terms.ends.len();
+            self.documents += u64::from(count > 0);
+            self.tokens += count as u64;
+            self.inverter.add(&asin, encode_length(count as u32), terms.iter())?;
+        }
         Ok(())
     }
 
-    /// Ends the segment that is being filled, so that tests see several.
+    /// How many temporary files were written so far.
     #[cfg(test)]
-    pub(super) fn cut(&mut self) -> Result<(), SearchError> {
-        self.writer.commit()?;
-        Ok(())
-    }
-
-    /// Leaves the segments as they are at the end.
-    #[cfg(test)]
-    pub(super) fn keep_segments(&mut self) {
-        self.merge = false;
+    pub(super) fn runs(&self) -> usize {
+        self.inverter.runs()
     }
 
     /// Writes the rest and opens the index.
     pub fn finish(mut self) -> Result<SearchIndex, SearchError> {
-        self.writer.commit()?;
-        let segments = self.index.searchable_segment_ids()?;
-        if self.merge && segments.len() > 1 {
-            self.writer.merge(&segments).wait()?;
-            self.writer.garbage_collect_files().wait()?;
-        }
-        self.writer.wait_merging_threads()?;
+        self.flush()?;
         let manifest = Manifest {
             format: FORMAT,
             products: self.products,
-            documents: self.counts.documents.load(Ordering::Relaxed),
-            tokens: self.counts.tokens.load(Ordering::Relaxed),
+            documents: self.documents,
+            tokens: self.tokens,
             fingerprint: hex(self.hash),
             files: std::collections::BTreeMap::new(),
         };
-        match &self.folder {
-            None => SearchIndex::over(&self.index, &manifest),
-            Some(folder) => {
-                manifest.write(folder)?;
-                SearchIndex::open(folder)
-            }
-        }
+        let Some(folder) = &self.folder else {
+            let mut bytes = Vec::new();
+            let failed = |source| SearchError::Io { path: "index in memory".into(), source };
+            self.inverter.finish(&mut bytes).map_err(failed)?;
+            return SearchIndex::over(Postings::in_memory(bytes)?, &manifest);
+        };
+        let path = folder.join(POSTINGS);
+        let write = |inverter: Inverter| {
+            let mut out = BufWriter::new(fs::File::create_new(&path)?);
+            inverter.finish(&mut out)?;
+            out.flush()?;
+            out.get_ref().sync_all()
+        };
+        write(self.inverter).map_err(|source| SearchError::Io { path: path.clone(), source })?;
+        manifest.write(folder)?;
+        SearchIndex::open(folder)
     }
 }
 
@@ -203,60 +165,24 @@ pub(super) fn fingerprint<'a>(products: impl IntoIterator<Item = (&'a str, &'a s
     hex(hash)
 }
 
-/// What the formula needs, counted while documents go by: the storage layer only keeps lossy lengths.
-#[derive(Debug, Default)]
-struct Counts {
-    documents: AtomicU64,
-    tokens: AtomicU64,
-}
-
-/// The analyzer in the form that the storage layer asks for.
-#[derive(Clone, Debug)]
-struct CountingTokenizer {
-    analyzer: Analyzer,
-    counts: Arc<Counts>,
-}
-
-impl Tokenizer for CountingTokenizer {
-    type TokenStream<'a> = Terms;
-
-    fn token_stream<'a>(&'a mut self, text: &'a str) -> Terms {
-        let mut terms = Terms { buffer: String::new(), ends: Vec::new(), next: 0, token: Token::default() };
-        self.analyzer.each(text, |_, term| {
-            terms.buffer.push_str(term);
-            terms.ends.push(terms.buffer.len());
-        });
-        let count = terms.ends.len() as u64;
-        self.counts.documents.fetch_add(u64::from(count > 0), Ordering::Relaxed);
-        self.counts.tokens.fetch_add(count, Ordering::Relaxed);
-        terms
-    }
-}
-
 /// All terms of a text, one behind the other.
 struct Terms {
     buffer: String,
     ends: Vec<usize>,
-    next: usize,
-    token: Token,
 }
 
-impl TokenStream for Terms {
-    fn advance(&mut self) -> bool {
-        let Some(&end) = self.ends.get(self.next) else { return false };
-        let start = self.next.checked_sub(1).map_or(0, |last| self.ends[last]);
-        self.token.text.clear();
-        self.token.text.push_str(&self.buffer[start..end]);
-        self.token.position = self.next;
-        self.next += 1;
-        true
+impl Terms {
+    fn of(analyzer: &Analyzer, text: &str) -> Self {
+        let mut terms = Self { buffer: String::new(), ends: Vec::new() };
+        analyzer.each(text, |_, term| {
+            terms.buffer.push_str(term);
+            terms.ends.push(terms.buffer.len());
+        });
+        terms
     }
 
-    fn token(&self) -> &Token {
-        &self.token
-    }
-
-    fn token_mut(&mut self) -> &mut Token {
-        &mut self.token
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.buffer[start..end])
     }
 }

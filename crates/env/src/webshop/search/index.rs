@@ -3,17 +3,14 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
-use tantivy::fieldnorm::FieldNormReader;
-use tantivy::postings::TermInfo;
-use tantivy::schema::{Field, IndexRecordOption};
-use tantivy::{Index, InvertedIndexReader, SegmentReader, Term};
 use turnwise_core::EnvError;
 
 use super::bm25::{Collection, term_score, weight};
-use super::build::{ASIN, ORDINAL, fingerprint};
-use super::manifest::Manifest;
+use super::build::fingerprint;
+use super::manifest::{Manifest, POSTINGS};
+use super::postings::{List, Postings};
 use super::{Analyzer, Bm25, BuildOptions, IndexBuilder, SearchError};
 use crate::webshop::shop::Ranker;
 
@@ -30,14 +27,15 @@ pub struct Hit {
 
 /// An index, read-only and shared by any number of threads.
 pub struct SearchIndex {
-    segments: Vec<Segment>,
+    pub(super) postings: Postings,
+    /// For terms that were asked for (by where their postings begin): the greatest `tf / (k1 (..))` of any document.
+    reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
-    text: Field,
     collection: Collection,
     products: u32,
     fingerprint: String,
     ranking: Bm25,
-    inverse_norms: [f32; 256],
+    pub(super) inverse_norms: [f32; 256],
     /// Score arrays of searches that ended, for those to come.
     spare: Mutex<Vec<Vec<f64>>>,
 }
@@ -47,33 +45,17 @@ impl std::fmt::Debug for SearchIndex {
         formatter
             .debug_struct("SearchIndex")
             .field("products", &self.products)
-            .field("segments", &self.segments.len())
             .field("ranking", &self.ranking)
             .finish_non_exhaustive()
     }
 }
 
-/// A part of the products with postings of its own.
-pub(super) struct Segment {
-    pub(super) postings: Arc<InvertedIndexReader>,
-    pub(super) norms: FieldNormReader,
-    /// For terms that were asked for (by where their postings begin): the greatest `tf / (k1 (..))` of any document.
-    reaches: RwLock<HashMap<usize, f32>>,
-    /// Document to position in the catalogue.
-    ordinals: Vec<u32>,
-    /// Document to the position of its ASIN among the segment's, in ascending order.
-    ranks: Vec<u32>,
-    /// The segment's ASINs in ascending order, one behind the other, and where each ends.
-    asins: String,
-    ends: Vec<u32>,
-}
-
-/// A document of a segment that may be among the best. The greatest is the worst, for a heap gives that first.
+/// A document that may be among the best. The greatest is the worst, for a heap gives that first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) score: f32,
     rank: u32,
-    ordinal: u32,
+    document: u32,
 }
 
 impl Eq for Candidate {}
@@ -84,7 +66,7 @@ impl Ord for Candidate {
             .score
             .total_cmp(&self.score)
             .then(self.rank.cmp(&other.rank))
-            .then(self.ordinal.cmp(&other.ordinal))
+            .then(self.document.cmp(&other.document))
     }
 }
 
@@ -94,7 +76,7 @@ impl PartialOrd for Candidate {
     }
 }
 
-/// Queries whose terms have more postings than this in a segment are answered without walking them all. Below, that
+/// Queries whose terms have more postings than this are answered without walking them all. Below, that
 /// is faster.
 const MANY_POSTINGS: u64 = 20_000;
 
@@ -146,12 +128,13 @@ impl SearchIndex {
     /// the format wrote it, [`SearchError::Damaged`] where files are missing or cut.
     pub fn open(folder: &Path) -> Result<Self, SearchError> {
         let manifest = Manifest::read(folder)?;
-        let damaged = |reason: String| SearchError::Damaged { path: folder.to_owned(), reason };
-        let index = Index::open_in_dir(folder).map_err(|error| damaged(error.to_string()))?;
-        let opened = Self::over(&index, &manifest).map_err(|error| damaged(error.to_string()))?;
-        let found: usize = opened.segments.iter().map(|segment| segment.ordinals.len()).sum();
+        let opened = Self::over(Postings::open(&folder.join(POSTINGS))?, &manifest)?;
+        let found = opened.postings.documents();
         if found != manifest.products as usize {
-            return Err(damaged(format!("it has {found} products and should have {}", manifest.products)));
+            return Err(SearchError::Damaged {
+                path: folder.to_owned(),
+                reason: format!("it has {found} products and should have {}", manifest.products),
+            });
         }
         Ok(opened)
     }
@@ -175,18 +158,13 @@ impl SearchIndex {
         Ok(index)
     }
 
-    pub(super) fn over(index: &Index, manifest: &Manifest) -> Result<Self, SearchError> {
-        let text = index.schema().get_field("text")?;
-        let mut segments = Vec::new();
-        for segment in index.searchable_segments()? {
-            segments.push(Segment::open(&SegmentReader::open(&segment)?, text)?);
-        }
+    pub(super) fn over(postings: Postings, manifest: &Manifest) -> Result<Self, SearchError> {
         let collection = Collection { documents: manifest.documents, tokens: manifest.tokens };
         let ranking = Bm25::default();
         Ok(Self {
-            segments,
+            postings,
+            reaches: RwLock::default(),
             analyzer: Analyzer::new()?,
-            text,
             collection,
             products: manifest.products,
             fingerprint: manifest.fingerprint.clone(),
@@ -200,9 +178,7 @@ impl SearchIndex {
     pub fn with_ranking(mut self, ranking: Bm25) -> Self {
         self.ranking = ranking;
         self.inverse_norms = ranking.inverse_norms(self.collection);
-        for segment in &mut self.segments {
-            segment.reaches = RwLock::default();
-        }
+        self.reaches = RwLock::default();
         self
     }
 
@@ -214,11 +190,6 @@ impl SearchIndex {
     /// Whether the index holds no product.
     pub fn is_empty(&self) -> bool {
         self.products == 0
-    }
-
-    /// In how many parts the postings lie; it changes no answer.
-    pub fn segment_count(&self) -> usize {
-        self.segments.len()
     }
 
     /// SHA-256 over the products, in hexadecimal digits: equal for equal catalogues.
@@ -236,7 +207,7 @@ impl SearchIndex {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
 
-    /// The same; segments in which the terms have more postings than `many` are pruned.
+    /// The same; queries whose terms have more postings than `many` are pruned.
     pub(super) fn search_pruning(
         &self,
         query: &str,
@@ -252,145 +223,55 @@ impl SearchIndex {
             return Ok(Vec::new());
         }
 
-        // Document frequencies are those of the whole index, so all segments are asked before any is scored.
-        let mut found = Vec::with_capacity(terms.len());
-        for (term, count) in &terms {
-            let term = Term::from_field_text(self.text, term);
-            let mut infos = Vec::with_capacity(self.segments.len());
-            for segment in &self.segments {
-                infos.push(segment.postings.get_term_info(&term).map_err(tantivy::TantivyError::from)?);
-            }
-            let frequency: u64 = infos.iter().flatten().map(|info| u64::from(info.doc_freq)).sum();
-            if frequency > 0 {
-                found.push((weight(self.collection, frequency, *count), infos));
-            }
-        }
-
-        let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        let mut best = Vec::new();
-        for (place, segment) in self.segments.iter().enumerate() {
-            let terms = || found.iter().filter_map(|(weight, infos)| Some((*weight, infos[place].as_ref()?)));
-            let postings: u64 = terms().map(|(_, info)| u64::from(info.doc_freq)).sum();
-            let result = if postings > many {
-                segment.best_pruned(terms(), &self.inverse_norms, limit)
-            } else {
-                segment.best(terms(), &self.inverse_norms, limit, &mut scores)
-            };
-            best.extend(result?.into_iter().map(|candidate| (candidate, segment)));
-        }
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(scores);
-
-        if self.segments.len() > 1 {
-            best.sort_by(|(left, one), (right, other)| {
-                right
-                    .score
-                    .total_cmp(&left.score)
-                    .then_with(|| one.asin(left.rank).cmp(other.asin(right.rank)))
-                    .then(left.ordinal.cmp(&right.ordinal))
-            });
-            best.truncate(limit);
-        }
-        Ok(best
+        let found: Vec<(f32, List)> = terms
+            .iter()
+            .filter_map(|(term, count)| {
+                let list = self.postings.find(term)?;
+                Some((weight(self.collection, u64::from(list.documents), *count), list))
+            })
+            .collect();
+        let postings: u64 = found.iter().map(|(_, list)| u64::from(list.documents)).sum();
+        let best = if postings > many { self.best_pruned(&found, limit) } else { self.best(&found, limit) };
+        Ok(best?
             .into_iter()
-            .map(|(candidate, segment)| Hit {
-                id: candidate.ordinal,
-                asin: segment.asin(candidate.rank).to_owned(),
+            .map(|candidate| Hit {
+                id: candidate.document,
+                asin: self.postings.name(candidate.rank).to_owned(),
                 score: candidate.score,
             })
             .collect())
     }
-}
-
-impl Segment {
-    fn open(reader: &SegmentReader, text: Field) -> Result<Self, SearchError> {
-        let documents = reader.max_doc();
-        let columns = reader.fast_fields();
-        let column = columns.u64(ORDINAL)?;
-        let ordinals = (0..documents).map(|document| column.first(document).unwrap_or(0) as u32).collect();
-        let (mut asins, mut ends, mut ranks) = (String::new(), Vec::new(), Vec::new());
-        if let Some(column) = columns.str(ASIN)? {
-            ranks =
-                (0..documents).map(|document| column.ords().first(document).unwrap_or(0) as u32).collect();
-            let failed = |error: std::io::Error| SearchError::Storage(error.into());
-            let mut names = column.dictionary().stream().map_err(failed)?;
-            while names.advance() {
-                asins.push_str(&String::from_utf8_lossy(names.key()));
-                ends.push(asins.len() as u32);
-            }
-        }
-        Ok(Self {
-            postings: reader.inverted_index(text)?,
-            norms: reader.get_fieldnorms_reader(text)?,
-            reaches: RwLock::default(),
-            ordinals,
-            ranks,
-            asins,
-            ends,
-        })
-    }
-
-    fn asin(&self, rank: u32) -> &str {
-        let rank = rank as usize;
-        let start = rank.checked_sub(1).map_or(0, |last| self.ends[last]);
-        &self.asins[start as usize..self.ends[rank] as usize]
-    }
 
     pub(super) fn candidate(&self, document: u32, score: f32) -> Candidate {
-        let document = document as usize;
-        Candidate { score, rank: self.ranks[document], ordinal: self.ordinals[document] }
+        Candidate { score, rank: self.postings.rank(document), document }
     }
 
     /// The greatest `tf / (k1 (1 - b + b dl / avgdl))` of the documents that have a term: no document gains more
     /// from it than this says. Found by walking the term's postings once and kept.
-    pub(super) fn reach(&self, info: &TermInfo, inverse_norms: &[f32; 256]) -> Result<f32, SearchError> {
-        let key = info.postings_range.start;
-        let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+    pub(super) fn reach(&self, list: List) -> Result<f32, SearchError> {
+        let known = self.reaches.read().unwrap_or_else(PoisonError::into_inner).get(&list.start).copied();
         if let Some(reach) = known {
             return Ok(reach);
         }
-        let mut reach = 0.0f32;
-        self.each_posting(info, |document, frequency| {
-            let norm = self.norms.fieldnorm_id(document);
-            reach = reach.max(frequency as f32 * inverse_norms[usize::from(norm)]);
+        let (mut reach, norms) = (0.0f32, self.postings.norms());
+        self.postings.each(list, |document, frequency| {
+            let norm = norms[document as usize];
+            reach = reach.max(frequency as f32 * self.inverse_norms[usize::from(norm)]);
         })?;
-        self.reaches.write().unwrap_or_else(PoisonError::into_inner).insert(key, reach);
+        self.reaches.write().unwrap_or_else(PoisonError::into_inner).insert(list.start, reach);
         Ok(reach)
     }
 
-    /// Walks the documents of a term with how often each has it.
-    fn each_posting(&self, info: &TermInfo, mut visit: impl FnMut(u32, u32)) -> Result<(), SearchError> {
-        let mut block = self
-            .postings
-            .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
-            .map_err(tantivy::TantivyError::from)?;
-        loop {
-            let documents = block.docs();
-            if documents.is_empty() {
-                return Ok(());
-            }
-            for (&document, &frequency) in documents.iter().zip(block.freqs()) {
-                visit(document, frequency);
-            }
-            block.advance();
-        }
-    }
-
-    /// The best `limit` documents, best first. `scores` is as it was afterwards, but for its length.
-    fn best<'a>(
-        &self,
-        terms: impl Iterator<Item = (f32, &'a TermInfo)>,
-        inverse_norms: &[f32; 256],
-        limit: usize,
-        scores: &mut Vec<f64>,
-    ) -> Result<Vec<Candidate>, SearchError> {
-        if scores.len() < self.ordinals.len() {
-            scores.resize(self.ordinals.len(), UNTOUCHED);
-        }
+    /// The best `limit` documents, best first, by walking all postings.
+    fn best(&self, terms: &[(f32, List)], limit: usize) -> Result<Vec<Candidate>, SearchError> {
+        let mut scores = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        scores.resize(self.postings.documents(), UNTOUCHED);
+        let norms = self.postings.norms();
         let mut touched: Vec<u32> = Vec::new();
-        for (weight, info) in terms {
-            self.each_posting(info, |document, frequency| {
-                let norm = self.norms.fieldnorm_id(document);
-                let gain = f64::from(term_score(weight, frequency, inverse_norms[usize::from(norm)]));
+        for &(weight, list) in terms {
+            self.postings.each(list, |document, frequency| {
+                let norm = norms[document as usize];
+                let gain = f64::from(term_score(weight, frequency, self.inverse_norms[usize::from(norm)]));
                 let score = &mut scores[document as usize];
                 if *score < 0.0 {
                     *score = gain;
@@ -413,6 +294,7 @@ impl Segment {
                 *worst = candidate;
             }
         }
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(scores);
         Ok(heap.into_sorted_vec())
     }
 }

@@ -12,7 +12,10 @@ use super::SearchError;
 pub const MANIFEST: &str = "turnwise-search.json";
 
 /// Raised whenever terms, norms or files change their meaning.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
+
+/// The file of postings.
+pub(super) const POSTINGS: &str = "postings.idx";
 
 /// What the index knows of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,15 +82,14 @@ impl Manifest {
     }
 }
 
-/// Names and sizes of the files in a folder, without the manifest and lock files.
+/// Names and sizes of the files in a folder, without the manifest.
 fn sizes(folder: &Path) -> Result<BTreeMap<String, u64>, SearchError> {
     let failed = |source| SearchError::Io { path: folder.to_owned(), source };
     let mut sizes = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let lock = Path::new(&name).extension().is_some_and(|extension| extension == "lock");
-        if !lock && !name.starts_with(MANIFEST) {
+        if !name.starts_with(MANIFEST) {
             sizes.insert(name, entry.metadata().map_err(failed)?.len());
         }
     }

@@ -8,21 +8,18 @@
 
 use std::collections::BinaryHeap;
 
-use tantivy::postings::{Postings as _, SegmentPostings, TermInfo};
-use tantivy::schema::IndexRecordOption;
-use tantivy::{DocSet as _, TERMINATED};
-
 use super::SearchError;
 use super::bm25::term_score;
-use super::index::{Candidate, Segment};
+use super::index::{Candidate, SearchIndex};
+use super::postings::{Cursor, END, List};
 
 /// The postings of one term.
-struct List {
+struct Walk<'a> {
     /// The term's place in the query: gains are added in this order, whatever the order of the lists.
     place: usize,
     weight: f32,
     bound: f64,
-    postings: SegmentPostings,
+    cursor: Cursor<'a>,
 }
 
 /// Whether no score up to this one can be among the best. Rounding keeps the order of numbers, and the factor is far
@@ -31,20 +28,18 @@ fn hopeless(most: f64, worst: Option<f32>) -> bool {
     worst.is_some_and(|worst| ((most * (1.0 + 1e-9)) as f32) < worst)
 }
 
-impl Segment {
+impl SearchIndex {
     /// The best `limit` documents, best first.
-    pub(super) fn best_pruned<'a>(
+    pub(super) fn best_pruned(
         &self,
-        terms: impl Iterator<Item = (f32, &'a TermInfo)>,
-        inverse_norms: &[f32; 256],
+        terms: &[(f32, List)],
         limit: usize,
     ) -> Result<Vec<Candidate>, SearchError> {
-        let mut lists = Vec::new();
-        for (place, (weight, info)) in terms.enumerate() {
-            let bound = f64::from(term_score(weight, 1, self.reach(info, inverse_norms)?));
-            let postings = self.postings.read_postings_from_terminfo(info, IndexRecordOption::WithFreqs);
-            let postings = postings.map_err(tantivy::TantivyError::from)?;
-            lists.push(List { place, weight, bound, postings });
+        let norms = self.postings.norms();
+        let mut lists = Vec::with_capacity(terms.len());
+        for (place, &(weight, list)) in terms.iter().enumerate() {
+            let bound = f64::from(term_score(weight, 1, self.reach(list)?));
+            lists.push(Walk { place, weight, bound, cursor: self.postings.cursor(list)? });
         }
         lists.sort_by(|left, right| left.bound.total_cmp(&right.bound));
         // The most that the lists up to each can add together.
@@ -61,36 +56,35 @@ impl Segment {
         // Lists from here on are walked.
         let mut first = 0;
         loop {
-            let document = lists[first..].iter().map(|list| list.postings.doc()).min().unwrap_or(TERMINATED);
-            if document == TERMINATED {
+            let document = lists[first..].iter().map(|list| list.cursor.document()).min().unwrap_or(END);
+            if document == END {
                 return Ok(heap.into_sorted_vec());
             }
-            let inverse_norm = inverse_norms[usize::from(self.norms.fieldnorm_id(document))];
+            let inverse_norm = self.inverse_norms[usize::from(norms[document as usize])];
             gains.fill(0.0);
             let mut sum = 0.0;
             for list in &mut lists[first..] {
-                if list.postings.doc() == document {
-                    let gain = f64::from(term_score(list.weight, list.postings.term_freq(), inverse_norm));
+                if list.cursor.document() == document {
+                    let gain = f64::from(term_score(list.weight, list.cursor.frequency(), inverse_norm));
                     gains[list.place] = gain;
                     sum += gain;
-                    list.postings.advance();
+                    list.cursor.advance()?;
                 }
             }
-            let open = (0..first).rev().all(|place| {
+            let mut open = true;
+            for place in (0..first).rev() {
                 if hopeless(sum + most[place], worst) {
-                    return false;
+                    open = false;
+                    break;
                 }
                 let list = &mut lists[place];
-                if list.postings.doc() < document {
-                    list.postings.seek(document);
-                }
-                if list.postings.doc() == document {
-                    let gain = f64::from(term_score(list.weight, list.postings.term_freq(), inverse_norm));
+                list.cursor.seek(document)?;
+                if list.cursor.document() == document {
+                    let gain = f64::from(term_score(list.weight, list.cursor.frequency(), inverse_norm));
                     gains[list.place] = gain;
                     sum += gain;
                 }
-                true
-            });
+            }
             if !open {
                 continue;
             }

@@ -43,33 +43,37 @@ fn a_repeated_term_counts_twice() {
 }
 
 #[test]
-fn segments_make_no_difference() {
+fn temporary_files_make_no_difference() {
     let text = |number: usize| {
         let words = ["red", "blue", "shoe", "sock", "kettle", "steel", "cotton"];
+        let rare = if number % 3 == 0 { format!(" rare{number}") } else { String::new() };
         (0..=number % 5).map(|place| words[(number * 7 + place * 3) % 7]).collect::<Vec<_>>().join(" ")
+            + &rare
     };
-    // ASINs descend while positions ascend, and some products have no terms.
-    let products: Vec<(String, String)> = (0..200)
-        .map(|n| (format!("A{:03}", 999 - n), if n % 11 == 0 { String::new() } else { text(n) }))
+    // ASINs descend while positions ascend, two share one, and some products have no terms.
+    let products: Vec<(String, String)> = (0..2000)
+        .map(|n| (format!("A{:04}", 9999 - n / 2 * 2), if n % 11 == 0 { String::new() } else { text(n) }))
         .collect();
-    let one = SearchIndex::build_in_memory(products.iter().map(|(asin, text)| (asin, text))).unwrap();
-    let mut builder = IndexBuilder::in_memory().unwrap();
-    builder.keep_segments();
-    for (number, (asin, text)) in products.iter().enumerate() {
+    let memory = SearchIndex::build_in_memory(products.iter().map(|(asin, text)| (asin, text))).unwrap();
+    let folder = TempDir::new().unwrap();
+    let mut builder = IndexBuilder::create(folder.path(), BuildOptions { memory: 40_000 }).unwrap();
+    for (asin, text) in &products {
         builder.add(asin, text).unwrap();
-        if number % 37 == 0 {
-            builder.cut().unwrap();
-        }
     }
-    let several = builder.finish().unwrap();
-    assert_eq!((one.segment_count(), several.segment_count()), (1, 7));
-    assert_eq!(one.fingerprint(), several.fingerprint());
-    for query in ["red", "blue shoes", "steel kettle red cotton", "sock sock red"] {
+    assert!(builder.runs() > 2, "{} files", builder.runs());
+    let disk = builder.finish().unwrap();
+    assert_eq!(memory.fingerprint(), disk.fingerprint());
+    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 2, "postings and manifest");
+    for query in ["red", "blue shoes", "steel kettle red cotton", "sock sock red", "rare999 red", "rare1998"]
+    {
         for limit in [1, 7, 50, 300] {
-            let found = one.search(query, limit).unwrap();
-            assert_eq!(found, several.search(query, limit).unwrap(), "{query}, {limit}");
+            let found = memory.search(query, limit).unwrap();
+            assert!(!found.is_empty(), "{query}");
+            assert_eq!(found, disk.search(query, limit).unwrap(), "{query}, {limit}");
             assert!(found.is_sorted_by(|left, right| {
-                left.score > right.score || left.score == right.score && left.asin < right.asin
+                left.score > right.score
+                    || left.score == right.score && (&left.asin, left.id) < (&right.asin, right.id)
             }));
         }
     }
@@ -91,8 +95,7 @@ fn threads_share_an_index() {
 }
 
 fn create(folder: &Path) -> SearchIndex {
-    SearchIndex::create(folder, SHOES, BuildOptions { memory: 15_000_000, ..BuildOptions::default() })
-        .unwrap()
+    SearchIndex::create(folder, SHOES, BuildOptions::default()).unwrap()
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn a_broken_index_is_refused_with_its_reason() {
     let manifest = std::fs::read_to_string(path.join(MANIFEST)).unwrap();
     let refused = || SearchIndex::open(path).unwrap_err();
 
-    std::fs::write(path.join(MANIFEST), manifest.replace("\"format\": 1", "\"format\": 0")).unwrap();
+    std::fs::write(path.join(MANIFEST), manifest.replace("\"format\": 2", "\"format\": 1")).unwrap();
     assert!(matches!(refused(), SearchError::Stale { .. }), "{}", refused());
     std::fs::write(path.join(MANIFEST), &manifest[..manifest.len() / 2]).unwrap();
     assert!(matches!(refused(), SearchError::Damaged { .. }), "{}", refused());
@@ -142,6 +145,20 @@ fn a_broken_index_is_refused_with_its_reason() {
     let bytes = std::fs::read(&terms).unwrap();
     std::fs::write(&terms, &bytes[..bytes.len() - 1]).unwrap();
     assert!(matches!(refused(), SearchError::Damaged { path, .. } if path == terms));
+    // Of the right length and yet no postings: whatever byte is wrong, it is an error or another answer, no panic.
+    for place in 0..bytes.len() {
+        let mut wrong = bytes.clone();
+        wrong[place] ^= 0xff;
+        std::fs::write(&terms, &wrong).unwrap();
+        if let Ok(index) = SearchIndex::open(path) {
+            for query in ["blue running shoes", "everything", "steel"] {
+                let _ = index.search(query, 10);
+                let _ = index.search_pruning(query, 10, 0);
+            }
+        }
+    }
+    std::fs::write(&terms, vec![0; bytes.len()]).unwrap();
+    assert!(refused().to_string().contains("not a whole file"), "{}", refused());
     std::fs::remove_file(&terms).unwrap();
     assert!(refused().to_string().contains("it is missing"), "{}", refused());
     let nowhere = SearchIndex::open(&path.join("nowhere")).unwrap_err();
