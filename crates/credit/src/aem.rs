@@ -8,12 +8,16 @@
 //! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, PerToken, PerTurn};
+use turnwise_core::{Batch, PerToken, PerTurn, Preset};
 
 use crate::entropies::{extent, mean_entropies};
+use crate::registry::MethodSettings;
 use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
 
 const NAME: &str = "aem";
+
+/// What the method sets on top of each base.
+const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
 /// The paper's variants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -63,6 +67,21 @@ pub struct AemConfig {
 impl Default for AemConfig {
     fn default() -> Self {
         Self { lambda: 1.0, epsilon: 1e-8, min_spread: 0.1, mode: AemMode::Normal, scope: AemScope::Group }
+    }
+}
+
+impl MethodSettings for AemConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[
+        Preset::on("grpo", "aem-grpo", SETTINGS),
+        Preset::on("dapo", "aem-dapo", SETTINGS),
+        Preset::on("gspo", "aem-gspo", SETTINGS),
+        Preset::on("gigpo", "aem-gigpo", SETTINGS),
+    ];
+    type Method = Aem;
+
+    fn build(self) -> Result<Aem, CreditError> {
+        Aem::new(self)
     }
 }
 

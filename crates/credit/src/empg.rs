@@ -8,9 +8,10 @@
 //! last turn has no bonus for the state it leads to, because nothing was sampled there.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::PerTurn;
+use turnwise_core::{PerTurn, Preset};
 
 use crate::entropies::{extent, mean_entropies};
+use crate::registry::MethodSettings;
 use crate::{CreditError, Explanation, Inputs, Refinement, TurnField};
 
 const NAME: &str = "empg";
@@ -36,6 +37,17 @@ pub struct EmpgConfig {
 impl Default for EmpgConfig {
     fn default() -> Self {
         Self { k: 1.0, k_future: 1.0, zeta: 0.05, epsilon: 1e-8 }
+    }
+}
+
+impl MethodSettings for EmpgConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] =
+        &[Preset::on("grpo", "empg", "credit.refinements = [{ kind = \"empg\" }]")];
+    type Method = Empg;
+
+    fn build(self) -> Result<Empg, CreditError> {
+        Empg::new(self)
     }
 }
 

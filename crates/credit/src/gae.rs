@@ -15,10 +15,11 @@
 //! reward goes to the last token before it.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{PerToken, PerTurn};
+use turnwise_core::{PerToken, PerTurn, Preset};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
+use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::Moments;
 use crate::{CreditError, Estimator, Explanation, Inputs, Needs, TurnField};
@@ -60,6 +61,16 @@ pub struct TokenAdvantages {
     pub advantages: PerToken<f64>,
     /// What the critic should have said.
     pub returns: PerToken<f64>,
+}
+
+impl MethodSettings for PpoConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[Preset::new("ppo", "credit.estimator.kind = \"ppo\"")];
+    type Method = Ppo;
+
+    fn build(self) -> Result<Ppo, CreditError> {
+        Ppo::new(self)
+    }
 }
 
 /// The estimator.

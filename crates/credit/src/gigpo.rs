@@ -9,10 +9,11 @@
 //! zero variance gives exactly 0 at either level.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::PerTurn;
+use turnwise_core::{PerTurn, Preset};
 
 use crate::anchor::{AnchorConfig, Anchors};
 use crate::grpo::check_common;
+use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
@@ -83,6 +84,20 @@ pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), Credit
         return Ok(());
     }
     Err(CreditError::Setting { method, reason: format!("gamma is {gamma}; a discount is between 0 and 1") })
+}
+
+impl MethodSettings for GigpoConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[Preset::new("gigpo", "credit.estimator.kind = \"gigpo\"")];
+    type Method = Gigpo;
+
+    fn of_verl_agent() -> Option<Self> {
+        Some(Self::verl_agent())
+    }
+
+    fn build(self) -> Result<Gigpo, CreditError> {
+        Gigpo::new(self)
+    }
 }
 
 /// The estimator.

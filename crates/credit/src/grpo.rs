@@ -5,8 +5,9 @@
 //! compared; zero variance gives exactly 0; `normalize = "mean"` leaves the division out (Dr. GRPO).
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::PerTurn;
+use turnwise_core::{PerTurn, Preset};
 
+use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, Estimator, Explanation, Inputs};
@@ -84,6 +85,20 @@ pub(crate) fn check_common(
         return refuse(format!("invalid_penalty is {cost}; it is what an invalid turn costs, 0 or more"));
     }
     Ok(())
+}
+
+impl MethodSettings for GrpoConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[Preset::new("grpo", "credit.estimator.kind = \"grpo\"")];
+    type Method = Grpo;
+
+    fn of_verl_agent() -> Option<Self> {
+        Some(Self::verl_agent())
+    }
+
+    fn build(self) -> Result<Grpo, CreditError> {
+        Grpo::new(self)
+    }
 }
 
 /// The estimator.

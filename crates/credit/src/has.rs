@@ -9,13 +9,18 @@
 //! advantages are exactly 0 here, leaving them alone is the same.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, PerTurn};
+use turnwise_core::{Batch, PerTurn, Preset};
 
+use crate::registry::MethodSettings;
 use crate::scores::{Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "has";
+
+/// The paper standardises with the population's deviation, and its KL coefficient adapts from here on.
+const PROGRESSIVE: &str = "credit.estimator.ddof = 0\ncredit.refinements = [{ kind = \"has\" }]\n\
+                           objective.kl = { coef = 0.01, adaptive = {} }";
 
 /// Splits the outcome of a trajectory into one credit per turn.
 pub trait Decomposer: Send + Sync {
@@ -96,6 +101,33 @@ impl Decomposer for Progressive {
                 ProgressSignal::Change => value - earlier,
             })
         })
+    }
+}
+
+impl MethodSettings for HasConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[
+        Preset::on("grpo", "has-progressive", PROGRESSIVE),
+        Preset::on(
+            "has-progressive",
+            "has-judge",
+            "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer.kind = \"judge\"",
+        ),
+        Preset::on(
+            "has-progressive",
+            "has-turnrd",
+            "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer = { kind = \"turnrd\", network.film = false }",
+        ),
+        Preset::on(
+            "has-progressive",
+            "has-turnrd-film",
+            "credit.refinements = [{ kind = \"has\", decomposer = \"external\" }]\ndecomposer = { kind = \"turnrd\", network.film = true }",
+        ),
+    ];
+    type Method = Has;
+
+    fn build(self) -> Result<Has, CreditError> {
+        Has::new(self)
     }
 }
 

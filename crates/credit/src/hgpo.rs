@@ -15,11 +15,12 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Group, PerTurn};
+use turnwise_core::{Group, PerTurn, Preset};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
 use crate::hashing::FastMap;
+use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, Penalty, PenaltyScope};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
@@ -66,6 +67,16 @@ impl Default for HgpoConfig {
             invalid_penalty: 0.1,
             penalty_scope: PenaltyScope::Turn,
         }
+    }
+}
+
+impl MethodSettings for HgpoConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[Preset::new("hgpo", "credit.estimator.kind = \"hgpo\"")];
+    type Method = Hgpo;
+
+    fn build(self) -> Result<Hgpo, CreditError> {
+        Hgpo::new(self)
     }
 }
 

@@ -4,20 +4,12 @@ use std::collections::BTreeMap;
 
 use turnwise_core::{Batch, PerTurn, Table, Unit};
 
-use crate::aem::Aem;
-use crate::config::{CreditConfig, EstimatorConfig, RefinementConfig};
-use crate::empg::Empg;
-use crate::gae::{Ppo, TokenAdvantages};
-use crate::gigpo::Gigpo;
-use crate::grpo::Grpo;
-use crate::has::Has;
-use crate::hgpo::Hgpo;
+use crate::config::CreditConfig;
+use crate::gae::TokenAdvantages;
 use crate::outlier::{self, OutlierConfig, Outliers, locate};
-use crate::rloo::Rloo;
-use crate::salt::Salt;
 use crate::{
-    CreditError, Estimator, Explanation, Explanations, Inputs, Needs, Provider, Refinement, ScoreRequest,
-    Supplies, TurnField, WHOLE_TURNS,
+    CreditError, Estimator, Explanation, Explanations, Inputs, Needs, Provider, Refinement, Registry,
+    ScoreRequest, Supplies, TurnField, WHOLE_TURNS,
 };
 
 /// An estimator and its refinements, ready to run on any number of batches.
@@ -43,29 +35,24 @@ pub struct CreditReport {
 }
 
 impl Pipeline {
-    /// Builds the pipeline.
+    /// The pipeline of a configuration that names this crate's methods.
     ///
     /// # Errors
     /// A setting that cannot work, with the reason.
     pub fn from_config(config: &CreditConfig) -> Result<Self, CreditError> {
-        let estimator: Box<dyn Estimator> = match &config.estimator {
-            EstimatorConfig::Grpo(config) => Box::new(Grpo::new(config.clone())?),
-            EstimatorConfig::Rloo(config) => Box::new(Rloo::new(config.clone())?),
-            EstimatorConfig::Gigpo(config) => Box::new(Gigpo::new(config.clone())?),
-            EstimatorConfig::Hgpo(config) => Box::new(Hgpo::new(config.clone())?),
-            EstimatorConfig::Ppo(config) => Box::new(Ppo::new(config.clone())?),
-        };
+        Self::with_registry(config, &Registry::builtin())
+    }
+
+    /// The pipeline of a configuration, its methods looked up in `registry`.
+    ///
+    /// # Errors
+    /// A method that is not known, or a setting that cannot work, with the reason.
+    pub fn with_registry(config: &CreditConfig, registry: &Registry) -> Result<Self, CreditError> {
+        let estimator = registry.estimator(&config.estimator)?;
         let refinements = config
             .refinements
             .iter()
-            .map(|refinement| -> Result<Box<dyn Refinement>, CreditError> {
-                Ok(match refinement {
-                    RefinementConfig::Salt(config) => Box::new(Salt::new(config.clone())?),
-                    RefinementConfig::Aem(config) => Box::new(Aem::new(config.clone())?),
-                    RefinementConfig::Empg(config) => Box::new(Empg::new(config.clone())?),
-                    RefinementConfig::Has(config) => Box::new(Has::new(config.clone())?),
-                })
-            })
+            .map(|refinement| registry.refinement(refinement))
             .collect::<Result<_, _>>()?;
         let pipeline = Self { outliers: config.outliers.clone(), ..Self::new(estimator, refinements) };
         if pipeline.works_on_tokens()

@@ -94,16 +94,10 @@ impl CreditConfig {
         })
     }
 
-    /// The same credit with the switches that reproduce verl-agent's numbers, for the estimators
-    /// that framework has.
-    pub fn verl_agent(mut self) -> Self {
-        self.estimator = match self.estimator {
-            EstimatorConfig::Grpo(_) => EstimatorConfig::Grpo(GrpoConfig::verl_agent()),
-            EstimatorConfig::Rloo(_) => EstimatorConfig::Rloo(RlooConfig::verl_agent()),
-            EstimatorConfig::Gigpo(_) => EstimatorConfig::Gigpo(GigpoConfig::verl_agent()),
-            other @ (EstimatorConfig::Hgpo(_) | EstimatorConfig::Ppo(_)) => other,
-        };
-        self
+    /// The same credit with the switches that reproduce verl-agent's numbers; `None` for an estimator that
+    /// this framework does not have.
+    pub fn verl_agent(self) -> Option<Self> {
+        Some(Self { estimator: self.estimator.verl_agent()?, ..self })
     }
 }
 
@@ -123,7 +117,8 @@ mod tests {
         for name in ["", "aem", "aem-ppo", "salt-gigpo", "has-", "grpo-aem"] {
             assert_eq!(CreditConfig::preset(name), None, "{name}");
         }
-        let peer = CreditConfig::preset("gigpo").unwrap().verl_agent();
+        let peer = CreditConfig::preset("gigpo").unwrap().verl_agent().unwrap();
+        assert_eq!(CreditConfig::preset("hgpo").unwrap().verl_agent(), None);
         assert_eq!(peer.estimator, EstimatorConfig::Gigpo(GigpoConfig::verl_agent()));
     }
 }

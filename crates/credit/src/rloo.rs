@@ -6,9 +6,10 @@
 //! with `population = "turn"` every turn of the group is compared with all other turns.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::PerTurn;
+use turnwise_core::{PerTurn, Preset};
 
 use crate::grpo::check_common;
+use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, Penalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Singleton};
 use crate::{CreditError, Estimator, Explanation, Inputs};
@@ -45,6 +46,20 @@ impl RlooConfig {
     /// The switches that reproduce verl-agent's numbers.
     pub fn verl_agent() -> Self {
         Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    }
+}
+
+impl MethodSettings for RlooConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[Preset::new("rloo", "credit.estimator.kind = \"rloo\"")];
+    type Method = Rloo;
+
+    fn of_verl_agent() -> Option<Self> {
+        Some(Self::verl_agent())
+    }
+
+    fn build(self) -> Result<Rloo, CreditError> {
+        Rloo::new(self)
     }
 }
 

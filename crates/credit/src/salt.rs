@@ -12,13 +12,17 @@
 //! observations, actions always by their text.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Group, PerTurn, Trajectory};
+use turnwise_core::{Group, PerTurn, Preset, Trajectory};
 
 use crate::hashing::FastMap;
+use crate::registry::MethodSettings;
 use crate::statistics::Moments;
 use crate::{CreditError, Embedder, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "salt";
+
+/// What the method sets on top of each base.
+const SETTINGS: &str = "credit.refinements = [{ kind = \"salt\" }]\nobjective.kl.coef = 0.01";
 
 /// When two observations are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -61,6 +65,21 @@ pub struct SaltConfig {
 impl Default for SaltConfig {
     fn default() -> Self {
         Self { history: 3, matching: SaltMatching::Exact, threshold: 0.8, count: SaltCount::Occurrences }
+    }
+}
+
+impl MethodSettings for SaltConfig {
+    const KIND: &'static str = NAME;
+    const PRESETS: &'static [Preset] = &[
+        Preset::on("grpo", "salt-grpo", SETTINGS),
+        Preset::on("rloo", "salt-rloo", SETTINGS),
+        Preset::on("dapo", "salt-dapo", SETTINGS),
+        Preset::on("gspo", "salt-gspo", SETTINGS),
+    ];
+    type Method = Salt;
+
+    fn build(self) -> Result<Salt, CreditError> {
+        Salt::new(self)
     }
 }
 

@@ -9,9 +9,16 @@
 //! padded with duplicates; the diagnostics say how many groups were dropped.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, Group};
+use turnwise_core::{Batch, Group, Preset};
 
 use crate::CreditError;
+
+/// DAPO: dynamic sampling, the higher upper clip bound and the shaping of long responses.
+pub(crate) const PRESETS: &[Preset] = &[Preset::on(
+    "grpo",
+    "dapo",
+    "objective.clip = { low = 0.2, high = 0.28 }\nrollout = { selection.kind = \"dynamic\", overlong = {} }",
+)];
 
 /// How groups are selected: `{ kind = "dynamic", max_rounds = 10 }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

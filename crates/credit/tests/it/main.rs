@@ -7,4 +7,5 @@ mod embedding;
 mod estimators;
 mod golden;
 mod properties;
+mod registry;
 mod similarity;

@@ -162,7 +162,7 @@ impl Config {
             EstimatorConfig::Rloo(_) => Some("rloo"),
             EstimatorConfig::Gigpo(_) => Some("gigpo"),
             EstimatorConfig::Hgpo(_) => Some("hgpo"),
-            EstimatorConfig::Ppo(_) => None,
+            EstimatorConfig::Ppo(_) | EstimatorConfig::Other(_) => None,
         };
         if let (Some(name), 1) = (needs_groups, self.rollout.group_size) {
             return fail(

@@ -109,7 +109,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     let config = settings::config(&args.preset, args.verl_agent, &args.set)?;
     let pipeline = Pipeline::from_config(&config)?;
     let dump = read(&args.file, &ReadOptions { format: args.format.0, rewards: args.reward })?;
-    let needs = settings::needs(&config);
+    let needs = settings::needs(&pipeline);
     let mut learned = match (&args.turnrd, &args.policy) {
         (Some(network), Some(policy)) => Some(Learned::load(network, policy)?),
         _ => None,
@@ -158,7 +158,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         ui::print(&format!("{text}\n"));
     }
     ui::print(&summary(&dump, &args.preset, &rows, group_count, shown.len()));
-    for note in dump.notes.iter().cloned().chain(settings::notes(&args.preset, &config)) {
+    for note in dump.notes.iter().cloned().chain(settings::notes(&args.preset, &pipeline)) {
         ui::print(&format!("note: {note}"));
     }
     if let Some(path) = &args.output {

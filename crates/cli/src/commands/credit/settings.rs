@@ -2,10 +2,8 @@
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use turnwise_credit::has::DecomposerKind;
-use turnwise_credit::outlier::{Locate, OutlierConfig};
-use turnwise_credit::salt::SaltMatching;
-use turnwise_credit::{CreditConfig, EstimatorConfig, PRESETS, RefinementConfig};
+use turnwise_credit::outlier::OutlierConfig;
+use turnwise_credit::{CreditConfig, PRESETS, Pipeline, TurnField};
 use turnwise_train::config::suggest;
 use turnwise_trajectory_io::Field;
 
@@ -17,16 +15,12 @@ pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> an
         bail!("unknown preset `{preset}`{nearest} (there are: {})", PRESETS.join(", "));
     };
     if verl_agent {
-        let known = matches!(
-            config.estimator,
-            EstimatorConfig::Grpo(_) | EstimatorConfig::Rloo(_) | EstimatorConfig::Gigpo(_)
-        );
-        if !known {
+        let Some(switched) = config.verl_agent() else {
             bail!(
                 "--verl-agent: that framework's switches are known for grpo, rloo and gigpo, not `{preset}`"
             );
-        }
-        config = config.verl_agent();
+        };
+        config = switched;
     }
     for text in overrides {
         config = overridden(&config, text).with_context(|| format!("--set {text}"))?;
@@ -85,50 +79,29 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(serde_json::from_value(whole)?)
 }
 
-/// Which method needs which field of every turn.
-pub(super) fn needs(config: &CreditConfig) -> Vec<(&'static str, Field)> {
-    let mut needs = Vec::new();
-    match &config.estimator {
-        EstimatorConfig::Grpo(_) | EstimatorConfig::Rloo(_) => {}
-        EstimatorConfig::Gigpo(_) => needs.push(("gigpo", Field::Observation)),
-        EstimatorConfig::Hgpo(_) => needs.push(("hgpo", Field::Observation)),
-        EstimatorConfig::Ppo(_) => needs.push(("ppo", Field::Values)),
-    }
-    for refinement in &config.refinements {
-        match refinement {
-            RefinementConfig::Salt(_) => {
-                needs.extend([("salt", Field::Observation), ("salt", Field::Action)]);
-            }
-            RefinementConfig::Aem(_) => needs.push(("aem", Field::Entropy)),
-            RefinementConfig::Empg(_) => needs.push(("empg", Field::Entropy)),
-            RefinementConfig::Has(has) if has.alpha == 1.0 => {}
-            RefinementConfig::Has(has) => needs.push(match has.decomposer {
-                DecomposerKind::Progressive => ("has", Field::Progress),
-                DecomposerKind::External => ("has", Field::Credit),
-            }),
-        }
-    }
-    match config.outliers.as_ref().map(|outliers| outliers.locate) {
-        None | Some(Locate::All) => {}
-        Some(Locate::Shannon) => needs.push(("stapo", Field::Entropy)),
-        Some(Locate::Normalized) => {
-            needs.extend([("stapo", Field::Observation), ("stapo", Field::Entropy)]);
-        }
-    }
-    needs
+/// The fields that a file must have in every turn, with the method that reads each.
+pub(super) fn needs(pipeline: &Pipeline) -> Vec<(&'static str, Field)> {
+    let field = |field| match field {
+        TurnField::Observation => Field::Observation,
+        TurnField::Action => Field::Action,
+        TurnField::Entropies => Field::Entropy,
+        TurnField::Progress => Field::Progress,
+        TurnField::Values => Field::Values,
+        TurnField::Credit => Field::Credit,
+    };
+    pipeline.fields().into_iter().map(|(method, needed)| (method, field(needed))).collect()
 }
 
 /// What the user should know about a config besides its numbers.
-pub(super) fn notes(preset: &str, config: &CreditConfig) -> Vec<String> {
+pub(super) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "stapo-dynamic") {
         notes.push(format!(
             "{preset}: choosing groups is part of sampling; here every group of the file is used"
         ));
     }
-    let embedded = |refinement: &RefinementConfig| matches!(refinement, RefinementConfig::Salt(salt) if salt.matching == SaltMatching::Embedding);
-    if config.refinements.iter().any(embedded) {
-        notes.push("salt: observations are matched by hashed character n-grams".into());
+    if pipeline.needs().embeddings {
+        notes.push("observations are matched by hashed character n-grams".into());
     }
     notes
 }
@@ -136,6 +109,7 @@ pub(super) fn notes(preset: &str, config: &CreditConfig) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnwise_credit::EstimatorConfig;
 
     fn with(preset: &str, overrides: &[&str]) -> anyhow::Result<CreditConfig> {
         config(preset, false, &overrides.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
@@ -168,7 +142,7 @@ mod tests {
     #[test]
     fn every_preset_says_what_it_needs() {
         for name in PRESETS {
-            let needs = needs(&CreditConfig::preset(name).unwrap());
+            let needs = needs(&Pipeline::from_config(&CreditConfig::preset(name).unwrap()).unwrap());
             let entropy = needs.iter().any(|(_, field)| *field == Field::Entropy);
             let expected = name.starts_with("aem") || name.starts_with("stapo") || name == "empg";
             assert_eq!(entropy, expected, "{name}: {needs:?}");

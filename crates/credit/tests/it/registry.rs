@@ -1,0 +1,160 @@
+//! Methods of other crates, and what a provider is asked for.
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Batch, PerToken, PerTurn};
+use turnwise_credit::{
+    CreditConfig, CreditError, Explanation, Inputs, Needs, Pipeline, Provider, Refinement, Registry,
+    ScoreRequest, Supplies,
+};
+
+use crate::common::peer_batch;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LikelihoodConfig {
+    text: String,
+    scale: f64,
+}
+
+impl Default for LikelihoodConfig {
+    fn default() -> Self {
+        Self { text: "yes".into(), scale: 2.0 }
+    }
+}
+
+/// Adds the scaled log-probability of a text at every turn.
+struct Likelihood(LikelihoodConfig);
+
+impl Refinement for Likelihood {
+    fn name(&self) -> &'static str {
+        "likelihood"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { scores: true, ..Needs::default() }
+    }
+
+    fn score_requests(&self, batch: &Batch) -> Vec<ScoreRequest> {
+        let mut requests = Vec::new();
+        PerTurn::from_fn(batch, |group, trajectory, turn| {
+            requests.push(ScoreRequest { group, trajectory, turn, text: self.0.text.clone() });
+        });
+        requests
+    }
+
+    fn refine(
+        &self,
+        inputs: &Inputs<'_>,
+        advantages: &mut PerTurn<f64>,
+        _: &mut Explanation,
+    ) -> Result<(), CreditError> {
+        for (advantage, score) in advantages.values_mut().zip(inputs.scores()) {
+            *advantage += self.0.scale * score.iter().copied().map(f64::from).sum::<f64>();
+        }
+        Ok(())
+    }
+}
+
+fn registry() -> Registry {
+    Registry::builtin().with_refinement("likelihood", |config| Ok(Likelihood(config)))
+}
+
+/// Answers every request with the request's turn, negated, and records what it was asked for.
+#[derive(Default)]
+struct Recorded(Vec<&'static str>, usize);
+
+impl Provider for Recorded {
+    type Error = CreditError;
+
+    fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, CreditError> {
+        self.0.push("values");
+        Ok(PerToken::filled(batch, 0.0))
+    }
+
+    fn credits(&mut self, _: &Batch) -> Result<PerTurn<f64>, CreditError> {
+        self.0.push("credits");
+        Ok(PerTurn::from(vec![vec![vec![1.0]]]))
+    }
+
+    fn hidden_states(&mut self, batch: &Batch, _: usize) -> Result<PerTurn<Vec<f32>>, CreditError> {
+        self.0.push("hidden states");
+        Ok(PerTurn::filled(batch, Vec::new()))
+    }
+
+    fn scores(&mut self, _: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, CreditError> {
+        self.0.push("scores");
+        Ok(requests.iter().skip(self.1).map(|request| vec![-(request.turn as f32)]).collect())
+    }
+}
+
+fn config(text: &str) -> CreditConfig {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_refinement_of_another_crate_reads_its_own_scores() {
+    // Two of them: each stage gets the answers to its own requests.
+    let both = config(r#"{"refinements": [{"kind": "likelihood"}, {"kind": "likelihood", "scale": -1}]}"#);
+    let pipeline = Pipeline::with_registry(&both, &registry()).unwrap();
+    let batch = peer_batch();
+    let mut provider = Recorded::default();
+    let supplies = pipeline.supply(&batch, &mut provider).unwrap();
+    assert_eq!(provider.0, ["scores"], "one pass for all stages, and nothing else");
+    assert_eq!(supplies.scores.iter().map(Vec::len).collect::<Vec<_>>(), [0, 5, 5]);
+    let report = pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), false).unwrap();
+    let plain = Pipeline::from_config(&CreditConfig::default()).unwrap().run(&batch).unwrap();
+    for (index, advantage) in report.advantages.iter() {
+        assert!((advantage - (plain[index] - index.2 as f64)).abs() < 1e-12, "{index:?}");
+    }
+}
+
+#[test]
+fn settings_of_another_crate_are_typed_and_spelled_out() {
+    let mut spelled_out = config(r#"{"refinements": [{"kind": "likelihood", "scale": 3}]}"#);
+    registry().spell_out(&mut spelled_out).unwrap();
+    let text = serde_json::to_string(&spelled_out.refinements).unwrap();
+    assert_eq!(text, r#"[{"kind":"likelihood","scale":3.0,"text":"yes"}]"#);
+    let wrong = config(r#"{"refinements": [{"kind": "likelihood", "scal": 3}]}"#);
+    let error = registry().check(&wrong).unwrap_err().to_string();
+    assert!(error.contains("likelihood: unknown field `scal`, expected `text` or `scale`"), "{error}");
+    // Whoever did not register it is told what there is.
+    let error = Registry::builtin().check(&spelled_out).unwrap_err().to_string();
+    assert!(error.contains("unknown kind `likelihood`, expected one of `salt`"), "{error}");
+}
+
+#[test]
+fn answers_that_do_not_fit_are_refused() {
+    let batch = peer_batch();
+    let has = config(r#"{"refinements": [{"kind": "has", "decomposer": "external"}]}"#);
+    let pipeline = Pipeline::from_config(&has).unwrap();
+    let error = pipeline.supply(&batch, &mut Recorded::default()).unwrap_err().to_string();
+    assert!(error.contains("the supplied credits do not fit the batch: group 0"), "{error}");
+    let one = config(r#"{"refinements": [{"kind": "likelihood"}]}"#);
+    let pipeline = Pipeline::with_registry(&one, &registry()).unwrap();
+    let error = pipeline.supply(&batch, &mut Recorded(Vec::new(), 1)).unwrap_err().to_string();
+    assert!(error.contains("5 texts were to be scored and 4 scores"), "{error}");
+    let ppo = Pipeline::from_config(&config(r#"{"estimator": {"kind": "ppo"}}"#)).unwrap();
+    assert!(ppo.needs().values && !ppo.compares_groups() && ppo.works_on_tokens());
+    assert_eq!(
+        ppo.supply(&batch, &mut Recorded::default()).unwrap().values,
+        Some(PerToken::filled(&batch, 0.0))
+    );
+    assert_eq!(
+        Pipeline::from_config(&CreditConfig::default())
+            .unwrap()
+            .supply(&batch, &mut Recorded::default())
+            .unwrap(),
+        Supplies::default()
+    );
+}
+
+#[test]
+fn draws_depend_on_seed_step_stage_and_coordinate() {
+    let batch = Batch::default();
+    let inputs = Inputs::new(&batch);
+    let draw = |seed, step, coordinate| inputs.at(seed, step).rng(coordinate).bits();
+    assert_eq!(draw(1, 2, 3), draw(1, 2, 3));
+    for other in [draw(2, 2, 3), draw(1, 3, 3), draw(1, 2, 4)] {
+        assert_ne!(draw(1, 2, 3), other);
+    }
+}
