@@ -1,12 +1,13 @@
 //! What the user sees while something long goes on: bars in a terminal, lines elsewhere.
 
 use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use turnwise_eval::{Agent, EvalError, Evaluation, EvaluationSettings, evaluate};
+use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::run::panel::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase};
 
@@ -176,7 +177,7 @@ impl Observer for Ui {
                         get("rollout/turns/mean"),
                         get("rollout/entropy"),
                         get("loss/clip_frac"),
-                        get("perf/rollout_s") + get("perf/update_s"),
+                        get("perf/step_s"),
                     ),
                 };
                 self.step(position.phase, position.step, total, message);
@@ -185,21 +186,20 @@ impl Observer for Ui {
         }
     }
 
-    fn evaluate(&mut self, point: &EvaluationPoint<'_>) -> Result<(), String> {
+    fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
         let panels: Panels = point.run.read_json("panel.json").map_err(|error| error.to_string())?;
         let mut results = Vec::new();
         for panel in panels.evaluation.values() {
-            let settings = EvaluationSettings {
+            let settings = PlaySettings {
                 config: point.config,
-                world: point.world,
-                weights: point.weights.clone(),
-                tokenizer: std::sync::Arc::clone(&point.tokenizer),
+                task_set: point.world.task_set(),
+                tokenizer: point.tokenizer,
                 temperature: point.config.eval.temperature,
                 agent: Agent::Plain,
                 trials: 1,
                 stop: &STOP,
             };
-            let outcome = evaluate(&settings, panel, |progress| {
+            let outcome = evaluate_with(&settings, panel, point.samplers, |progress| {
                 self.tasks(
                     "evaluate",
                     progress.finished.load(Ordering::Relaxed),
@@ -213,15 +213,14 @@ impl Observer for Ui {
                     self.say(&format!("  {}", one_line(&point.position.label(), &result)));
                     results.push(result);
                 }
-                // The run itself notices the flag at its next safe place.
-                Err(EvalError::Interrupted) => return Ok(()),
+                Err(EvalError::Interrupted) => return Ok(ControlFlow::Break(())),
                 Err(error) => return Err(error.to_string()),
             }
         }
         let label = point.position.label();
         point.run.write_json(&format!("eval/{label}.json"), &results).map_err(|error| error.to_string())?;
         self.evaluations.push((label, results));
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }
 

@@ -96,3 +96,21 @@ pub trait Sampler {
     /// Version of the weights that answer now.
     fn weights_version(&self) -> u64;
 }
+
+impl<S: Sampler + ?Sized> Sampler for Box<S> {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        (**self).submit(request)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        (**self).poll()
+    }
+
+    fn end_session(&mut self, session: u64) {
+        (**self).end_session(session);
+    }
+
+    fn weights_version(&self) -> u64 {
+        (**self).weights_version()
+    }
+}

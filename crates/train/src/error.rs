@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use thiserror::Error;
+use turnwise_core::Batch;
+
+use crate::run::directory::{Position, RunDirectory};
 
 /// What can stop a run. Every message names what to change.
 #[derive(Debug, Error)]
@@ -61,6 +64,22 @@ pub enum TrainError {
     /// The observer (evaluation, for example) failed.
     #[error("{0}")]
     Observer(String),
+    /// The numbers of a run are not finite any more.
+    #[error(
+        "{position}: {source}. The weights were not kept and the batch is in {batch}; go on from a checkpoint with \
+         other settings, for example `turnwise train --resume {run} train.learning_rate=...`, or with \
+         `--from step-N` from an earlier one"
+    )]
+    Diverged {
+        /// Where in the run.
+        position: String,
+        /// What was not finite.
+        source: Box<TrainError>,
+        /// The trajectories of the step.
+        batch: String,
+        /// The run directory.
+        run: String,
+    },
     /// A worker thread ended unexpectedly.
     #[error("a rollout thread ended unexpectedly; the log above says why")]
     Thread,
@@ -70,6 +89,24 @@ impl TrainError {
     /// An I/O error with the path it happened at.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
+    }
+
+    /// An error of an update with the batch that led to it written down for inspection.
+    pub(crate) fn with_batch(self, run: &RunDirectory, position: Position, batch: &Batch) -> Self {
+        // What failed for want of disk or a peer says so itself; a batch tells nothing about it.
+        if !matches!(self, Self::Learn(_) | Self::Objective(_)) {
+            return self;
+        }
+        let position = Position { step: position.step + 1, ..position };
+        match run.write_failed(position, batch.trajectories()) {
+            Ok(path) => Self::Diverged {
+                position: position.label(),
+                source: Box::new(self),
+                batch: path.display().to_string(),
+                run: run.root().display().to_string(),
+            },
+            Err(_) => self,
+        }
     }
 
     /// A file with wrong content.

@@ -33,4 +33,4 @@ pub use rollout::tasks::TaskOrder;
 pub use run::directory::{Phase, Position, RunDirectory};
 pub use run::observer::{EvaluationPoint, Event, NoopObserver, Observer};
 pub use run::tensorboard::EventWriter;
-pub use run::{Outcome, Run};
+pub use run::{Resume, Run, RunEnd, RunParts};

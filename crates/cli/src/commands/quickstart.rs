@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use turnwise_eval::Evaluation;
 use turnwise_train::config::{ConfigSource, load};
-use turnwise_train::{Outcome, Run};
+use turnwise_train::{Run, RunEnd};
 
 use super::train::{report, split_arguments};
 use crate::ui::{self, Ui};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     let stop = ui::stop_on_interrupt()?;
     let outcome = run.train(&mut ui, stop)?;
     ui.finish();
-    if outcome == Outcome::Interrupted {
+    if outcome == RunEnd::Interrupted {
         return Ok(report(&run, outcome));
     }
     summary(&ui, &root, started.elapsed().as_secs_f64());

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::{Observer, Outcome, Run, TrainError, preflight};
+use turnwise_train::{Observer, Position, Resume, Run, RunEnd, RunParts, TrainError, preflight};
 
 use crate::ui::{self, Ui};
 
@@ -21,9 +21,12 @@ pub(crate) struct TrainArgs {
     /// Start from this preset.
     #[arg(long)]
     preset: Option<String>,
-    /// Continue this run directory from its newest checkpoint.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["sources", "preset"])]
+    /// Continue this run directory from its newest whole checkpoint; key=value changes settings from there on.
+    #[arg(long, value_name = "RUN", conflicts_with = "preset")]
     resume: Option<PathBuf>,
+    /// With --resume: continue from this checkpoint (step-12, sft-300) and leave later ones behind.
+    #[arg(long, value_name = "CHECKPOINT", requires = "resume")]
+    from: Option<Position>,
     /// Folder that run directories are made in.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
@@ -54,10 +57,17 @@ pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<Stri
 }
 
 pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
-    if let Some(root) = args.resume {
-        return train(|observer| Run::resume(&root, observer));
-    }
     let (files, overrides) = split_arguments(args.sources);
+    if let Some(root) = args.resume {
+        if let Some(file) = files.first() {
+            anyhow::bail!(
+                "{}: a resumed run has its own config; change settings with key=value",
+                file.display()
+            );
+        }
+        let resume = Resume { overrides, from: args.from };
+        return train(|observer| Run::resume_with(&RunParts::default(), &root, &resume, observer));
+    }
     if files.is_empty() && overrides.is_empty() && args.preset.is_none() {
         anyhow::bail!(
             "nothing to train: give a config file or --preset NAME (turnwise config presets lists them), or --resume RUN"
@@ -104,22 +114,22 @@ fn train(open: impl FnOnce(&mut dyn Observer) -> Result<Run, TrainError>) -> any
     Ok(report(&run, outcome))
 }
 
-fn exit_code(outcome: Outcome) -> ExitCode {
+fn exit_code(outcome: RunEnd) -> ExitCode {
     match outcome {
-        Outcome::Finished => ExitCode::SUCCESS,
-        Outcome::Interrupted => ExitCode::from(INTERRUPTED),
+        RunEnd::Finished => ExitCode::SUCCESS,
+        RunEnd::Interrupted => ExitCode::from(INTERRUPTED),
     }
 }
 
 /// Says where everything lies, or how to go on.
-pub(crate) fn report(run: &Run, outcome: Outcome) -> ExitCode {
+pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {
-        Outcome::Finished => {
+        RunEnd::Finished => {
             ui::print(&format!("\nDone. Everything about this run is in {root}"));
             ui::print(&format!("  evaluate again   turnwise eval {root}"));
         }
-        Outcome::Interrupted => {
+        RunEnd::Interrupted => {
             ui::print(&format!(
                 "\nInterrupted; nothing is lost. Go on with\n  turnwise train --resume {root}"
             ));

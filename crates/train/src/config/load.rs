@@ -161,7 +161,7 @@ fn parse(text: &str, origin: &str) -> Result<Table, TrainError> {
         .map_err(|error| TrainError::Config { origin: origin.into(), reason: error.message().to_owned() })
 }
 
-fn parse_override(text: &str) -> Result<Table, TrainError> {
+pub(super) fn parse_override(text: &str) -> Result<Table, TrainError> {
     let fail = |reason: String| Err(TrainError::Config { origin: format!("override `{text}`"), reason });
     let Some((key, value)) = text.split_once('=') else {
         return fail("an override is written key.sub=value".into());
@@ -192,7 +192,7 @@ fn parse_override(text: &str) -> Result<Table, TrainError> {
     }
 }
 
-fn merge(base: &mut Table, over: Table) {
+pub(super) fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
             (Some(Value::Table(inner)), Value::Table(table)) if !replaces(inner, &table) => {
@@ -210,7 +210,7 @@ fn replaces(old: &Table, new: &Table) -> bool {
     matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
 }
 
-fn typed(table: Table, origin: &str) -> Result<Config, TrainError> {
+pub(super) fn typed(table: Table, origin: &str) -> Result<Config, TrainError> {
     Value::Table(table).try_into().map_err(|error: toml::de::Error| TrainError::Config {
         origin: if origin == "config" { origin.into() } else { format!("override `{origin}`") },
         reason: with_suggestion(error.to_string().trim()),

@@ -1,5 +1,6 @@
 //! The configuration of a run: typed TOML, unknown keys refused, defaults spelled out when written.
 
+mod amend;
 mod check;
 mod load;
 mod methods;
@@ -7,6 +8,7 @@ mod renamed;
 
 use std::path::PathBuf;
 
+pub use amend::amend;
 pub use load::{ConfigSource, load, load_resolved, presets, suggest};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 use serde::{Deserialize, Serialize};

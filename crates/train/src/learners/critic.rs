@@ -9,6 +9,7 @@ use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 
 use crate::TrainError;
 use crate::config::CriticConfig;
+use crate::learners::policy::check_finite;
 use crate::run::checkpoint::Checkpoint;
 
 /// The critic of a run.
@@ -82,6 +83,11 @@ impl RunCritic {
         let state = OptimizerState::load(&checkpoint.critic_optimizer(), critic.trained_tensors())?;
         critic.restore_optimizer(state)?;
         Ok(Self { critic, settings })
+    }
+
+    /// Refuses weights that are not finite.
+    pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
+        Ok(check_finite(self.critic.weights().trained(), self.critic.trained_tensors())?)
     }
 
     /// Gives the memory of passes and gradients back until it is needed again.

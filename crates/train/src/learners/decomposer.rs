@@ -13,11 +13,11 @@ use turnwise_core::{Batch, PerTurn, Trajectory};
 use turnwise_credit::has::Decomposer as _;
 use turnwise_decompose::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_decompose::{Judge, JudgeConfig};
-use turnwise_model::NativeLearner;
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
+use crate::learners::policy::{HiddenStates, PolicyLearner};
 use crate::run::directory::RunDirectory;
 use crate::run::metrics::Metrics;
 
@@ -84,7 +84,7 @@ impl RunDecomposer {
         &mut self,
         batch: &Batch,
         step: u64,
-        policy: &mut NativeLearner,
+        policy: &mut dyn PolicyLearner,
         tokenizer: &Tokenizer,
     ) -> Result<PerTurn<f64>, TrainError> {
         match self {
@@ -95,6 +95,19 @@ impl RunDecomposer {
             }
         }
     }
+
+    /// Ends a step: a learned network is trained where its round ends, and the counters are read.
+    pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
+        match self {
+            Self::TurnRd(turnrd) => turnrd.end_of_step(step, metrics),
+            Self::Judge(judge) => {
+                for (name, value) in judge.metrics().entries() {
+                    metrics.set(name, value);
+                }
+                Ok(())
+            }
+        }
+    }
 }
 
 /// TurnRD's credits for trajectories that are already there, from the hidden states of a policy. Every trajectory must have its token sequences.
@@ -102,10 +115,10 @@ pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
     pool_tokens: usize,
-    policy: &mut NativeLearner,
+    policy: &mut dyn HiddenStates,
     tokenizer: &Tokenizer,
 ) -> Result<PerTurn<f64>, TrainError> {
-    let width = policy.model().hidden_size;
+    let width = policy.hidden_size();
     if network.input_dim() != width {
         return Err(TrainError::Config {
             origin: "turnrd".into(),
@@ -261,11 +274,10 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
 fn vectors(
     batch: &Batch,
     most: usize,
-    learner: &mut NativeLearner,
+    learner: &mut (impl HiddenStates + ?Sized),
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vectors>, TrainError> {
-    let width = learner.model().hidden_size;
-    let longest = learner.model().max_position_embeddings;
+    let (width, longest) = (learner.hidden_size(), learner.max_context());
     let mut requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = Vec::new();
     let mut goals: Vec<&str> = Vec::new();
     for trajectory in batch.trajectories() {
@@ -303,7 +315,7 @@ fn vectors(
 pub(crate) fn hidden_states(
     batch: &Batch,
     most: usize,
-    policy: &mut NativeLearner,
+    policy: &mut dyn PolicyLearner,
 ) -> Result<PerTurn<Vec<f32>>, TrainError> {
     let requests: Vec<_> =
         batch.trajectories().flat_map(|trajectory| turn_ranges(trajectory, most)).collect();

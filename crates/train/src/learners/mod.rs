@@ -1,19 +1,103 @@
-//! What is trained under a config: weights or an adapter on them, and the learners of each phase.
+//! What is trained under a config: the policy, the critic, the decomposer.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`policy`] | the policy in training: the trait that the loop knows, and the native one |
+//! | [`source`] | where a run's policy comes from: the config's model, or a learner of one's own |
+//! | `critic` | PPO's critic: values, and its own updates |
+//! | [`decomposer`] | where per-turn credits come from: TurnRD or the judge |
 
 pub(crate) mod critic;
 pub mod decomposer;
+pub mod policy;
 pub(crate) mod provider;
+pub mod source;
 
-use turnwise_core::{Purpose, Seed};
-use turnwise_model::{Adapter, Compute, LearnerConfig, NativeLearner, Schedule, Weights, save_model};
+use std::path::Path;
+
+use turnwise_core::{Batch, Purpose, Seed};
+use turnwise_credit::{Pipeline, Supplies};
+use turnwise_model::{Adapter, Compute, LearnerConfig, Schedule, Weights, save_model};
 use turnwise_policy::base::{self, BaseModel};
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_policy::{Policy, policy_folder};
 
 use crate::TrainError;
 use crate::config::Config;
+use crate::learners::critic::RunCritic;
+use crate::learners::decomposer::RunDecomposer;
+use crate::learners::policy::PolicyLearner;
+use crate::learners::provider::ModelProvider;
+use crate::rollout::actor::Actor;
 use crate::run::directory::{Phase, RunDirectory};
+use crate::run::metrics::Metrics;
 use crate::run::observer::{Event, Observer};
+
+/// Everything that a run trains.
+pub(crate) struct Learners {
+    /// The policy.
+    pub(crate) policy: Box<dyn PolicyLearner>,
+    /// The critic, where the estimator needs values.
+    pub(crate) critic: Option<RunCritic>,
+    /// The source of per-turn credits, where a refinement asks for an external one.
+    pub(crate) decomposer: Option<RunDecomposer>,
+}
+
+impl Learners {
+    /// Gives the memory that training works in back, before something is sampled.
+    pub(crate) fn release(&mut self) {
+        self.policy.release();
+        if let Some(critic) = &mut self.critic {
+            critic.release();
+        }
+    }
+
+    /// Everything that credit asks the models of a run about a batch.
+    pub(crate) fn supply(
+        &mut self,
+        pipeline: &Pipeline,
+        batch: &Batch,
+        at: u64,
+        actor: &Actor,
+    ) -> Result<Supplies, TrainError> {
+        let mut provider = ModelProvider {
+            critic: self.critic.as_mut(),
+            decomposer: self.decomposer.as_mut(),
+            policy: self.policy.as_mut(),
+            tokenizer: &actor.tokenizer,
+            step: at,
+        };
+        pipeline.supply(batch, &mut provider)
+    }
+
+    /// Ends a step: what learns from rounds of steps does so here. Returns its numbers.
+    pub(crate) fn end_of_step(&mut self, at: u64) -> Result<Metrics, TrainError> {
+        let mut metrics = Metrics::default();
+        if let Some(decomposer) = &mut self.decomposer {
+            decomposer.end_of_step(at, &mut metrics)?;
+        }
+        Ok(metrics)
+    }
+
+    /// Writes everything that a checkpoint goes on from into its folder.
+    pub(crate) fn save(&self, folder: &Path) -> Result<(), TrainError> {
+        self.policy.save(folder)?;
+        if let Some(critic) = &self.critic {
+            let base = self.policy.base().map(BaseModel::named).unwrap_or_default();
+            critic.save(&folder.join("critic"), &folder.join("critic-optimizer.safetensors"), &base)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses weights that are not finite.
+    pub(crate) fn check_finite(&self) -> Result<(), TrainError> {
+        self.policy.check_finite()?;
+        match &self.critic {
+            Some(critic) => critic.check_finite(),
+            None => Ok(()),
+        }
+    }
+}
 
 /// What a new run trains: all weights of the policy, or a fresh adapter on them with the place where the
 /// weights stay. An adapter that the policy came with becomes part of them.
@@ -65,14 +149,6 @@ enum Dropout {
 
 fn dropout_seed(config: &Config, who: Dropout) -> u64 {
     Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
-}
-
-pub(crate) fn new_learner(
-    config: &Config,
-    phase: Phase,
-    weights: Weights,
-) -> Result<NativeLearner, TrainError> {
-    Ok(NativeLearner::new(weights, phase_learner(config, phase))?)
 }
 
 /// The policy's learner in a phase.

@@ -1,15 +1,13 @@
 //! Models of a run as the source of what credit needs.
 
-use std::time::Instant;
-
-use turnwise_core::{Batch, Learner as _, PerToken, PerTurn, TokenSequence, TurnSpan};
+use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, TurnSpan};
 use turnwise_credit::{Provider, ScoreRequest};
-use turnwise_model::NativeLearner;
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::{self, RunDecomposer};
+use crate::learners::policy::PolicyLearner;
 
 /// The critic, the decomposer and the policy of a run, asked about the batch of one step.
 pub(crate) struct ModelProvider<'a> {
@@ -18,15 +16,11 @@ pub(crate) struct ModelProvider<'a> {
     /// Gives credits.
     pub(crate) decomposer: Option<&'a mut RunDecomposer>,
     /// Gives hidden states and scores.
-    pub(crate) policy: &'a mut NativeLearner,
+    pub(crate) policy: &'a mut dyn PolicyLearner,
     /// Text to ids.
     pub(crate) tokenizer: &'a Tokenizer,
     /// The step.
     pub(crate) step: u64,
-    /// Seconds spent on credits.
-    pub(crate) credits_seconds: f64,
-    /// Seconds spent on everything else.
-    pub(crate) passes_seconds: f64,
 }
 
 /// What a config that was checked never asks for.
@@ -34,49 +28,32 @@ fn missing(what: &str) -> TrainError {
     TrainError::Config { origin: "credit".into(), reason: format!("needs {what}, and the run has none") }
 }
 
-impl ModelProvider<'_> {
-    /// Times a pass of the policy or the critic.
-    fn timed<T>(&mut self, pass: impl FnOnce(&mut Self) -> Result<T, TrainError>) -> Result<T, TrainError> {
-        let started = Instant::now();
-        let found = pass(self);
-        self.passes_seconds += started.elapsed().as_secs_f64();
-        found
-    }
-}
-
 impl Provider for ModelProvider<'_> {
     type Error = TrainError;
 
     fn values(&mut self, batch: &Batch) -> Result<PerToken<f64>, TrainError> {
-        self.timed(|own| own.critic.as_mut().ok_or_else(|| missing("a critic"))?.values(batch))
+        self.critic.as_mut().ok_or_else(|| missing("a critic"))?.values(batch)
     }
 
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, TrainError> {
-        let started = Instant::now();
         let decomposer = self.decomposer.as_mut().ok_or_else(|| missing("a decomposer"))?;
-        let credits = decomposer.credits(batch, self.step, self.policy, self.tokenizer);
-        self.credits_seconds += started.elapsed().as_secs_f64();
-        credits
+        decomposer.credits(batch, self.step, self.policy, self.tokenizer)
     }
 
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, TrainError> {
-        self.timed(|own| decomposer::hidden_states(batch, most_tokens, own.policy))
+        decomposer::hidden_states(batch, most_tokens, self.policy)
     }
 
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, TrainError> {
-        self.timed(|own| {
-            let longest = own.policy.model().max_position_embeddings;
-            let found: Vec<Option<TokenSequence>> = requests
-                .iter()
-                .map(|request| scored_sequence(batch, request, own.tokenizer, longest))
-                .collect();
-            let sequences: Vec<TokenSequence> = found.iter().flatten().cloned().collect();
-            let mut scores = own.policy.logprobs(&sequences)?.into_iter();
-            Ok(found
-                .iter()
-                .map(|sequence| sequence.as_ref().and_then(|_| scores.next()).unwrap_or_default())
-                .collect())
-        })
+        let longest = self.policy.max_context();
+        let found: Vec<Option<TokenSequence>> =
+            requests.iter().map(|request| scored_sequence(batch, request, self.tokenizer, longest)).collect();
+        let sequences: Vec<TokenSequence> = found.iter().flatten().cloned().collect();
+        let mut scores = self.policy.logprobs(&sequences)?.into_iter();
+        Ok(found
+            .iter()
+            .map(|sequence| sequence.as_ref().and_then(|_| scores.next()).unwrap_or_default())
+            .collect())
     }
 }
 

@@ -5,6 +5,7 @@
 //! place in the batch; each lane has its own sampler and runs on its own thread, so what is sampled
 //! does not depend on timing or on the number of processors.
 
+pub mod actor;
 pub mod engines;
 pub mod prompting;
 pub(crate) mod sample;

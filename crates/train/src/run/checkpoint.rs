@@ -1,19 +1,31 @@
-//! Checkpoints: written aside, renamed when whole, so that a kill at any moment leaves the last one.
+//! Checkpoints: written aside, renamed when whole, never written twice.
+//!
+//! The last file of a checkpoint, `COMPLETE`, lists every other file with its size and CRC-32C. A checkpoint
+//! counts only while it has what that list promises, so that one that a kill or a full disk cut short is passed
+//! over for the one before it.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use turnwise_policy::BaseModel;
 
 use crate::TrainError;
-use crate::run::directory::{Phase, Position, RunDirectory, write_atomically};
+use crate::run::directory::{Position, RunDirectory, sync_folder, write_atomically};
 
-/// Marks a checkpoint as whole; written last.
+/// Marks a checkpoint as whole and lists its files; written last.
 const COMPLETE: &str = "COMPLETE";
+/// Prefix of a checkpoint that is being written.
+const PART: &str = ".part-";
+/// Prefix of a checkpoint that is not what its list promises, kept until it is replaced.
+const BROKEN: &str = ".broken-";
+/// Prefix of a checkpoint that a resume from an earlier one left behind.
+const ABANDONED: &str = "abandoned-";
 
-/// What a checkpoint knows besides weights and optimiser state. All random draws come from
-/// coordinates, so that there is no generator state to keep.
+/// The state of a run besides weights and optimiser state. All random draws come from coordinates, so that
+/// there is no generator state to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// How far the run had come.
@@ -63,70 +75,150 @@ impl Checkpoint {
 
     /// The rest of the state.
     pub fn state(&self) -> Result<CheckpointState, TrainError> {
-        let path = self.path.join("state.json");
-        let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
-        serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
+        read_state(&self.path)
     }
 }
 
-/// Writes a checkpoint: `fill` puts policy and optimiser into the folder it is given.
+/// The files of a checkpoint, as `COMPLETE` lists them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Manifest {
+    /// By path inside the checkpoint, with `/` between folders.
+    files: BTreeMap<String, FileFacts>,
+}
+
+/// Size and checksum of a file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FileFacts {
+    bytes: u64,
+    crc32c: u32,
+}
+
+/// How closely a checkpoint is compared with its list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// Every file is there and has its size.
+    Sizes,
+    /// Every file has its checksum too.
+    Contents,
+}
+
+/// Writes a checkpoint: `fill` puts policy and optimiser into the folder it is given. A whole checkpoint of the
+/// same position is left as it is: a run comes to a position with one set of bits only.
+///
+/// # Errors
+/// What `fill` or the file system fails with. What was there before is there still.
 pub fn write(
     run: &RunDirectory,
     state: &CheckpointState,
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<Checkpoint, TrainError> {
     let folder = run.checkpoints();
-    let path = folder.join(state.position.label());
-    let aside = folder.join(format!(".part-{}", state.position.label()));
-    let clear = |path: &Path| match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TrainError::io(path, error)),
-        _ => Ok(()),
-    };
-    clear(&aside)?;
+    let label = state.position.label();
+    let path = folder.join(&label);
+    let checkpoint = Checkpoint { path: path.clone(), position: state.position };
+    let there = path.exists();
+    if there && verify(&path, Check::Contents).is_ok() {
+        return Ok(checkpoint);
+    }
+    let aside = folder.join(format!("{PART}{label}"));
+    remove(&aside)?;
     fs::create_dir_all(&aside).map_err(|error| TrainError::io(&aside, error))?;
     fill(&aside)?;
     let text =
         serde_json::to_string_pretty(state).map_err(|error| TrainError::file(&aside, error.to_string()))?;
     write_atomically(&aside.join("state.json"), text.as_bytes())?;
-    write_atomically(&aside.join(COMPLETE), b"")?;
-    clear(&path)?;
-    fs::rename(&aside, &path).map_err(|error| TrainError::io(&path, error))?;
-    Ok(Checkpoint { path, position: state.position })
-}
-
-/// The whole checkpoints of a run, oldest first. Unfinished ones are left out.
-pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
-    let folder = run.checkpoints();
-    let entries = fs::read_dir(&folder).map_err(|error| TrainError::io(&folder, error))?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(|error| TrainError::io(&folder, error))?.path();
-        if path.join(COMPLETE).is_file() && !is_part(&path) {
-            let mut checkpoint = Checkpoint { path, position: Position { phase: Phase::Sft, step: 0 } };
-            checkpoint.position = checkpoint.state()?.position;
-            found.push(checkpoint);
-        }
+    let manifest = Manifest { files: facts_below(&aside, "")? };
+    let text = serde_json::to_string_pretty(&manifest)
+        .map_err(|error| TrainError::file(&aside, error.to_string()))?;
+    write_atomically(&aside.join(COMPLETE), text.as_bytes())?;
+    if there {
+        // Moved before it is removed: a kill in between leaves the new one whole under its other name's label.
+        let broken = folder.join(format!("{BROKEN}{label}"));
+        remove(&broken)?;
+        fs::rename(&path, &broken).map_err(|error| TrainError::io(&path, error))?;
     }
-    found.sort_by_key(|checkpoint| checkpoint.position);
-    Ok(found)
+    fs::rename(&aside, &path).map_err(|error| TrainError::io(&path, error))?;
+    sync_folder(&folder)?;
+    Ok(checkpoint)
 }
 
-fn is_part(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".part-"))
+/// The whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
+pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
+    Ok(folders(run)?
+        .into_iter()
+        .filter(|checkpoint| verify(&checkpoint.path, Check::Sizes).is_ok())
+        .collect())
 }
 
 /// The newest whole checkpoint.
+///
+/// # Errors
+/// Where there is none.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
-    list(run)?.pop().ok_or_else(|| {
-        TrainError::file(
-            &run.checkpoints(),
-            "holds no whole checkpoint, so there is nothing to resume; start anew",
-        )
-    })
+    list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// Removes old checkpoints but the newest `keep`, those at `keep_always`, and leftovers of a kill.
+/// The newest checkpoint whose every file has its checksum; `report` hears of newer ones that are broken.
+///
+/// # Errors
+/// Where there is none.
+pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
+    for checkpoint in folders(run)?.into_iter().rev() {
+        match verify(&checkpoint.path, Check::Contents) {
+            Ok(()) => return Ok(checkpoint),
+            Err(reason) => report(format!(
+                "{}: {reason}; going on from the checkpoint before it",
+                checkpoint.path.display()
+            )),
+        }
+    }
+    Err(nothing_to_resume(run))
+}
+
+/// The checkpoint of a position, checked file by file.
+///
+/// # Errors
+/// Names the positions there are, or what is wrong with the one asked for.
+pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
+    let all = folders(run)?;
+    let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
+        let labels: Vec<String> = all.iter().map(|checkpoint| checkpoint.position.label()).collect();
+        return Err(TrainError::file(
+            &run.checkpoints(),
+            format!("has no checkpoint {}; there are: {}", position.label(), labels.join(", ")),
+        ));
+    };
+    verify(&checkpoint.path, Check::Contents).map_err(|reason| TrainError::file(&checkpoint.path, reason))?;
+    Ok(checkpoint.clone())
+}
+
+/// Moves the checkpoints behind a position out of the way, under names that nothing looks for: a run that goes
+/// on from there with other settings comes to these positions with other bits.
+pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
+    for checkpoint in folders(run)? {
+        if checkpoint.position > position {
+            let label = checkpoint.position.label();
+            let free = (1..)
+                .map(|number| run.checkpoints().join(format!("{ABANDONED}{number}-{label}")))
+                .find(|path| !path.exists());
+            if let Some(free) = free {
+                fs::rename(&checkpoint.path, &free)
+                    .map_err(|error| TrainError::io(&checkpoint.path, error))?;
+            }
+        }
+    }
+    sync_folder(&run.checkpoints())
+}
+
+/// Removes old checkpoints but the newest `keep` (0 keeps all) and those at `keep_always`, and what kills left.
 pub fn prune(run: &RunDirectory, keep: usize, keep_always: &[Position]) -> Result<(), TrainError> {
+    for path in entries(run)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let torn = (name.starts_with("step-") || name.starts_with("sft-")) && !path.join(COMPLETE).is_file();
+        if name.starts_with(PART) || name.starts_with(BROKEN) || torn {
+            remove(&path)?;
+        }
+    }
     if keep == 0 {
         return Ok(());
     }
@@ -134,14 +226,111 @@ pub fn prune(run: &RunDirectory, keep: usize, keep_always: &[Position]) -> Resul
     checkpoints.retain(|checkpoint| !keep_always.contains(&checkpoint.position));
     let surplus = checkpoints.len().saturating_sub(keep);
     for checkpoint in &checkpoints[..surplus] {
-        fs::remove_dir_all(&checkpoint.path).map_err(|error| TrainError::io(&checkpoint.path, error))?;
+        // Renamed first: half of a checkpoint under its own name would be taken for a torn one.
+        let aside = run.checkpoints().join(format!("{BROKEN}{}", checkpoint.position.label()));
+        remove(&aside)?;
+        fs::rename(&checkpoint.path, &aside).map_err(|error| TrainError::io(&checkpoint.path, error))?;
+        remove(&aside)?;
     }
     Ok(())
+}
+
+fn nothing_to_resume(run: &RunDirectory) -> TrainError {
+    TrainError::file(
+        &run.checkpoints(),
+        "holds no whole checkpoint, so there is nothing to resume; start anew",
+    )
+}
+
+fn entries(run: &RunDirectory) -> Result<Vec<PathBuf>, TrainError> {
+    let folder = run.checkpoints();
+    let entries = fs::read_dir(&folder).map_err(|error| TrainError::io(&folder, error))?;
+    entries.map(|entry| Ok(entry.map_err(|error| TrainError::io(&folder, error))?.path())).collect()
+}
+
+/// Everything that is named like a checkpoint and says where it is from, oldest first, whole or not.
+fn folders(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
+    let mut found = Vec::new();
+    for path in entries(run)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Ok(position) = name.parse::<Position>() else { continue };
+        found.push(Checkpoint { path, position });
+    }
+    found.sort_by_key(|checkpoint| checkpoint.position);
+    Ok(found)
+}
+
+fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
+    let path = folder.join("state.json");
+    let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
+    serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
+}
+
+/// Compares a checkpoint with its own list; the error says what is missing.
+fn verify(folder: &Path, check: Check) -> Result<(), String> {
+    let text = fs::read_to_string(folder.join(COMPLETE)).map_err(|_| format!("has no {COMPLETE}"))?;
+    if text.trim().is_empty() {
+        // Checkpoints of earlier versions promise nothing; the parts that are always there must be.
+        let there = folder.join("policy").is_dir() && read_state(folder).is_ok();
+        return if there { Ok(()) } else { Err("has no policy or no state.json".into()) };
+    }
+    let manifest: Manifest =
+        serde_json::from_str(&text).map_err(|error| format!("{COMPLETE} cannot be read: {error}"))?;
+    for (name, facts) in &manifest.files {
+        let path = folder.join(name);
+        let bytes = fs::metadata(&path).map_err(|_| format!("{name} is missing"))?.len();
+        if bytes != facts.bytes {
+            return Err(format!("{name} has {bytes} bytes where {COMPLETE} says {}", facts.bytes));
+        }
+        if check == Check::Contents
+            && checksum(&path).map_err(|error| format!("{name}: {error}"))? != facts.crc32c
+        {
+            return Err(format!("{name} does not have the checksum that {COMPLETE} says"));
+        }
+    }
+    read_state(folder).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// Every file below a folder with its facts, by its path from there.
+fn facts_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, FileFacts>, TrainError> {
+    let io = |error| TrainError::io(folder, error);
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = format!("{prefix}{}", path.file_name().unwrap_or_default().to_string_lossy());
+        if path.is_dir() {
+            found.extend(facts_below(&path, &format!("{name}/"))?);
+        } else {
+            let bytes = fs::metadata(&path).map_err(io)?.len();
+            found.insert(name, FileFacts { bytes, crc32c: checksum(&path).map_err(io)? });
+        }
+    }
+    Ok(found)
+}
+
+fn checksum(path: &Path) -> std::io::Result<u32> {
+    let mut file = fs::File::open(path)?;
+    let (mut buffer, mut sum) = (vec![0; 1 << 20], 0);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(sum);
+        }
+        sum = crc32c::crc32c_append(sum, &buffer[..read]);
+    }
+}
+
+fn remove(path: &Path) -> Result<(), TrainError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TrainError::io(path, error)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::directory::Phase;
 
     fn run() -> (tempfile::TempDir, RunDirectory) {
         let folder = tempfile::tempdir().unwrap();
@@ -149,15 +338,20 @@ mod tests {
         (folder, run)
     }
 
-    fn at_start() -> CheckpointState {
-        let position = Position { phase: Phase::Rl, step: 0 };
-        CheckpointState { position, weights_version: 0, tasks_drawn: None, kl_coef: None, base: None }
+    fn state(phase: Phase, step: u64, weights_version: u64) -> CheckpointState {
+        let position = Position { phase, step };
+        CheckpointState { position, weights_version, tasks_drawn: None, kl_coef: None, base: None }
     }
 
     fn put(run: &RunDirectory, phase: Phase, step: u64) -> Checkpoint {
-        let state =
-            CheckpointState { position: Position { phase, step }, weights_version: step, ..at_start() };
-        write(run, &state, |folder| write_atomically(&folder.join("weights"), b"w")).unwrap()
+        write(run, &state(phase, step, step), |folder| {
+            write_atomically(&folder.join("policy/weights"), format!("weights {step}").as_bytes())
+        })
+        .unwrap()
+    }
+
+    fn steps(run: &RunDirectory) -> Vec<u64> {
+        list(run).unwrap().iter().map(|checkpoint| checkpoint.position.step).collect()
     }
 
     #[test]
@@ -175,26 +369,73 @@ mod tests {
     }
 
     #[test]
-    fn pruning_keeps_what_it_must() {
+    fn a_checkpoint_that_lost_a_file_falls_back_to_the_one_before() {
+        let (_folder, run) = run();
+        put(&run, Phase::Rl, 1);
+        let newest = put(&run, Phase::Rl, 2);
+        fs::remove_file(newest.path.join("policy/weights")).unwrap();
+        assert!(newest.path.join(COMPLETE).is_file());
+        let mut reports = Vec::new();
+        let found = latest_verified(&run, |text| reports.push(text)).unwrap();
+        assert_eq!((found.position.step, latest(&run).unwrap().position.step), (1, 1));
+        assert!(reports[0].contains("step-000002") && reports[0].contains("policy/weights is missing"));
+        // The position is come to again, and this time it is written.
+        put(&run, Phase::Rl, 2);
+        assert_eq!(latest_verified(&run, |_| panic!("whole")).unwrap().position.step, 2);
+    }
+
+    #[test]
+    fn a_flipped_byte_is_found_by_its_checksum() {
+        let (_folder, run) = run();
+        put(&run, Phase::Rl, 1);
+        let newest = put(&run, Phase::Rl, 2);
+        fs::write(newest.path.join("policy/weights"), b"weighty 2").unwrap();
+        assert_eq!(steps(&run), [1, 2], "the size is right");
+        assert_eq!(latest_verified(&run, |_| {}).unwrap().position.step, 1);
+        let error = at(&run, newest.position).unwrap_err().to_string();
+        assert!(error.contains("checksum"), "{error}");
+        let error = at(&run, Position { phase: Phase::Rl, step: 7 }).unwrap_err().to_string();
+        assert!(error.contains("no checkpoint step-000007; there are: step-000001"), "{error}");
+    }
+
+    #[test]
+    fn a_position_is_written_once() {
+        let (_folder, run) = run();
+        put(&run, Phase::Rl, 1);
+        let again = write(&run, &state(Phase::Rl, 1, 9), |_| panic!("it is there already")).unwrap();
+        assert_eq!(again.state().unwrap().weights_version, 1);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_what_was_there() {
+        let (_folder, run) = run();
+        put(&run, Phase::Rl, 1);
+        assert!(write(&run, &state(Phase::Rl, 2, 2), |_| Err(TrainError::Thread)).is_err());
+        assert_eq!(steps(&run), [1]);
+    }
+
+    #[test]
+    fn pruning_keeps_what_it_must_and_removes_what_kills_left() {
         let (_folder, run) = run();
         for step in 0..5 {
             put(&run, Phase::Rl, step);
         }
+        for left in [".part-step-000009", ".broken-step-000001", "step-000007"] {
+            fs::create_dir_all(run.checkpoints().join(left)).unwrap();
+        }
         prune(&run, 2, &[Position { phase: Phase::Rl, step: 0 }]).unwrap();
-        let left: Vec<u64> = list(&run).unwrap().iter().map(|checkpoint| checkpoint.position.step).collect();
-        assert_eq!(left, [0, 3, 4]);
+        assert_eq!(steps(&run), [0, 3, 4]);
+        assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 3);
     }
 
     #[test]
-    fn a_failed_write_leaves_the_old_one() {
+    fn what_is_abandoned_is_kept_under_another_name() {
         let (_folder, run) = run();
-        put(&run, Phase::Rl, 1);
-        let state = CheckpointState {
-            position: Position { phase: Phase::Rl, step: 1 },
-            weights_version: 9,
-            ..at_start()
-        };
-        assert!(write(&run, &state, |_| Err(TrainError::Thread)).is_err());
-        assert_eq!(latest(&run).unwrap().state().unwrap().weights_version, 1);
+        for step in 0..4 {
+            put(&run, Phase::Rl, step);
+        }
+        abandon_after(&run, Position { phase: Phase::Rl, step: 1 }).unwrap();
+        assert_eq!(steps(&run), [0, 1]);
+        assert!(run.checkpoints().join("abandoned-1-step-000003/policy/weights").is_file());
     }
 }

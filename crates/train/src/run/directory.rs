@@ -15,6 +15,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::Trajectory;
@@ -50,13 +51,56 @@ impl Position {
     }
 }
 
-/// What `status.json` says.
+impl Position {
+    /// Finished steps of reinforcement learning.
+    pub fn rl_step(self) -> u64 {
+        if self.phase == Phase::Rl { self.step } else { 0 }
+    }
+}
+
+impl FromStr for Position {
+    type Err = String;
+
+    /// Reads a label, with or without its leading zeros: `step-12`, `sft-000300`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is no position of a run; write step-12 or sft-300");
+        let (phase, step) = text.split_once('-').ok_or_else(refuse)?;
+        let phase = match phase {
+            "sft" => Phase::Sft,
+            "step" => Phase::Rl,
+            _ => return Err(refuse()),
+        };
+        if step.is_empty() || !step.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(refuse());
+        }
+        Ok(Self { phase, step: step.parse().map_err(|_| refuse())? })
+    }
+}
+
+/// The state of a run, as `status.json` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunStatus {
+    /// A process works on it, or was killed while it did.
+    Running,
+    /// It was asked to stop and can be resumed.
+    Interrupted,
+    /// All steps are done.
+    Finished,
+    /// It ended with an error, which `reason` has.
+    Failed,
+}
+
+/// `status.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// `running`, `interrupted` or `finished`.
-    pub state: String,
+    /// How the run stands.
+    pub state: RunStatus,
     /// How far it has come.
     pub position: Position,
+    /// The error that a failed run ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A run directory on disk.
@@ -73,6 +117,12 @@ impl RunDirectory {
             let path = root.join(folder);
             fs::create_dir_all(&path).map_err(|error| TrainError::io(&path, error))?;
         }
+        Ok(Self { root: root.to_path_buf() })
+    }
+
+    /// A run directory that is yet to be made.
+    pub fn planned(root: &Path) -> Result<Self, TrainError> {
+        Self::check_free(root)?;
         Ok(Self { root: root.to_path_buf() })
     }
 
@@ -131,8 +181,25 @@ impl RunDirectory {
     }
 
     /// Records how far the run has come.
-    pub fn set_status(&self, state: &str, position: Position) -> Result<(), TrainError> {
-        self.write_json("status.json", &Status { state: state.into(), position })
+    pub fn set_status(&self, state: RunStatus, position: Position) -> Result<(), TrainError> {
+        self.write_json("status.json", &Status { state, position, reason: None })
+    }
+
+    /// Records that the run ended with an error.
+    pub fn set_failed(&self, position: Position, reason: &str) -> Result<(), TrainError> {
+        let reason = Some(reason.to_owned());
+        self.write_json("status.json", &Status { state: RunStatus::Failed, position, reason })
+    }
+
+    /// Writes the trajectories of a step that failed for inspection and returns where they are.
+    pub fn write_failed<'a>(
+        &self,
+        position: Position,
+        trajectories: impl Iterator<Item = &'a Trajectory>,
+    ) -> Result<PathBuf, TrainError> {
+        let path = self.root.join("failed").join(format!("{}.jsonl.zst", position.label()));
+        write_trajectories(&path, trajectories)?;
+        Ok(path)
     }
 
     /// Writes the trajectories of one step, one JSON line each, compressed.
@@ -216,6 +283,16 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     write().map_err(|error| TrainError::io(path, error))
 }
 
+/// Flushes the entries of a folder to disk, so that a renamed file is found there after a power cut.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), TrainError> {
+    // Windows opens no folders; its renames are in the journal.
+    if cfg!(unix) {
+        let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| TrainError::io(folder, error))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,6 +315,11 @@ mod tests {
         assert!(sft < rl);
         assert_eq!(sft.label(), "sft-000900");
         assert_eq!(rl.label(), "step-000000");
+        assert_eq!("step-12".parse::<Position>().unwrap(), Position { phase: Phase::Rl, step: 12 });
+        assert_eq!(sft.label().parse::<Position>().unwrap(), sft);
+        for wrong in ["step", "step-", "step-1x", "rl-3", "abandoned-1-step-3"] {
+            assert!(wrong.parse::<Position>().unwrap_err().contains("write step-12"), "{wrong}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 
@@ -54,7 +55,7 @@ impl Observer for Logged<'_> {
         self.inner.event(event);
     }
 
-    fn evaluate(&mut self, point: &EvaluationPoint<'_>) -> Result<(), String> {
+    fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
         self.line("evaluate", &point.position.label());
         self.inner.evaluate(point)
     }

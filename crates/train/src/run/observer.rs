@@ -1,9 +1,9 @@
 //! What a run tells its surroundings while it works. Libraries never print.
 
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
-use turnwise_model::Weights;
+use turnwise_core::Sampler;
 use turnwise_text::Tokenizer;
 
 use crate::config::Config;
@@ -52,10 +52,10 @@ pub struct EvaluationPoint<'a> {
     pub config: &'a Config,
     /// The world.
     pub world: &'a World,
-    /// The weights to evaluate.
-    pub weights: Weights,
-    /// Their tokenizer.
-    pub tokenizer: Arc<Tokenizer>,
+    /// The policy's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Samplers over the policy's weights, one a lane.
+    pub samplers: &'a mut [Box<dyn Sampler + Send>],
 }
 
 /// Watches a run and evaluates when asked to.
@@ -63,8 +63,9 @@ pub trait Observer {
     /// Something happened.
     fn event(&mut self, event: Event<'_>);
 
-    /// Evaluates the policy; the text of an error ends the run.
-    fn evaluate(&mut self, point: &EvaluationPoint<'_>) -> Result<(), String>;
+    /// Evaluates the policy and writes `eval/<position>.json` of the run; `Break` where it was interrupted before it
+    /// was done. The text of an error ends the run.
+    fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String>;
 }
 
 /// Watches nothing and evaluates nothing.
@@ -74,7 +75,7 @@ pub struct NoopObserver;
 impl Observer for NoopObserver {
     fn event(&mut self, _event: Event<'_>) {}
 
-    fn evaluate(&mut self, _point: &EvaluationPoint<'_>) -> Result<(), String> {
-        Ok(())
+    fn evaluate(&mut self, _point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        Ok(ControlFlow::Continue(()))
     }
 }

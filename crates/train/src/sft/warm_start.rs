@@ -3,15 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use turnwise_core::{Learner as _, TokenSequence};
+use turnwise_core::{LearnError, TokenSequence};
 use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 
 use crate::TrainError;
 use crate::learners::sft_schedule;
-use crate::rollout::prompting::Prompter;
 use crate::run::metrics::Metrics;
 use crate::run::observer::{Event, Observer};
-use crate::run::{Outcome, Run};
+use crate::run::{Run, RunEnd};
 use crate::sft::{self, BatchPlan, SftSequence};
 
 /// Does the supervised updates that are left.
@@ -19,10 +18,10 @@ pub(crate) fn run(
     run: &mut Run,
     observer: &mut dyn Observer,
     stop: &AtomicBool,
-) -> Result<Outcome, TrainError> {
+) -> Result<RunEnd, TrainError> {
     let total = run.config.sft.steps;
-    if run.position.step >= total {
-        return Ok(Outcome::Finished);
+    if run.state.position.step >= total {
+        return Ok(RunEnd::Finished);
     }
     observer.event(Event::Stage("making demonstrations"));
     let sequences = demonstrations(run, observer)?;
@@ -41,50 +40,58 @@ pub(crate) fn run(
     }
     let schedule = sft_schedule(&run.config);
     observer.event(Event::Stage("warm start"));
-    while run.position.step < total {
+    while run.state.position.step < total {
         let started = Instant::now();
-        let step = run.position.step;
+        let step = run.state.position.step;
         let batch: Vec<&SftSequence> = plan.batch(step).iter().map(|&index| &sequences[index]).collect();
         let tokens: Vec<TokenSequence> = batch.iter().map(|sequence| sequence.tokens.clone()).collect();
         let weights = sft::weights(&batch, run.config.sft.observation_weight);
         let objective = SupervisedObjective::new(
             weights.into_iter().map(|weights| SupervisedSequence { weights }).collect(),
         )?;
-        let report = run.learner.forward_backward(&tokens, &objective)?;
+        let report = run.learners.policy.forward_backward(&tokens, &objective)?;
+        if !report.loss.is_finite() {
+            return Err(LearnError::Backend(format!(
+                "the loss of warm start step {} is {}",
+                step + 1,
+                report.loss
+            ))
+            .into());
+        }
         let rate = schedule.learning_rate(step);
-        let stepped = run.learner.step(rate)?;
+        let stepped = run.learners.policy.step(rate)?;
         let seconds = started.elapsed().as_secs_f64();
 
-        run.position.step += 1;
+        run.state.position.step += 1;
         let mut metrics = Metrics::default();
         metrics.set("loss/sft", report.loss);
         metrics.set("loss/gradient_norm", stepped.gradient_norm);
         metrics.set("train/learning_rate", rate);
         metrics.set("train/tokens", report.total_tokens as f64);
         metrics.set("perf/tokens_per_s", report.total_tokens as f64 / seconds.max(1e-9));
-        run.metrics.write(run.position, &metrics)?;
-        observer.event(Event::Step { position: run.position, total, metrics: &metrics });
+        run.metrics.write(run.state.position, &metrics)?;
+        observer.event(Event::Step { position: run.state.position, total, metrics: &metrics });
         if stop.load(Ordering::Relaxed) {
-            return Ok(Outcome::Interrupted);
+            return Ok(RunEnd::Interrupted);
         }
         let every = run.config.sft.checkpoint_every;
-        if every > 0 && run.position.step.is_multiple_of(every) && run.position.step < total {
+        if every > 0 && run.state.position.step.is_multiple_of(every) && run.state.position.step < total {
             run.save(observer)?;
         }
     }
-    Ok(Outcome::Finished)
+    Ok(RunEnd::Finished)
 }
 
 fn demonstrations(run: &Run, observer: &mut dyn Observer) -> Result<Vec<SftSequence>, TrainError> {
     let config = &run.config;
-    let played = run.world.demonstrations(config, config.sft.demonstrations)?;
+    let played = run.actor.world.demonstrations(config, config.sft.demonstrations)?;
     observer.event(Event::Note(format!(
         "{} of {} demonstrations solved their task within {} turns; the others are left out",
         played.episodes.len(),
         config.sft.demonstrations,
         config.env.max_turns
     )));
-    let prompter = Prompter { template: &run.template, tokenizer: &run.tokenizer, chat: run.chat.as_ref() };
+    let prompter = run.actor.prompter();
     let mut sequences = Vec::new();
     for demonstration in &played.episodes {
         sequences.extend(sft::sequences(

@@ -1,23 +1,17 @@
-//! Turns seen without their trajectory: the blind prompts of STAPO's selective term.
+//! Responses after prompts that hide the goal, the history or both.
 
 use turnwise_core::{Batch, PerTurn, TokenSequence, Trajectory, TurnSpan};
-use turnwise_env::prompt::{Mask, PromptKind, PromptTemplate, PromptView};
+use turnwise_env::prompt::{Mask, PromptKind, PromptView};
 use turnwise_objective::BlindMask;
 use turnwise_text::TextError;
-use turnwise_text::Tokenizer;
-use turnwise_text::chat::ChatFormat;
 
 use crate::rollout::Layout;
 use crate::rollout::prompting::Prompter;
 
 /// How blind prompts are written.
 pub struct MaskedPrompts<'a> {
-    /// The run's template.
-    pub template: &'a PromptTemplate,
-    /// Text to ids.
-    pub tokenizer: &'a Tokenizer,
-    /// The model's chat format around the prompts.
-    pub chat: Option<&'a ChatFormat>,
+    /// The run's prompts as tokens.
+    pub prompter: Prompter<'a>,
     /// The run's layout.
     pub layout: Layout,
     /// Earlier turns that a windowed prompt shows.
@@ -54,8 +48,8 @@ impl MaskedPrompts<'_> {
             BlindMask::Goal => Mask::Goal,
             BlindMask::History => Mask::History,
         };
-        let prompter = Prompter { template: self.template, tokenizer: self.tokenizer, chat: self.chat };
-        let mut tokens = prompter.start(&self.template.render(&view, PromptKind::Masked(mask)))?;
+        let mut tokens =
+            self.prompter.start(&self.prompter.template.render(&view, PromptKind::Masked(mask)))?;
         let start = tokens.len();
         tokens.extend_from_slice(&data.response_ids);
         let span = TurnSpan { turn, start, end: tokens.len() };

@@ -1,13 +1,101 @@
 //! The numbers of one step, under the tags the field uses.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
-use turnwise_core::{Batch, Learner, PerTurn, StopReason, TokenSequence, Trajectory};
+use turnwise_core::{Batch, PerTurn, StopReason, TokenSequence, Trajectory};
 use turnwise_env::parse::offered;
 
 use crate::TrainError;
+use crate::config::Config;
+use crate::learners::critic::explained_variance;
+use crate::learners::policy::PolicyLearner;
 use crate::run::metrics::Metrics;
-use crate::step::update::UpdateReport;
+use crate::run::state::RunState;
+use crate::step::credit::Credited;
+use crate::step::rewards::ShapedRewards;
+use crate::step::update::{UpdateReport, schedule};
+
+/// The numbers and the times of one step.
+#[derive(Debug, Default)]
+pub(crate) struct StepRecord {
+    pub(crate) metrics: Metrics,
+    /// Seconds by stage, in the order in which the stages came first.
+    seconds: Vec<(&'static str, f64)>,
+}
+
+impl StepRecord {
+    /// Runs a stage and adds its time.
+    pub(crate) fn timed<T>(&mut self, stage: &'static str, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        let elapsed = started.elapsed().as_secs_f64();
+        match self.seconds.iter_mut().find(|(known, _)| *known == stage) {
+            Some((_, seconds)) => *seconds += elapsed,
+            None => self.seconds.push((stage, elapsed)),
+        }
+        result
+    }
+
+    fn seconds(&self, stage: &str) -> f64 {
+        self.seconds.iter().find(|(known, _)| *known == stage).map_or(0.0, |&(_, seconds)| seconds)
+    }
+
+    /// The rollout's numbers.
+    pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64) {
+        let seconds = self.seconds("rollout");
+        rollout(&mut self.metrics, batch, seconds);
+        self.metrics.0.append(&mut sampled.0);
+        self.metrics.set("rollout/mismatch_kl", mismatch_kl);
+    }
+
+    /// The numbers of rewards and credit.
+    pub(crate) fn credited(&mut self, shaped: &ShapedRewards, credited: &Credited) {
+        if let Some(turns) = shaped.overlong_turns {
+            self.metrics.set("rollout/overlong_turns", turns as f64);
+        }
+        credit(&mut self.metrics, &credited.report.advantages);
+        for (name, value) in &credited.report.diagnostics {
+            self.metrics.set(name, *value);
+        }
+        if let (Some(values), Some(tokens)) = (&credited.values, &credited.report.tokens) {
+            self.metrics.set("critic/explained_variance", explained_variance(values, &tokens.returns));
+        }
+    }
+
+    /// The updates' numbers.
+    pub(crate) fn updated(&mut self, report: &UpdateReport, mut decomposer: Metrics) {
+        let seconds = self.seconds("update");
+        updates(&mut self.metrics, report, seconds);
+        if let Some(critic) = &report.critic {
+            self.metrics.set("critic/loss", critic.loss);
+            self.metrics.set("critic/clip_frac", critic.clip_fraction);
+            self.metrics.set("critic/gradient_norm", critic.gradient_norm);
+        }
+        self.metrics.0.append(&mut decomposer.0);
+    }
+
+    /// All numbers of the step, with the coefficients that it was made with and the time of every stage.
+    pub(crate) fn finish(mut self, shaped: &ShapedRewards, state: &RunState, config: &Config) -> Metrics {
+        if let Some(measured) = shaped.reference_kl {
+            self.metrics.set("loss/reference_kl", measured);
+        }
+        if config.objective.kl.coef != 0.0 {
+            self.metrics.set("train/kl_coef", state.kl_coef);
+        }
+        let per_step = (config.train.update_epochs * config.train.num_minibatches) as u64;
+        let updates_done = (state.position.step + 1) * per_step;
+        let rate = schedule(config).learning_rate(updates_done.saturating_sub(1));
+        self.metrics.set("train/learning_rate", rate);
+        let mut total = 0.0;
+        for (stage, seconds) in &self.seconds {
+            self.metrics.set(&format!("perf/{stage}_s"), *seconds);
+            total += seconds;
+        }
+        self.metrics.set("perf/step_s", total);
+        self.metrics
+    }
+}
 
 /// Trajectories whose log-probabilities are computed a second time for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;
@@ -23,7 +111,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// What was sampled and is trained on; success and rewards of all that was sampled come from the sampling.
-pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
+fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
@@ -58,13 +146,12 @@ pub(crate) fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
         let of = |trajectory: &Trajectory| trajectory.metrics.get(name).copied().unwrap_or(0.0);
         metrics.set(&format!("train/{name}"), mean(trajectories().map(of)));
     }
-    metrics.set("perf/rollout_s", seconds);
     metrics.set("perf/sampled_tokens_per_s", tokens as f64 / seconds.max(1e-9));
     metrics.set("perf/env_steps_per_s", turns().count() as f64 / seconds.max(1e-9));
 }
 
 /// What was made of it.
-pub(crate) fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
+fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     let all = || advantages.values().copied();
     let average = mean(all());
     metrics.set("credit/advantage/mean", average);
@@ -80,7 +167,7 @@ pub(crate) fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
 }
 
 /// What was learnt from it.
-pub(crate) fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
+fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     let sums = &report.metrics;
     metrics.set("loss/total", report.loss);
     metrics.set("loss/policy", sums.policy_loss / (report.updates.max(1)) as f64);
@@ -104,14 +191,13 @@ pub(crate) fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64
     metrics.set("loss/log_ratio/max", sums.max_log_ratio);
     metrics.set("loss/gradient_norm", report.gradient_norm);
     metrics.set("train/updates", report.updates as f64);
-    metrics.set("perf/update_s", seconds);
     metrics.set("perf/train_tokens_per_s", report.tokens as f64 / seconds.max(1e-9));
 }
 
 /// KL (k3) between the sampler's and the learner's view of the same tokens under the same weights, on
 /// the first few trajectories. It is rounding here; with a foreign sampler it is the price of two
 /// numerics.
-pub(crate) fn mismatch<L: Learner>(learner: &mut L, batch: &Batch) -> Result<f64, TrainError> {
+pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<f64, TrainError> {
     let mut sequences: Vec<TokenSequence> = Vec::new();
     let mut sampled: Vec<Vec<f32>> = Vec::new();
     for trajectory in batch.trajectories().take(MISMATCH_SAMPLE) {
@@ -127,7 +213,7 @@ pub(crate) fn mismatch<L: Learner>(learner: &mut L, batch: &Batch) -> Result<f64
             sequences.push(sequence.clone());
         }
     }
-    let scored = learner.logprobs(&sequences)?;
+    let scored = policy.logprobs(&sequences)?;
     Ok(mean(sampled.iter().flatten().zip(scored.iter().flatten()).map(|(&old, &new)| {
         let log_ratio = f64::from(new) - f64::from(old);
         log_ratio.exp_m1() - log_ratio

@@ -140,9 +140,9 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::NoopObserver).unwrap();
-    let before = run.weights();
+    let before = run.weights().unwrap();
     run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
-    assert_eq!(before, run.weights(), "there was nothing to learn from");
+    assert_eq!(before, run.weights().unwrap(), "there was nothing to learn from");
     let lines = turnwise_train::run::metrics::read_metrics(&root.join("metrics.jsonl")).unwrap();
     for line in &lines {
         let of = |tag: &str| line.metrics.get(tag).unwrap();

@@ -8,11 +8,11 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
 use turnwise_model::{LearnerConfig, NativeLearner, WeightType, Weights, load_model};
-use turnwise_policy::Policy;
 use turnwise_train::config::Config;
 use turnwise_train::run::export::{ExportOptions, Exported, export};
 use turnwise_train::run::metrics::read_metrics;
-use turnwise_train::{NoopObserver, Outcome, Run};
+use turnwise_policy::Policy;
+use turnwise_train::{NoopObserver, Run, RunEnd};
 
 const LORA: &[&str] = &[
     "policy.lora={rank=4, alpha=8.0}",
@@ -34,7 +34,7 @@ fn full(mut config: Config) -> Config {
 
 fn finish(config: Config, root: &Path) -> Run {
     let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
-    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     run
 }
 
@@ -59,7 +59,7 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
     let root = folder.path().join("run");
     let start = format!("policy.model=\"{}\"", start.display());
     let run = finish(config(&[&start, "objective.kl.coef=0.01", "train.keep_last=0"]), &root);
-    let weights = run.weights();
+    let weights = run.weights().unwrap();
     let adapter = weights.adapter.clone().unwrap();
     assert_eq!((adapter.config.rank, adapter.layout.layers.len()), (4, 1));
     assert!(!adapter.is_identity(), "the adapter moved");
@@ -106,8 +106,8 @@ fn an_export_is_the_same_policy() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let run = finish(config(&[]), &root);
-    let expected = logprobs(run.weights());
-    let base = logprobs(run.weights().without_adapter());
+    let expected = logprobs(run.weights().unwrap());
+    let base = logprobs(run.weights().unwrap().without_adapter());
     assert!(distance(&expected, &base) > 1e-3);
     let out = |name: &str| folder.path().join(name);
     let (merge, plain) = (ExportOptions { merge: true, ..Default::default() }, ExportOptions::default());
@@ -118,7 +118,7 @@ fn an_export_is_the_same_policy() {
     let Exported::Adapter(name) = export(&root, &out("adapter"), plain).unwrap() else { panic!() };
     assert!(Path::new(&name).join("config.json").is_file(), "{name}");
     let adapter = Policy::load(&out("adapter")).unwrap();
-    assert!(adapter.weights == run.weights());
+    assert!(adapter.weights == run.weights().unwrap());
     for name in ["merged", "adapter"] {
         assert!(out(name).join("tokenizer.json").is_file());
     }
@@ -147,15 +147,15 @@ fn an_export_is_the_same_policy() {
     // The next run starts from this one: its base is the merged policy, and its own adapter starts at nought.
     let start = format!("policy.model=\"{}\"", root.display());
     let next = Run::start(config(&[&start, "name=next"]), &out("next"), &mut NoopObserver).unwrap();
-    assert!(next.weights().adapter.unwrap().is_identity());
-    assert!(distance(&logprobs(next.weights().without_adapter()), &expected) < 1e-4);
+    assert!(next.weights().unwrap().adapter.unwrap().is_identity());
+    assert!(distance(&logprobs(next.weights().unwrap().without_adapter()), &expected) < 1e-4);
     assert!(out("next/base/config.json").is_file(), "the other run may drop its checkpoints");
     // From a model's folder nothing is copied.
     export(&root, &out("merged"), ExportOptions { merge: true, force: true, ..Default::default() }).unwrap();
     let start = format!("policy.model=\"{}\"", out("merged").display());
     let third = Run::start(config(&[&start, "name=third"]), &out("third"), &mut NoopObserver).unwrap();
     assert!(!out("third/base").exists());
-    assert!(Policy::load(&out("third")).unwrap().weights == third.weights());
+    assert!(Policy::load(&out("third")).unwrap().weights == third.weights().unwrap());
     // A run of all weights exports a model too.
     finish(full(config(&[&start, "sft.steps=0", "train.steps=0", "name=full"])), &out("full"));
     assert_eq!(export(&out("full"), &out("whole"), merge).unwrap(), Exported::Model);

@@ -1,12 +1,13 @@
 //! A run that is interrupted and resumed ends with the bits of one that was not.
 #![allow(clippy::unwrap_used)]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_model::LoraConfig;
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::{EvaluationPoint, Event, Observer, Outcome, Run};
+use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunEnd};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
@@ -92,19 +93,19 @@ impl Observer for StopAfter<'_> {
         }
     }
 
-    fn evaluate(&mut self, _point: &EvaluationPoint<'_>) -> Result<(), String> {
-        Ok(())
+    fn evaluate(&mut self, _point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        Ok(ControlFlow::Continue(()))
     }
 }
 
 fn bits(run: &Run) -> Vec<u32> {
-    run.weights().trained().iter().map(|weight| weight.to_bits()).collect()
+    run.weights().unwrap().trained().iter().map(|weight| weight.to_bits()).collect()
 }
 
 fn straight(config: &Config, root: &Path) -> Vec<u32> {
     let mut silent = turnwise_train::NoopObserver;
     let mut run = Run::start(config.clone(), root, &mut silent).unwrap();
-    assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
+    assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     bits(&run)
 }
 
@@ -117,7 +118,7 @@ fn interrupted(config: &Config, root: &Path, every: usize) -> (Vec<u32>, usize) 
         let mut run = Run::resume(root, &mut silent).unwrap();
         let stop = AtomicBool::new(false);
         let mut observer = StopAfter { left: every + round / 4, stop: &stop };
-        if run.train(&mut observer, &stop).unwrap() == Outcome::Finished {
+        if run.train(&mut observer, &stop).unwrap() == RunEnd::Finished {
             return (bits(&run), round);
         }
     }
@@ -166,7 +167,7 @@ fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
         }
         let mut silent = turnwise_train::NoopObserver;
         let mut run = Run::resume(&root, &mut silent).unwrap();
-        assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), Outcome::Finished);
+        assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
         assert!(bits(&run) == expected, "the weights differ from step {left} on");
         assert!(std::fs::read(&network).unwrap() == trained, "the network differs from step {left} on");
     }

@@ -16,8 +16,8 @@ impl Observer for Notes {
         }
     }
 
-    fn evaluate(&mut self, _: &EvaluationPoint<'_>) -> Result<(), String> {
-        Ok(())
+    fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<std::ops::ControlFlow<()>, String> {
+        Ok(std::ops::ControlFlow::Continue(()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::run::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{NoopObserver, Outcome, Run, TrainError};
+use turnwise_train::{NoopObserver, Run, RunEnd, TrainError};
 
 /// What makes a run take seconds.
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -40,7 +40,7 @@ pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
     let root = folder.path().join("run");
     let steps = config.train.steps as usize;
     let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
-    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), Outcome::Finished, "{what}");
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished, "{what}");
     let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.len(), steps, "{what}");
     for line in &lines {

@@ -1,0 +1,68 @@
+//! Settings of a run that change when it is resumed.
+
+use toml::{Table, Value};
+
+use super::Config;
+use super::load::{merge, parse_override, typed};
+use crate::TrainError;
+
+/// Keys whose change would make another run of it: the tasks, the model that the checkpoint's weights belong to, the
+/// tokens of its sequences.
+const FIXED: [&str; 8] =
+    ["name", "seed", "preset", "env", "policy.model", "policy.lora", "policy.scratch", "critic.lora"];
+
+/// The config of a run with overrides, checked as a whole.
+///
+/// # Errors
+/// A key that a run cannot change once it has begun, or a value that the config refuses.
+pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError> {
+    let fail = |origin: &str, reason: String| TrainError::Config { origin: origin.to_owned(), reason };
+    let mut table = Table::try_from(config).map_err(|error| fail("config", error.to_string()))?;
+    for text in overrides {
+        let before = table.clone();
+        merge(&mut table, parse_override(text)?);
+        typed(table.clone(), text)?;
+        if let Some(key) = FIXED.iter().find(|key| at(&before, key) != at(&table, key)) {
+            return Err(fail(
+                &format!("override `{text}`"),
+                format!("`{key}` belongs to what the run began with and cannot change; start a new run"),
+            ));
+        }
+    }
+    let config = typed(table, "config")?;
+    config.check()?;
+    Ok(config)
+}
+
+fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let mut parts = key.split('.');
+    let first = table.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.as_table()?.get(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(overrides: &[&str]) -> Result<Config, TrainError> {
+        let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+        amend(&Config::default(), &overrides)
+    }
+
+    #[test]
+    fn what_may_change_changes() {
+        let config =
+            with(&["train.steps=900", "train.learning_rate=1e-7", "optimizer.clip_norm=0.1"]).unwrap();
+        assert_eq!((config.train.steps, config.train.learning_rate), (900, 1e-7));
+        assert_eq!(with(&[]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_a_run_began_with_stays() {
+        for fixed in ["seed=1", "env.split=valid_seen", "policy.scratch.layers=9", "policy.lora.rank=4"] {
+            let error = with(&[fixed]).unwrap_err().to_string();
+            assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");
+        }
+        assert!(with(&["train.learning_rate=-1"]).is_err());
+    }
+}

@@ -1,0 +1,343 @@
+//! The policy in training: what a run asks of it, and the native one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnwise_core::{LearnError, Learner, MaskedContextLearner, Sampler, TokenSequence};
+use turnwise_model::engine::{EngineConfig, NativeEngine};
+use turnwise_model::{NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model};
+use turnwise_policy::{BaseModel, Policy};
+use turnwise_text::Tokenizer;
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::learners::phase_learner;
+use crate::run::checkpoint::Checkpoint;
+use crate::run::directory::Phase;
+
+/// Token ids with the ranges whose hidden states are averaged.
+pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
+
+/// The hidden states of a policy, where they can be had.
+pub trait HiddenStates {
+    /// Longest sequence in tokens that the model takes.
+    fn max_context(&self) -> usize;
+
+    /// Width of the last hidden state, 0 where hidden states cannot be had.
+    fn hidden_size(&self) -> usize {
+        0
+    }
+
+    /// Mean of the last hidden states over ranges of tokens, one vector of [`HiddenStates::hidden_size`] a range.
+    ///
+    /// # Errors
+    /// Where hidden states cannot be had.
+    fn mean_hidden(&mut self, _batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        Err(unsupported("hidden states"))
+    }
+}
+
+impl HiddenStates for NativeLearner {
+    fn max_context(&self) -> usize {
+        self.model().max_position_embeddings
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.model().hidden_size
+    }
+
+    fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        NativeLearner::mean_hidden(self, batch)
+    }
+}
+
+/// A policy in training, native or remote: what the loop asks of a [`Learner`] besides its losses.
+///
+/// The extra passes have defaults that refuse, so that a learner without one says so when an objective declares
+/// that it needs it.
+pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
+    /// One sampler a lane over the weights as they are now, each with room for `max_num_seqs` sequences of
+    /// `max_context` tokens.
+    ///
+    /// # Errors
+    /// Where no sampler can be had.
+    fn samplers(
+        &self,
+        lanes: usize,
+        max_num_seqs: usize,
+        max_context: usize,
+    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
+
+    /// Log-probabilities of the response tokens under the reference policy.
+    ///
+    /// # Errors
+    /// Where there is none.
+    fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        Err(unsupported("a reference policy"))
+    }
+
+    /// Makes the policy that reinforcement learning began with the reference policy: that of the checkpoint at the
+    /// start of the phase.
+    ///
+    /// # Errors
+    /// Where the learner keeps no reference policy, or the checkpoint cannot be read.
+    fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
+        Err(unsupported("a reference policy").into())
+    }
+
+    /// Sets the accumulated gradient aside, so that another can be accumulated.
+    ///
+    /// # Errors
+    /// Where gradients cannot be taken apart.
+    fn stash_gradient(&mut self) -> Result<(), LearnError> {
+        Err(unsupported("a second gradient"))
+    }
+
+    /// L2 norm of the accumulated gradient.
+    ///
+    /// # Errors
+    /// Where it cannot be had.
+    fn gradient_norm(&self) -> Result<f64, LearnError> {
+        Err(unsupported("the norm of a gradient before the update"))
+    }
+
+    /// Brings the stashed gradient back, multiplied by a factor; what was accumulated since is dropped.
+    ///
+    /// # Errors
+    /// Where none was stashed.
+    fn restore_gradient(&mut self, _factor: f64) -> Result<(), LearnError> {
+        Err(unsupported("a second gradient"))
+    }
+
+    /// Starts a phase from the weights as they are: a fresh optimiser, that phase's settings.
+    ///
+    /// # Errors
+    /// Where the settings do not fit.
+    fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError>;
+
+    /// Gives the memory of passes and gradients back until it is needed again.
+    fn release(&mut self) {}
+
+    /// Refuses weights that are not finite.
+    ///
+    /// # Errors
+    /// Names the tensor.
+    fn check_finite(&self) -> Result<(), LearnError> {
+        Ok(())
+    }
+
+    /// Writes what a checkpoint needs to go on from: `policy/` and the optimiser's state.
+    ///
+    /// # Errors
+    /// What the file system or the service fails with.
+    fn save(&self, folder: &Path) -> Result<(), TrainError>;
+
+    /// The model that an adapter stands on, where only an adapter is trained.
+    fn base(&self) -> Option<&BaseModel> {
+        None
+    }
+
+    /// The weights, where they are in this process.
+    fn weights(&self) -> Option<Weights> {
+        None
+    }
+}
+
+fn unsupported(what: &str) -> LearnError {
+    LearnError::Backend(format!("this learner has no {what}, and the method needs it"))
+}
+
+/// A policy whose weights are trained in this process.
+pub struct NativePolicy {
+    learner: NativeLearner,
+    tokenizer: Arc<Tokenizer>,
+    base: Option<BaseModel>,
+    stashed: Option<turnwise_model::TakenGradient>,
+}
+
+impl NativePolicy {
+    /// A policy of these weights at the start of a phase.
+    ///
+    /// # Errors
+    /// Settings that do not fit the model.
+    pub fn new(
+        config: &Config,
+        phase: Phase,
+        weights: Weights,
+        tokenizer: Arc<Tokenizer>,
+        base: Option<BaseModel>,
+    ) -> Result<Self, TrainError> {
+        let learner = NativeLearner::new(weights, phase_learner(config, phase))?;
+        Ok(Self { learner, tokenizer, base, stashed: None })
+    }
+
+    /// The policy of a checkpoint, its optimiser included.
+    ///
+    /// # Errors
+    /// Files that are missing or do not fit the config.
+    pub fn load(config: &Config, checkpoint: &Checkpoint) -> Result<Self, TrainError> {
+        let state = checkpoint.state()?;
+        let policy = Policy::load(&checkpoint.policy())?;
+        let mut loaded =
+            Self::new(config, state.position.phase, policy.weights, policy.tokenizer, state.base)?;
+        let moments = OptimizerState::load(&checkpoint.optimizer(), loaded.learner.trained_tensors())?;
+        loaded.learner.restore_optimizer(moments)?;
+        Ok(loaded)
+    }
+
+    /// Text to ids and back.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+}
+
+impl Learner for NativePolicy {
+    fn forward_backward(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn turnwise_core::Objective,
+    ) -> Result<turnwise_core::LossReport, LearnError> {
+        self.learner.forward_backward(batch, objective)
+    }
+
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        self.learner.logprobs(batch)
+    }
+
+    fn step(&mut self, learning_rate: f64) -> Result<turnwise_core::StepReport, LearnError> {
+        self.learner.step(learning_rate)
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.learner.weights_version()
+    }
+}
+
+impl MaskedContextLearner for NativePolicy {
+    fn forward_backward_masked(
+        &mut self,
+        batch: &[TokenSequence],
+        masked_contexts: &[turnwise_core::MaskedContext],
+        objective: (&dyn turnwise_core::Objective, &dyn turnwise_core::MaskedContextObjective),
+    ) -> Result<turnwise_core::LossReport, LearnError> {
+        self.learner.forward_backward_masked(batch, masked_contexts, objective)
+    }
+}
+
+impl HiddenStates for NativePolicy {
+    fn max_context(&self) -> usize {
+        self.learner.max_context()
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.learner.hidden_size()
+    }
+
+    fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
+        self.learner.mean_hidden(batch)
+    }
+}
+
+impl PolicyLearner for NativePolicy {
+    fn samplers(
+        &self,
+        lanes: usize,
+        max_num_seqs: usize,
+        max_context: usize,
+    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
+        let weights = self.learner.engine_weights()?;
+        let sizes = EngineConfig { slots: max_num_seqs, max_context };
+        (0..lanes)
+            .map(|_| {
+                let engine = NativeEngine::with_shared(&weights, sizes, Some(Arc::clone(&self.tokenizer)))?;
+                Ok(Box::new(engine) as Box<dyn Sampler + Send>)
+            })
+            .collect()
+    }
+
+    fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        self.learner.reference_logprobs(batch)
+    }
+
+    /// Of an adapter that is the base, without a copy of it: with the adapter switched off, or, after a warm
+    /// start, with the adapter as that left it.
+    fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
+        let weights = self.learner.weights();
+        let reference = if weights.adapter.is_some() {
+            let adapter = load_adapter(&start.join("policy"), weights.config())?;
+            if adapter.is_identity() {
+                weights.without_adapter()
+            } else {
+                Weights::adapted(weights.base, adapter)?
+            }
+        } else {
+            Policy::load(start)?.weights
+        };
+        Ok(self.learner.set_reference(reference)?)
+    }
+
+    fn stash_gradient(&mut self) -> Result<(), LearnError> {
+        self.stashed = Some(self.learner.take_gradient());
+        Ok(())
+    }
+
+    fn gradient_norm(&self) -> Result<f64, LearnError> {
+        self.learner.gradient_norm()
+    }
+
+    fn restore_gradient(&mut self, factor: f64) -> Result<(), LearnError> {
+        let taken = self.stashed.take();
+        let taken = taken.ok_or_else(|| LearnError::Backend("no gradient was stashed".into()))?;
+        self.learner.put_gradient(taken, factor);
+        Ok(())
+    }
+
+    fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError> {
+        Ok(self.learner.restart(phase_learner(config, phase))?)
+    }
+
+    fn release(&mut self) {
+        self.learner.release();
+    }
+
+    fn check_finite(&self) -> Result<(), LearnError> {
+        check_finite(self.learner.weights().trained(), self.learner.trained_tensors())
+    }
+
+    fn save(&self, folder: &Path) -> Result<(), TrainError> {
+        self.learner.fetch()?;
+        let (policy, weights) = (folder.join("policy"), self.learner.weights());
+        match &weights.adapter {
+            Some(adapter) => {
+                let named = self.base.as_ref().map(BaseModel::named).unwrap_or_default();
+                save_adapter(adapter, &policy, &named)?;
+            }
+            None => save_model(&weights.base, &policy)?,
+        }
+        self.tokenizer.save_folder(&policy)?;
+        let tensors = self.learner.trained_tensors();
+        Ok(self.learner.optimizer_state().save(&folder.join("optimizer.safetensors"), tensors)?)
+    }
+
+    fn base(&self) -> Option<&BaseModel> {
+        self.base.as_ref()
+    }
+
+    fn weights(&self) -> Option<Weights> {
+        Some(self.learner.weights())
+    }
+}
+
+/// Refuses weights with a number that is not finite, by the name of its tensor.
+pub(crate) fn check_finite(
+    weights: &[f32],
+    tensors: &[turnwise_model::TensorInfo],
+) -> Result<(), LearnError> {
+    // One pass without a branch; the tensor is looked for only where there is something to find.
+    if weights.iter().map(|weight| weight * 0.0).sum::<f32>() == 0.0 {
+        return Ok(());
+    }
+    let broken = tensors.iter().find(|tensor| weights[tensor.range.clone()].iter().any(|w| !w.is_finite()));
+    let name = broken.map_or("?", |tensor| tensor.name.as_str());
+    Err(LearnError::Backend(format!("the weights of {name} are not finite")))
+}

@@ -1,0 +1,98 @@
+//! Where a run's policy comes from.
+
+use std::sync::Arc;
+
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_policy::{Policy, policy_folder};
+use turnwise_text::Tokenizer;
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::learners::begin_weights;
+use crate::learners::policy::{NativePolicy, PolicyLearner};
+use crate::plan::{memory, preflight};
+use crate::run::checkpoint::Checkpoint;
+use crate::run::directory::{Phase, RunDirectory};
+use crate::run::observer::{Event, Observer};
+use crate::setup::{self, World};
+
+/// A policy in training with the tokenizer that its prompts are written with.
+pub type SourcedPolicy = (Box<dyn PolicyLearner>, Arc<Tokenizer>);
+
+/// What a policy of a new run may be made from.
+pub struct NewRun<'a> {
+    /// The run's config.
+    pub config: &'a Config,
+    /// Its first phase.
+    pub phase: Phase,
+    /// Its world, whose text a tokenizer from scratch is trained on.
+    pub world: &'a World,
+    /// Its prompts.
+    pub template: &'a PromptTemplate,
+    /// Its directory, which may not be there yet.
+    pub directory: &'a RunDirectory,
+}
+
+/// Makes policies for runs. [`NativeSource`] reads the config; a source of one's own brings a learner that lives
+/// elsewhere.
+pub trait PolicySource {
+    /// The policy of a new run.
+    ///
+    /// # Errors
+    /// Settings or files that do not fit.
+    fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError>;
+
+    /// The policy of a checkpoint.
+    ///
+    /// # Errors
+    /// Files that are missing or do not fit.
+    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError>;
+}
+
+/// Policies trained in this process, from `policy.model` or from scratch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NativeSource;
+
+impl PolicySource for NativeSource {
+    fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
+        let config = run.config;
+        let policy = if let Some(path) = &config.policy.model {
+            let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
+            // Said before the weights are read, which may be what does not fit.
+            if let Ok((_, model)) = preflight::shape_of(&folder) {
+                memory::warn(config, &model, observer);
+            }
+            Policy::load(&folder)?
+        } else {
+            let policy = setup::policy_from_scratch(config, run.world, run.template)?;
+            memory::warn(config, policy.weights.config(), observer);
+            policy
+        };
+        let model = policy.weights.config();
+        observer.event(Event::Note(format!(
+            "model: {} parameters, {} layers of width {}, vocabulary {}",
+            policy.weights.base.layout.len, model.num_hidden_layers, model.hidden_size, model.vocab_size
+        )));
+        let (weights, base) = begin_weights(config, &policy, run.directory)?;
+        if let Some(adapter) = &weights.adapter {
+            observer.event(Event::Note(format!(
+                "adapter: {} parameters of rank {} are trained, the model's own stay",
+                adapter.layout.len, adapter.config.rank
+            )));
+            if config.policy.model.is_none() {
+                let note = "the adapter stands on a model from scratch, whose weights are random and stay so; it \
+                            learns little there. Set policy.model to a model or a run";
+                observer.event(Event::Note(note.into()));
+            }
+        }
+        let tokenizer = policy.tokenizer;
+        let learner = NativePolicy::new(config, run.phase, weights, Arc::clone(&tokenizer), base)?;
+        Ok((Box::new(learner), tokenizer))
+    }
+
+    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+        let policy = NativePolicy::load(config, checkpoint)?;
+        let tokenizer = Arc::clone(policy.tokenizer());
+        Ok((Box::new(policy), tokenizer))
+    }
+}

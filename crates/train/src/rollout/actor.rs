@@ -1,0 +1,75 @@
+//! The actor: everything that plays episodes.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use turnwise_core::Purpose;
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::ChatFormat;
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::rollout::RolloutContext;
+use crate::rollout::engines::sampling_params;
+use crate::rollout::prompting::Prompter;
+use crate::setup::{self, World};
+
+/// The world with what stands between it and a policy: prompts, parsing, tokens.
+pub struct Actor {
+    /// Tasks and environments.
+    pub world: World,
+    /// How observations become prompts.
+    pub template: PromptTemplate,
+    /// How responses become actions.
+    pub parser: ActionParser,
+    /// Text to ids and back.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's chat format around the prompts, where it has one that is used.
+    pub chat: Option<ChatFormat>,
+}
+
+impl Actor {
+    /// The actor of a config in a world.
+    ///
+    /// # Errors
+    /// A template that cannot be read, a chat format that does not fit.
+    pub fn new(config: &Config, world: World, tokenizer: Arc<Tokenizer>) -> Result<Self, TrainError> {
+        let template = setup::template(config)?;
+        let chat = setup::chat(config, &tokenizer)?;
+        Ok(Self { world, parser: setup::parser(config, &template), template, tokenizer, chat })
+    }
+
+    /// Prompts as tokens.
+    pub fn prompter(&self) -> Prompter<'_> {
+        Prompter { template: &self.template, tokenizer: &self.tokenizer, chat: self.chat.as_ref() }
+    }
+
+    /// What a rollout of a training step reads.
+    pub fn context<'a>(
+        &'a self,
+        config: &Config,
+        slots: usize,
+        step: u64,
+        stop: &'a AtomicBool,
+    ) -> RolloutContext<'a> {
+        RolloutContext {
+            task_set: self.world.task_set(),
+            tokenizer: &self.tokenizer,
+            template: &self.template,
+            chat: self.chat.as_ref(),
+            parser: &self.parser,
+            layout: config.prompt.layout,
+            history: config.prompt.history,
+            params: sampling_params(config, self.prompter(), config.rollout.temperature),
+            max_context: config.rollout.max_context,
+            reward_scale: config.env.reward_scale,
+            slots,
+            run_seed: config.seed,
+            purpose: Purpose::Rollout,
+            step,
+            stop,
+        }
+    }
+}

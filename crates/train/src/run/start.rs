@@ -1,0 +1,169 @@
+//! A run from a config, or from its directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnwise_credit::Pipeline;
+use turnwise_model::Weights;
+use turnwise_policy::Policy;
+
+use crate::TrainError;
+use crate::config::{self, Config};
+use crate::learners::critic::RunCritic;
+use crate::learners::decomposer::RunDecomposer;
+use crate::learners::source::{NativeSource, NewRun, PolicySource};
+use crate::learners::{Learners, critic_learner, open_device};
+use crate::rollout::actor::Actor;
+use crate::run::checkpoint::Checkpoint;
+use crate::run::directory::{Position, RunDirectory};
+use crate::run::metrics::MetricsWriter;
+use crate::run::observer::{Event, Observer};
+use crate::run::state::{RL_START, RunState};
+use crate::run::{Run, checkpoint, panel};
+use crate::setup::{self, World};
+
+/// The parts of a run that a program may bring of its own.
+#[derive(Clone)]
+pub struct RunParts {
+    /// Where the policy comes from.
+    pub policies: Arc<dyn PolicySource>,
+}
+
+impl Default for RunParts {
+    fn default() -> Self {
+        Self { policies: Arc::new(NativeSource) }
+    }
+}
+
+/// How a run is resumed.
+#[derive(Clone, Debug, Default)]
+pub struct Resume {
+    /// Settings that change from here on, `key.sub=value`.
+    pub overrides: Vec<String>,
+    /// The checkpoint to go on from; the newest whole one without.
+    pub from: Option<Position>,
+}
+
+impl Run {
+    /// Starts a run in a new directory.
+    ///
+    /// # Errors
+    /// Everything that cannot run, before any long work starts.
+    pub fn start(config: Config, root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        Self::start_with(&RunParts::default(), config, root, observer)
+    }
+
+    /// Starts a run with parts of one's own.
+    ///
+    /// # Errors
+    /// As [`Run::start`].
+    pub fn start_with(
+        parts: &RunParts,
+        config: Config,
+        root: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
+        config.check()?;
+        open_device(&config, observer)?;
+        let directory = RunDirectory::planned(root)?;
+        let template = setup::template(&config)?;
+        let _ = Pipeline::from_config(&config.credit)?;
+        observer.event(Event::Stage("building the world"));
+        let world = World::new(&config.env, &config.splits(), observer)?;
+        let panels = panel::pin(&config, world.task_set())?;
+        let state = RunState::new(&config);
+        let (policy, tokenizer) = parts.policies.start(
+            &NewRun {
+                config: &config,
+                phase: state.position.phase,
+                world: &world,
+                template: &template,
+                directory: &directory,
+            },
+            observer,
+        )?;
+        let actor = Actor::new(&config, world, tokenizer)?;
+        let directory = RunDirectory::create(directory.root())?;
+        directory.write_json("panel.json", &panels)?;
+        let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
+        let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
+        let learners = Learners { policy, critic: None, decomposer };
+        let mut run = Self { config, directory, actor, learners, state, metrics };
+        run.begin_critic()?;
+        run.save(observer)?;
+        // Written last: a folder with a config is a run that can be resumed.
+        run.directory.write("config.toml", run.config.to_toml()?.as_bytes())?;
+        Ok(run)
+    }
+
+    /// Opens a run at its newest whole checkpoint.
+    ///
+    /// # Errors
+    /// Where there is none, or where the world is not the one that the run began with.
+    pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        Self::resume_with(&RunParts::default(), root, &Resume::default(), observer)
+    }
+
+    /// Opens a run with parts of one's own, from a checkpoint of choice, with settings that change.
+    ///
+    /// # Errors
+    /// As [`Run::resume`]; settings that a run cannot change once it has begun.
+    pub fn resume_with(
+        parts: &RunParts,
+        root: &Path,
+        resume: &Resume,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
+        let directory = RunDirectory::open(root)?;
+        let began = config::load_resolved(&directory.path("config.toml"))?;
+        let config = config::amend(&began, &resume.overrides)?;
+        open_device(&config, observer)?;
+        observer.event(Event::Stage("building the world"));
+        let world = World::new(&config.env, &config.splits(), observer)?;
+        panel::verify(&directory, &config, world.task_set())?;
+        let checkpoint = match resume.from {
+            Some(position) => checkpoint::at(&directory, position)?,
+            None => checkpoint::latest_verified(&directory, |text| observer.event(Event::Note(text)))?,
+        };
+        let stored = checkpoint.state()?;
+        let state = RunState::of_checkpoint(&config, &stored);
+        let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
+        let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
+        let actor = Actor::new(&config, world, tokenizer)?;
+        let position = state.position;
+        let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
+        // From here on the directory changes.
+        if config != began {
+            let old = format!("config-before-{}.toml", position.label());
+            directory.write(&old, began.to_toml()?.as_bytes())?;
+            directory.write("config.toml", config.to_toml()?.as_bytes())?;
+            observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
+        }
+        if config != began || resume.from.is_some() {
+            checkpoint::abandon_after(&directory, position)?;
+        }
+        let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
+        observer.event(Event::Note(format!("resuming at {}", position.label())));
+        let learners = Learners { policy, critic, decomposer };
+        Ok(Self { config, directory, actor, learners, state, metrics })
+    }
+}
+
+/// The critic of a checkpoint, where it has one.
+fn critic_of(
+    config: &Config,
+    directory: &RunDirectory,
+    checkpoint: &Checkpoint,
+    policy: Option<Weights>,
+) -> Result<Option<RunCritic>, TrainError> {
+    if !checkpoint.critic().is_dir() {
+        return Ok(None);
+    }
+    let weights = || match policy {
+        Some(weights) if weights.adapter.is_some() => Ok(weights),
+        // The policy has moved on from what the critic's adapter stands on.
+        _ => Ok(Policy::load(&directory.checkpoints().join(RL_START.label()))?.weights),
+    };
+    let learner = critic_learner(config);
+    Ok(Some(RunCritic::load(checkpoint, weights, learner, config.critic.clone())?))
+}

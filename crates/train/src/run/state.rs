@@ -1,0 +1,66 @@
+//! The state of a run: what a checkpoint holds besides weights.
+
+use turnwise_objective::{KlPlace, ObjectiveConfig};
+
+use crate::config::Config;
+use crate::run::checkpoint::CheckpointState;
+use crate::run::directory::{Phase, Position};
+use crate::step::update::UpdateReport;
+
+/// The start of reinforcement learning.
+pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
+
+/// How far a run is, and the numbers that follow from what it has seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunState {
+    /// How far it has come.
+    pub position: Position,
+    /// Tasks drawn from the training order.
+    pub tasks_drawn: u64,
+    /// The KL coefficient now.
+    pub kl_coef: f64,
+}
+
+impl RunState {
+    /// The state of a run that begins.
+    pub fn new(config: &Config) -> Self {
+        let phase = if config.sft.steps > 0 { Phase::Sft } else { Phase::Rl };
+        Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
+    }
+
+    /// The state that a checkpoint holds.
+    pub fn of_checkpoint(config: &Config, state: &CheckpointState) -> Self {
+        // Runs of before there was a choice of groups drew as many tasks as they have groups.
+        let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;
+        Self {
+            position: state.position,
+            tasks_drawn: state.tasks_drawn.unwrap_or_else(drawn),
+            kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
+        }
+    }
+
+    /// The objective with the KL coefficient of now.
+    pub(crate) fn objective(&self, config: &Config) -> ObjectiveConfig {
+        let mut objective = config.objective.clone();
+        objective.kl.coef = self.kl_coef;
+        if let Some(selective) = &objective.selective {
+            objective.kl.coef = selective.kl_coef(objective.kl.coef);
+        }
+        objective
+    }
+
+    /// Lets the KL coefficient follow what was measured, where it adapts.
+    pub(crate) fn adapt_kl(&mut self, config: &Config, in_reward: Option<f64>, report: &UpdateReport) {
+        let kl = &config.objective.kl;
+        if let Some(adaptive) = &kl.adaptive {
+            let measured = match kl.place {
+                KlPlace::Loss => report.metrics.mean(report.metrics.reference_kl),
+                KlPlace::Reward => in_reward.unwrap_or(0.0),
+            };
+            // Without an update nothing was measured.
+            if report.updates > 0 {
+                self.kl_coef = adaptive.next(self.kl_coef, measured);
+            }
+        }
+    }
+}

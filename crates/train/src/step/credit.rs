@@ -1,0 +1,35 @@
+//! The credit stage: one advantage per turn.
+
+use turnwise_core::{Batch, PerToken};
+use turnwise_credit::embedding::HashedNgrams;
+use turnwise_credit::{CreditReport, Inputs, Supplies, attach_explanations};
+
+use crate::TrainError;
+use crate::step::Method;
+
+/// Advantages, with the values they were made from where there is a critic.
+pub(crate) struct Credited {
+    pub(crate) report: CreditReport,
+    pub(crate) values: Option<PerToken<f64>>,
+}
+
+/// Assigns credit by the pipeline and notes every turn's advantage, and its explanation where there is one, in the
+/// trajectories.
+pub(crate) fn assign(
+    batch: &mut Batch,
+    supplies: Supplies,
+    method: &Method<'_>,
+    at: u64,
+) -> Result<Credited, TrainError> {
+    let embedder = HashedNgrams::default();
+    let inputs =
+        Inputs::new(batch).at(method.config.seed, at).with_embedder(&embedder).with_supplies(&supplies);
+    let mut report = method.pipeline.report(&inputs, method.config.train.explain)?;
+    for (group, advantages) in batch.groups.iter_mut().zip(report.advantages.groups()) {
+        for (trajectory, advantages) in group.trajectories.iter_mut().zip(advantages) {
+            trajectory.advantages = Some(advantages.clone());
+        }
+    }
+    attach_explanations(batch, std::mem::take(&mut report.explanations));
+    Ok(Credited { report, values: supplies.values })
+}

@@ -1,0 +1,67 @@
+//! The rewards stage: what the loss adds to the environment's rewards before credit looks at them.
+
+use turnwise_core::{Batch, TokenSequence};
+use turnwise_objective::{ObjectiveConfig, kl_estimate, reward_kl};
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::learners::Learners;
+use crate::learners::policy::PolicyLearner;
+
+/// What shaping the rewards of a batch came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShapedRewards {
+    /// Mean KL estimate to the reference policy over tokens, where it is part of the rewards.
+    pub(crate) reference_kl: Option<f64>,
+    /// Turns with a penalty for their length, where there is one.
+    pub(crate) overlong_turns: Option<usize>,
+}
+
+/// Shapes the rewards of a batch: the KL to the reference policy (`kl.place = "reward"`), then the penalty on overlong
+/// responses (`rollout.overlong`).
+pub(crate) fn shape_rewards(
+    batch: &mut Batch,
+    objective: &ObjectiveConfig,
+    config: &Config,
+    learners: &mut Learners,
+) -> Result<ShapedRewards, TrainError> {
+    let mut shaped = ShapedRewards::default();
+    if objective.kl_in_reward() {
+        shaped.reference_kl = Some(subtract_reward_kl(learners.policy.as_mut(), objective, batch)?);
+    }
+    if let Some(overlong) = &config.rollout.overlong {
+        let shaping = overlong.shaping(config.rollout.max_response_tokens);
+        shaped.overlong_turns = Some(shaping.apply(batch)?);
+    }
+    Ok(shaped)
+}
+
+/// Subtracts the KL to the reference policy from the reward of every turn (`kl.place = "reward"`) and
+/// returns its mean over tokens.
+fn subtract_reward_kl(
+    policy: &mut dyn PolicyLearner,
+    objective: &ObjectiveConfig,
+    batch: &mut Batch,
+) -> Result<f64, TrainError> {
+    let (mut sum, mut tokens) = (0.0, 0.0);
+    let kl = &objective.kl;
+    let sequences: Vec<TokenSequence> =
+        batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+    let mut scored = policy.reference_logprobs(&sequences)?.into_iter();
+    for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
+        for (sequence, logprobs) in trajectory.sequences.iter().zip(scored.by_ref()) {
+            let mut start = 0;
+            for span in &sequence.spans {
+                let turn = &mut trajectory.turns[span.turn];
+                let of_turn = &logprobs[start..start + span.len()];
+                turn.reward -= reward_kl(kl.estimator, kl.coef, &turn.old_logprobs, of_turn);
+                for (&old, &reference) in turn.old_logprobs.iter().zip(of_turn) {
+                    sum += kl_estimate(kl.estimator, f64::from(old), f64::from(reference)).0;
+                    tokens += 1.0;
+                }
+                start += span.len();
+            }
+        }
+    }
+    Ok(if tokens > 0.0 { sum / tokens } else { 0.0 })
+}

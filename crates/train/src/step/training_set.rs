@@ -1,0 +1,189 @@
+//! The training set: every sequence with its old log-probabilities, its advantages and what the extra passes found.
+
+use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
+use turnwise_credit::gae::TokenAdvantages;
+use turnwise_objective::{Advantages, ObjectiveConfig, ObjectiveSequence, ValueSequence};
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::learners::Learners;
+use crate::learners::policy::PolicyLearner;
+use crate::rollout::actor::Actor;
+use crate::step::credit::Credited;
+use crate::step::masked_contexts::MaskedPrompts;
+
+/// The training set of a step, with the passes that the objective asks for.
+pub(crate) fn training_set(
+    batch: &Batch,
+    credit: &Credited,
+    objective: &ObjectiveConfig,
+    actor: &Actor,
+    learners: &mut Learners,
+    config: &Config,
+) -> Result<Vec<TrainingTrajectory>, TrainError> {
+    let masked = masked_sequences(batch, credit, objective, actor, learners, config)?;
+    let mut set = paired(
+        batch,
+        &SetInputs {
+            advantages: &credit.report.advantages,
+            tokens: credit.report.tokens.as_ref().zip(credit.values.as_ref()),
+            masked: &masked,
+            skip_zero: may_skip_zero(objective, learners, config),
+        },
+    );
+    if config.train.recompute_old_logprobs {
+        recompute_old_logprobs(learners.policy.as_mut(), &mut set)?;
+    }
+    if objective.needs_reference_logprobs() {
+        reference_logprobs(learners.policy.as_mut(), &mut set)?;
+    }
+    Ok(set)
+}
+
+/// Whether a trajectory whose advantages are all zero has no part in the loss.
+fn may_skip_zero(objective: &ObjectiveConfig, learners: &Learners, config: &Config) -> bool {
+    config.train.skip_zero_advantage
+        && !objective.needs_reference()
+        && objective.entropy_coef == 0.0
+        && learners.critic.is_none()
+}
+
+/// The masked-context sequences of the outlier turns, where the objective compares them.
+fn masked_sequences(
+    batch: &Batch,
+    credit: &Credited,
+    objective: &ObjectiveConfig,
+    actor: &Actor,
+    learners: &Learners,
+    config: &Config,
+) -> Result<Vec<Vec<(usize, TokenSequence)>>, TrainError> {
+    let (Some(selective), Some(outliers)) = (&objective.selective, &credit.report.outliers) else {
+        return Ok(Vec::new());
+    };
+    let prompts = MaskedPrompts {
+        prompter: actor.prompter(),
+        layout: config.prompt.layout,
+        history: config.prompt.history,
+        mask: selective.mask,
+    };
+    Ok(prompts.of_batch(batch, &outliers.mask, learners.policy.max_context())?)
+}
+
+/// A sequence with all that its loss needs.
+#[derive(Clone, Debug)]
+pub struct TrainingSequence {
+    /// The tokens.
+    pub tokens: TokenSequence,
+    /// Per-token and per-turn numbers.
+    pub objective: ObjectiveSequence,
+    /// Outlier turns after their masked prompts, with the span of each.
+    pub masked_contexts: Vec<(usize, TokenSequence)>,
+    /// What a critic should say.
+    pub values: Option<ValueSequence>,
+}
+
+/// One training unit: the sequences of one trajectory, which stay in one minibatch.
+pub type TrainingTrajectory = Vec<TrainingSequence>;
+
+/// What a training set is made from.
+#[derive(Clone, Copy)]
+pub struct SetInputs<'a> {
+    /// One advantage a turn.
+    pub advantages: &'a PerTurn<f64>,
+    /// Token-level advantages and targets with the values they were made from, where there is a critic.
+    pub tokens: Option<(&'a TokenAdvantages, &'a PerToken<f64>)>,
+    /// The masked-context sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
+    pub masked: &'a [Vec<(usize, TokenSequence)>],
+    /// Leave trajectories out whose advantages are all zero and that nothing else acts on.
+    pub skip_zero: bool,
+}
+
+/// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
+/// without response tokens have nothing to train on and are left out, as are those whose advantages
+/// are all zero when `skip_zero` says so.
+pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
+    let mut set = Vec::new();
+    let mut place = 0;
+    for (index, (group, group_advantages)) in batch.groups.iter().zip(inputs.advantages.groups()).enumerate()
+    {
+        for (member, (trajectory, turn_advantages)) in
+            group.trajectories.iter().zip(group_advantages).enumerate()
+        {
+            let masked = inputs.masked.get(place).map_or(&[][..], Vec::as_slice);
+            place += 1;
+            let zero = turn_advantages.iter().all(|&advantage| advantage == 0.0);
+            if inputs.skip_zero && zero && masked.is_empty() {
+                continue;
+            }
+            let mut start = 0;
+            let mut sequences = TrainingTrajectory::new();
+            for sequence in &trajectory.sequences {
+                let tokens = start..start + sequence.response_tokens();
+                start = tokens.end;
+                if tokens.is_empty() {
+                    continue;
+                }
+                let old_logprobs = sequence
+                    .spans
+                    .iter()
+                    .flat_map(|span| &trajectory.turns[span.turn].old_logprobs)
+                    .copied()
+                    .collect();
+                let per_turn = sequence.spans.iter().map(|span| turn_advantages[span.turn]).collect();
+                let mut objective = ObjectiveSequence::new(sequence.spans.clone(), old_logprobs, per_turn);
+                let values = inputs.tokens.map(|(found, values)| {
+                    objective.advantages =
+                        Advantages::PerToken(found.advantages[(index, member)][tokens.clone()].to_vec());
+                    ValueSequence {
+                        old_values: values[(index, member)][tokens.clone()].to_vec(),
+                        returns: found.returns[(index, member)][tokens.clone()].to_vec(),
+                        mask: None,
+                    }
+                });
+                let span_of = |turn: usize| sequence.spans.iter().position(|span| span.turn == turn);
+                let masked_contexts = masked
+                    .iter()
+                    .filter_map(|(turn, tokens)| Some((span_of(*turn)?, tokens.clone())))
+                    .collect();
+                sequences.push(TrainingSequence {
+                    tokens: sequence.clone(),
+                    objective,
+                    masked_contexts,
+                    values,
+                });
+            }
+            if !sequences.is_empty() {
+                set.push(sequences);
+            }
+        }
+    }
+    set
+}
+
+/// Replaces the sampler's log-probabilities by the learner's own.
+fn recompute_old_logprobs(
+    policy: &mut dyn PolicyLearner,
+    set: &mut [TrainingTrajectory],
+) -> Result<(), TrainError> {
+    let logprobs = policy.logprobs(&all_tokens(set))?;
+    for (sequence, logprobs) in set.iter_mut().flatten().zip(logprobs) {
+        sequence.objective.old_logprobs = logprobs;
+    }
+    Ok(())
+}
+
+/// Fills in the log-probabilities of the reference policy.
+fn reference_logprobs(
+    policy: &mut dyn PolicyLearner,
+    set: &mut [TrainingTrajectory],
+) -> Result<(), TrainError> {
+    let logprobs = policy.reference_logprobs(&all_tokens(set))?;
+    for (sequence, logprobs) in set.iter_mut().flatten().zip(logprobs) {
+        sequence.objective.ref_logprobs = Some(logprobs);
+    }
+    Ok(())
+}
+
+fn all_tokens(set: &[TrainingTrajectory]) -> Vec<TokenSequence> {
+    set.iter().flatten().map(|sequence| sequence.tokens.clone()).collect()
+}
