@@ -6,13 +6,13 @@ _default:
 # What CI runs, but for the slow parts: format, lints, crate boundaries, documentation
 check:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets -- -D warnings
-    cargo test -p turnwise-cli --test it crate_boundaries
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+    cargo clippy --release --workspace --all-targets -- -D warnings
+    cargo test --release -p turnwise-cli --test it crate_boundaries
+    RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 
 # All tests; TURNWISE_DATA names the folder with the original benchmarks' files
 test *ARGS:
-    cargo test --workspace {{ARGS}}
+    cargo test --release --workspace {{ARGS}}
 
 # What can be known of the CUDA build here; it says what could not be run
 cuda-check:
@@ -29,6 +29,14 @@ advisories:
 # Train a small agent from nothing and show what it learnt
 quickstart *ARGS:
     cargo run --release -- quickstart {{ARGS}}
+
+# Write the guide's command reference again from the program's own help
+reference:
+    TURNWISE_WRITE_DOCS=1 cargo test --release -p turnwise-cli --test it docs
+
+# The guide as pages, in docs/book/book (cargo install --locked mdbook)
+book:
+    mdbook build docs/book
 
 # Benchmarks
 bench *ARGS:
