@@ -157,7 +157,7 @@ pub trait WorldKind: Send + Sync + 'static {
     }
 
     /// More help for a person who plays, after the program's own.
-    fn play_help(&self) -> &str {
+    fn play_help(&self) -> &'static str {
         ""
     }
 
