@@ -42,15 +42,20 @@ pub struct TokenizerConfig {
 
 /// A byte-level tokenizer.
 ///
-/// Without a normaliser in its file (those trained here have none) it is lossless: decoding what was
-/// encoded gives the same text for any text. A special token's string inside a text becomes that token.
+/// Without a normaliser in its file and with all 256 byte characters in its vocabulary (as those trained here) it is
+/// lossless: decoding what was encoded gives the same text for any text. A special token's string inside a text
+/// becomes that token.
+///
+/// Vocabularies of real models may lack byte characters that hardly any text has (SmolLM2's lacks 21 of the 256).
+/// Encoding such a byte does what the `tokenizers` library does: it becomes the model's `unk_token` where the file
+/// names one, and is left out where it names none ([`Tokenizer::missing_bytes`]).
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     library: tokenizers::Tokenizer,
     /// The bytes each id stands for; empty for ids that no token has.
     bytes: Vec<Box<[u8]>>,
-    /// Ids of the 256 single bytes.
-    byte_ids: Vec<u32>,
+    /// Ids of the 256 single bytes; `None` where the vocabulary lacks the byte's character.
+    byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
     /// What the other files of its folder say.
     companions: Arc<Companions>,
@@ -59,6 +64,8 @@ pub struct Tokenizer {
 /// What encodes without the library, for tokenizers trained here.
 #[derive(Clone, Debug)]
 struct Fast {
+    /// Ids of the 256 single bytes.
+    byte_ids: Vec<u32>,
     scanner: Scanner,
     pieces: HashMap<Box<[u8]>, u32>,
     special: SpecialTokens,
@@ -233,14 +240,9 @@ impl Tokenizer {
                 token.chars().map(|character| byte_of.get(&character).copied()).collect();
             bytes[id] = spelt.unwrap_or_else(|| token.into_bytes()).into();
         }
-        let byte_ids: Option<Vec<u32>> =
+        let byte_ids: Vec<Option<u32>> =
             alphabet.iter().map(|character| library.token_to_id(&character.to_string())).collect();
-        let Some(byte_ids) = byte_ids else {
-            return Err(TextError::Tokenizer(
-                "the vocabulary lacks some of the 256 byte-level characters".into(),
-            ));
-        };
-        let fast = Fast::of(&library, &bytes);
+        let fast = Fast::of(&library, &bytes, &byte_ids);
         Ok(Self { library, bytes, byte_ids, fast, companions: Arc::default() })
     }
 
@@ -248,15 +250,20 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Vec<u32> {
         if let Some(fast) = &self.fast {
             let mut ids = Vec::with_capacity(text.len() / 4);
-            fast.encode(text, &self.byte_ids, &mut ids);
+            fast.encode(text, &mut ids);
             return ids;
         }
         match self.library.encode_fast(text, false) {
             Ok(encoding) => encoding.get_ids().to_vec(),
-            // Byte-level models know every byte, so the library has no reason to refuse; if it does, the
+            // Byte-level models take any text, so the library has no reason to refuse; if it does, the
             // bytes still say what the text was.
-            Err(_) => text.bytes().map(|byte| self.byte_ids[usize::from(byte)]).collect(),
+            Err(_) => text.bytes().filter_map(|byte| self.byte_ids[usize::from(byte)]).collect(),
         }
+    }
+
+    /// The bytes whose characters the vocabulary lacks: what encoding leaves out, or makes the `unk_token` of.
+    pub fn missing_bytes(&self) -> Vec<u8> {
+        (0..=u8::MAX).filter(|&byte| self.byte_ids[usize::from(byte)].is_none()).collect()
     }
 
     /// Text of token ids, special tokens included. Bytes that are no UTF-8 become U+FFFD, ids without
@@ -293,7 +300,8 @@ impl Tokenizer {
 }
 
 impl Fast {
-    fn of(library: &tokenizers::Tokenizer, bytes: &[Box<[u8]>]) -> Option<Self> {
+    fn of(library: &tokenizers::Tokenizer, bytes: &[Box<[u8]>], byte_ids: &[Option<u32>]) -> Option<Self> {
+        let byte_ids = byte_ids.iter().copied().collect::<Option<Vec<u32>>>()?;
         let ModelWrapper::BPE(model) = library.get_model() else { return None };
         let file: serde_json::Value = serde_json::to_value(library).ok()?;
         let no_merges = file["model"]["merges"].as_array().is_some_and(Vec::is_empty);
@@ -332,10 +340,10 @@ impl Fast {
             .filter(|&id| special.iter().all(|(_, special)| *special != id))
             .map(|id| (bytes[id as usize].clone(), id))
             .collect();
-        Some(Self { scanner, pieces, special: SpecialTokens::new(special) })
+        Some(Self { byte_ids, scanner, pieces, special: SpecialTokens::new(special) })
     }
 
-    fn encode(&self, text: &str, byte_ids: &[u32], ids: &mut Vec<u32>) {
+    fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         self.special.split(text, |segment| match segment {
             Segment::Special(id) => ids.push(id),
             Segment::Text(mut rest) => {
@@ -343,7 +351,7 @@ impl Fast {
                     let (piece, after) = rest.split_at(self.scanner.piece_len(rest));
                     match self.pieces.get(piece.as_bytes()) {
                         Some(&id) => ids.push(id),
-                        None => ids.extend(piece.bytes().map(|byte| byte_ids[usize::from(byte)])),
+                        None => ids.extend(piece.bytes().map(|byte| self.byte_ids[usize::from(byte)])),
                     }
                     rest = after;
                 }

