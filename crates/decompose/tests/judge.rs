@@ -8,11 +8,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::{Value, json};
 use turnwise_core::{Batch, Group, SCHEMA_VERSION, Trajectory};
-use turnwise_credit::has::Decomposer as _;
 use turnwise_decompose::{Judge, JudgeConfig, JudgeMetrics};
 
 /// What the server does with one request.
@@ -28,6 +27,8 @@ enum Reply {
     Silence,
     /// Nothing until the client has gone.
     Slow,
+    /// A chat completion with this content, once the gate is open.
+    Gated(String, Arc<(Mutex<bool>, Condvar)>),
 }
 
 fn answer(content: &str) -> Reply {
@@ -101,6 +102,11 @@ fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
         Reply::Answer(content) => {
             (200, json!({"choices": [{"message": {"role": "assistant", "content": content}}]}).to_string())
         }
+        Reply::Gated(content, gate) => {
+            let (open, opened) = &**gate;
+            drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+            return respond(stream, &Reply::Answer(content.clone()));
+        }
         Reply::Status(status, body) => (*status, body.clone()),
         Reply::CutOff => (200, "{\"choices\": [".to_owned() + &" ".repeat(400)),
         Reply::Silence => return Ok(()),
@@ -156,7 +162,7 @@ fn batch(trajectories: Vec<Trajectory>) -> Batch {
 
 /// Credits of one trajectory of three turns and return 6.
 fn credits(judge: &Judge) -> Vec<f64> {
-    judge.credits(&batch(vec![trajectory("ann", &[0.0, 0.0, 6.0])])).unwrap()[0][0].clone()
+    judge.credits(&batch(vec![trajectory("ann", &[0.0, 0.0, 6.0])]), &mut |_| ()).unwrap()[0][0].clone()
 }
 
 #[test]
@@ -172,7 +178,7 @@ fn scores_split_the_return_and_are_asked_for_once() {
         trajectory("eve", &[0.0, 0.0, 0.0]),
     ]);
     let expected = vec![vec![vec![2.0, 0.0, 4.0], vec![-1.0, 0.0, -2.0], vec![2.0, 0.0, 4.0], vec![0.0; 3]]];
-    assert_eq!(judge.credits(&all).unwrap(), expected);
+    assert_eq!(judge.credits(&all, &mut |_| ()).unwrap(), expected);
     let once = JudgeMetrics { trajectories: 4, zero_returns: 1, calls: 2, ..JudgeMetrics::default() };
     assert_eq!(judge.metrics(), once);
     // What was asked.
@@ -184,11 +190,11 @@ fn scores_split_the_return_and_are_asked_for_once() {
     assert!(asked.contains("find the cup") && asked.contains("Turn 3\n") && asked.contains("go 2"));
     // A second judge, even one without a budget, needs no server.
     let again = Judge::new(JudgeConfig { call_budget: 0, ..config.clone() }, 1).unwrap();
-    assert_eq!(again.credits(&all).unwrap(), expected);
+    assert_eq!(again.credits(&all, &mut |_| ()).unwrap(), expected);
     assert_eq!((again.metrics().cache_hits, again.metrics().calls), (2, 0));
     // Another model or template is another question.
     let other = Judge::new(JudgeConfig { model: "large".into(), ..config.clone() }, 0).unwrap();
-    other.credits(&all).unwrap();
+    other.credits(&all, &mut |_| ()).unwrap();
     assert_eq!(other.metrics().calls, 2);
     let template = folder.path().join("own.toml");
     fs::write(&template, "system = 'Be brief.'\nuser = '{turns}'\nturn = '{action};'").unwrap();
@@ -201,9 +207,9 @@ fn scores_split_the_return_and_are_asked_for_once() {
         fs::write(file, "{\"model\":\"small\",\"sco").unwrap();
     }
     let mended = Judge::new(config, 0).unwrap();
-    assert_eq!(mended.credits(&all).unwrap(), expected);
+    assert_eq!(mended.credits(&all, &mut |_| ()).unwrap(), expected);
     assert_eq!((mended.metrics().cache_errors, mended.metrics().calls), (2, 2));
-    assert_eq!(mended.credits(&all).unwrap(), expected);
+    assert_eq!(mended.credits(&all, &mut |_| ()).unwrap(), expected);
     assert_eq!(mended.metrics().cache_hits, 2);
 }
 
@@ -296,11 +302,69 @@ fn the_budget_counts_every_request() {
     let server = Server::start(vec![Reply::Status(500, String::new())], answer("[1, 1, 4]"));
     let judge = Judge::new(JudgeConfig { call_budget: 2, ..config(&server) }, 0).unwrap();
     let all = batch(["ann", "bob", "eve"].map(|name| trajectory(name, &[0.0, 0.0, 6.0])).into());
-    assert_eq!(judge.credits(&all).unwrap()[0], [vec![1.0, 1.0, 4.0], vec![2.0; 3], vec![2.0; 3]]);
+    assert_eq!(
+        judge.credits(&all, &mut |_| ()).unwrap()[0],
+        [vec![1.0, 1.0, 4.0], vec![2.0; 3], vec![2.0; 3]]
+    );
     let metrics = judge.metrics();
     assert_eq!((metrics.calls, metrics.over_budget, metrics.fallbacks), (2, 2, 2));
     assert_eq!(server.requests().len(), 2);
     assert!(judge.last_failure().unwrap().contains("call_budget"));
+}
+
+/// A batch of questions that differ.
+fn questions(count: usize) -> Batch {
+    batch((0..count).map(|index| trajectory(&format!("agent {index}"), &[0.0, 0.0, 6.0])).collect())
+}
+
+#[test]
+fn a_dead_judge_is_told_at_once_and_stops_the_run() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(vec![], answer("[1, 2, 3]"));
+    let dead = JudgeConfig { endpoint: format!("http://{port}/v1"), retries: 1, ..config(&server) };
+    let judge = Judge::new(dead.clone(), 0).unwrap();
+    let mut warnings = Vec::new();
+    let error = judge.credits(&questions(40), &mut |text| warnings.push(text)).unwrap_err().to_string();
+    for expected in [&dead.endpoint[..], "8 of the last 8 questions", "judge.max_failed_share"] {
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(warnings[0].starts_with("warning: the judge at") && warnings.len() == 1, "{warnings:?}");
+    // It stopped long before the last question.
+    assert_eq!((judge.metrics().transport_errors, judge.metrics().fallbacks), (16, 0));
+    // Whoever wants that goes on.
+    let judge = Judge::new(JudgeConfig { max_failed_share: 1.0, ..dead }, 0).unwrap();
+    let credits = judge.credits(&questions(12), &mut |text| warnings.push(text)).unwrap();
+    assert_eq!((credits[0].len(), &credits[0][11]), (12, &vec![2.0; 3]));
+    assert!(warnings.last().unwrap().contains("12 of 12 trajectories"), "{warnings:?}");
+}
+
+#[test]
+fn a_few_failures_are_told_while_the_others_are_asked() {
+    // Nothing but the first, which fails, is answered before the warning.
+    let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+    let down = Reply::Status(503, "down".into());
+    let server = Server::start(vec![down.clone()], Reply::Gated("[1, 2, 3]".into(), Arc::clone(&gate)));
+    let judge = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
+    let mut warnings = Vec::new();
+    judge
+        .credits(&questions(10), &mut |text| {
+            warnings.push(text);
+            *gate.0.lock().unwrap() = true;
+            gate.1.notify_all();
+        })
+        .unwrap();
+    assert_eq!((judge.metrics().timeouts, judge.metrics().fallbacks), (0, 1));
+    assert!(warnings[0].contains("status 503: down") && warnings[1].contains("1 of 10"), "{warnings:?}");
+    // Half may fail, and not one more.
+    let repeated = |replies: &[Reply]| replies.iter().cycle().take(30).cloned().collect();
+    let scores = answer("[1, 2, 3]");
+    let server = Server::start(repeated(&[scores.clone(), down.clone()]), scores.clone());
+    let half = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
+    half.credits(&questions(20), &mut |_| ()).unwrap();
+    assert_eq!(half.metrics().fallbacks, 10);
+    let server = Server::start(repeated(&[down.clone(), down, scores.clone()]), scores);
+    let more = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
+    assert!(more.credits(&questions(20), &mut |_| ()).is_err());
 }
 
 #[test]
@@ -313,6 +377,7 @@ fn settings_that_cannot_work_are_named() {
         (JudgeConfig { timeout_s: 0.0, ..good.clone() }, "judge.timeout_s"),
         (JudgeConfig { backoff_s: f64::NAN, ..good.clone() }, "judge.backoff_s"),
         (JudgeConfig { concurrency: 0, ..good.clone() }, "judge.concurrency"),
+        (JudgeConfig { max_failed_share: 1.5, ..good.clone() }, "judge.max_failed_share"),
         (JudgeConfig { api_key_env: "TURNWISE_NO_SUCH_KEY".into(), ..good.clone() }, "is not set"),
         (JudgeConfig { template: "no/such.toml".into(), ..good.clone() }, "no/such.toml"),
     ] {
@@ -346,7 +411,7 @@ fn show_everything() {
     let judge = Judge::new(config, 0).unwrap();
     println!("{judge:?} {:?}", credits(&judge));
     for name in ["bob", "eve"] {
-        judge.credits(&batch(vec![trajectory(name, &[1.0])])).unwrap();
+        judge.credits(&batch(vec![trajectory(name, &[1.0])]), &mut |_| ()).unwrap();
         println!("{judge:?} {:?} {:?}", judge.last_failure(), judge.metrics());
     }
     let sent = server.requests();

@@ -1,4 +1,4 @@
-//! The switches of the judge.
+//! Settings of the judge.
 
 use std::path::PathBuf;
 
@@ -42,6 +42,10 @@ pub struct JudgeConfig {
     pub backoff_max_s: f64,
     /// Most requests that one judge sends, repetitions included; 0 answers from the cache alone.
     pub call_budget: u64,
+    /// Share of the last 20 questions that may stay without an answer, from the eighth question on. Above it the run
+    /// stops, since its credits would be an even split under the judge's name; 1 never stops.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub max_failed_share: f64,
     /// Requests at a time.
     #[schemars(range(min = 1, max = 256))]
     pub concurrency: usize,
@@ -62,6 +66,7 @@ impl Default for JudgeConfig {
             backoff_s: 1.0,
             backoff_max_s: 30.0,
             call_budget: 10_000,
+            max_failed_share: 0.5,
             concurrency: 4,
         }
     }
@@ -98,6 +103,9 @@ impl JudgeConfig {
             if !(least..=1e6).contains(&value) {
                 return fail(key, format!("is {value}; must be {least} to 1000000"));
             }
+        }
+        if !(0.0..=1.0).contains(&self.max_failed_share) {
+            return fail("max_failed_share", format!("is {}; must be 0 to 1", self.max_failed_share));
         }
         if !(1..=256).contains(&self.concurrency) {
             return fail("concurrency", format!("is {}; must be 1 to 256", self.concurrency));

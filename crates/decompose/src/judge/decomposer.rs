@@ -1,20 +1,23 @@
 //! The decomposer: questions to the judge, credits from its answers.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Trajectory};
-use turnwise_credit::CreditError;
-use turnwise_credit::has::Decomposer;
 
 use super::cache::{Cache, Hit, Key};
 use super::client::{Client, Failure};
 use super::scores::{parse, rescale, uniform};
 use super::{JudgeConfig, JudgeError, Template};
 
-/// What a judge has done since it was made.
+/// Questions that the share of failed ones is taken of.
+const WINDOW: usize = 20;
+/// Questions before a share means anything.
+const FEWEST: usize = 8;
+
+/// Counts of a judge since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JudgeMetrics {
@@ -83,6 +86,25 @@ pub struct Judge {
 struct State {
     metrics: JudgeMetrics,
     last_failure: Option<String>,
+    /// Of the last [`WINDOW`] questions that were asked: whether they stayed without an answer.
+    recent: VecDeque<bool>,
+    /// Too many did.
+    dead: bool,
+}
+
+impl State {
+    /// Notes how a question ended.
+    fn note(&mut self, failed: bool, most: f64) {
+        if self.recent.len() == WINDOW {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(failed);
+        self.dead |= self.recent.len() >= FEWEST && self.failed() as f64 > most * self.recent.len() as f64;
+    }
+
+    fn failed(&self) -> usize {
+        self.recent.iter().filter(|failed| **failed).count()
+    }
 }
 
 /// A question and the places in the batch that wait for its answer.
@@ -134,8 +156,8 @@ impl Judge {
         Question { key, user, turns: trajectory.turns.len() }
     }
 
-    /// The scores that answer a question; `None` where there are none to be had.
-    fn scores(&self, question: &Question) -> Option<Vec<f64>> {
+    /// The scores that answer a question; `None` where there are none to be had. Every failed request is told.
+    fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         match self.cache.get(&question.key, question.turns) {
             Hit::Scores(scores) => {
                 self.with(|state| state.metrics.cache_hits += 1);
@@ -153,6 +175,7 @@ impl Judge {
                     if self.cache.put(&question.key, &self.config.model, &scores).is_err() {
                         self.with(|state| state.metrics.cache_errors += 1);
                     }
+                    self.with(|state| state.note(false, self.config.max_failed_share));
                     return Some(scores);
                 }
                 Err(failure) => failure,
@@ -168,11 +191,18 @@ impl Judge {
                 *counter += 1;
                 state.last_failure = Some(failure.to_string());
             });
-            if !failure.is_passing() {
+            // Whoever listens may have gone.
+            let _ = failures.send(failure.to_string());
+            if !failure.is_passing() || self.is_dead() {
                 break;
             }
         }
+        self.with(|state| state.note(true, self.config.max_failed_share));
         None
+    }
+
+    fn is_dead(&self) -> bool {
+        self.with(|state| state.dead)
     }
 
     /// One request, if the budget allows it.
@@ -188,35 +218,44 @@ impl Judge {
         parse(&answer, question.turns).map_err(Failure::Malformed)
     }
 
-    /// Answers all questions, `concurrency` at a time.
-    fn answers(&self, questions: &[Question]) -> Vec<Option<Vec<f64>>> {
+    /// Answers all questions, `concurrency` at a time; `failed` hears of failed requests while that goes on. A judge
+    /// that is dead is asked no more.
+    fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
         let answers: Vec<Mutex<Option<Vec<f64>>>> = questions.iter().map(|_| Mutex::default()).collect();
         let next = AtomicUsize::new(0);
-        let work = || {
+        let (sender, failures) = mpsc::channel();
+        let work = |sender: mpsc::Sender<String>| {
             while let Some((question, answer)) = {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                questions.get(index).zip(answers.get(index))
+                questions.get(index).zip(answers.get(index)).filter(|_| !self.is_dead())
             } {
-                let scores = self.scores(question);
+                let scores = self.scores(question, &sender);
                 *answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = scores;
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..self.config.concurrency.min(questions.len()) {
-                scope.spawn(work);
+            for _ in 0..self.config.concurrency.min(questions.len()) {
+                let sender = sender.clone();
+                scope.spawn(|| work(sender));
             }
-            work();
+            drop(sender);
+            failures.iter().for_each(&mut *failed);
         });
         answers
             .into_iter()
             .map(|answer| answer.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
             .collect()
     }
-}
 
-impl Decomposer for Judge {
-    /// Never fails: what has no answer gets `R / T`, which [`Judge::metrics`] counts.
-    fn credits(&self, batch: &Batch) -> Result<PerTurn<f64>, CreditError> {
+    /// The credit of every turn of a batch; what has no answer gets `R / T`, which [`Judge::metrics`] counts.
+    ///
+    /// `warn` takes a line for people at the first failed request, while the others are still under way, and one that
+    /// counts the trajectories without scores at the end.
+    ///
+    /// # Errors
+    /// More than `max_failed_share` of the last questions stayed without an answer: the judge is dead, or nearly so,
+    /// and credits would be a uniform split under the judge's name.
+    pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();
         // The question of each trajectory; none where there is nothing to share out.
@@ -231,7 +270,15 @@ impl Decomposer for Judge {
                 })
             }));
         }
-        let answers = self.answers(&questions);
+        let mut first = true;
+        let answers = self.answers(&questions, &mut |reason| {
+            if std::mem::take(&mut first) {
+                let endpoint = &self.config.endpoint;
+                warn(format!("warning: the judge at {endpoint} gave no scores: {reason}"));
+            }
+        });
+        self.check_alive()?;
+        let before = self.metrics().fallbacks;
         let mut asked = asked.into_iter();
         let mut share = |trajectory: &Trajectory| {
             let (turns, ret) = (trajectory.turns.len(), trajectory.outcome_return());
@@ -251,6 +298,34 @@ impl Decomposer for Judge {
                 uniform(turns, ret)
             })
         };
-        Ok(batch.groups.iter().map(|group| group.trajectories.iter().map(&mut share).collect()).collect())
+        let credits =
+            batch.groups.iter().map(|group| group.trajectories.iter().map(&mut share).collect()).collect();
+        let fallbacks = self.metrics().fallbacks - before;
+        if fallbacks > 0 {
+            warn(format!(
+                "warning: {fallbacks} of {} trajectories have no scores of the judge; their return is split evenly",
+                batch.trajectories().count()
+            ));
+        }
+        Ok(credits)
+    }
+
+    /// Refuses to go on where too many questions stayed without an answer.
+    fn check_alive(&self) -> Result<(), JudgeError> {
+        self.with(|state| {
+            if !state.dead {
+                return Ok(());
+            }
+            // Somebody may start the service and try again.
+            state.dead = false;
+            let (failed, asked) = (state.failed(), state.recent.len());
+            state.recent.clear();
+            Err(JudgeError::Unanswered {
+                endpoint: self.config.endpoint.clone(),
+                failed,
+                asked,
+                reason: state.last_failure.clone().unwrap_or_default(),
+            })
+        })
     }
 }

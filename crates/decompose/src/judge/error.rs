@@ -1,10 +1,10 @@
-//! Errors of setting a judge up. A judge that runs has none: see [`super::JudgeMetrics`].
+//! Errors of a judge. A request that fails is none, as long as they are few: see [`super::JudgeMetrics`].
 
 use std::path::Path;
 
 use thiserror::Error;
 
-/// Why there is no judge.
+/// A judge that cannot be set up, or that answers too seldom.
 #[derive(Debug, Error)]
 pub enum JudgeError {
     /// A setting that cannot work.
@@ -29,6 +29,22 @@ pub enum JudgeError {
         /// The file.
         path: String,
         /// The problem and how to fix it.
+        reason: String,
+    },
+    /// Too many questions stayed without an answer.
+    #[error(
+        "the judge at {endpoint} left {failed} of the last {asked} questions without scores ({reason}): start it, or \
+         correct judge.endpoint, and resume, which asks nothing twice; judge.max_failed_share says how many may stay \
+         without an answer"
+    )]
+    Unanswered {
+        /// Base address of the service.
+        endpoint: String,
+        /// Questions without an answer.
+        failed: usize,
+        /// Questions asked.
+        asked: usize,
+        /// The last failure.
         reason: String,
     },
 }

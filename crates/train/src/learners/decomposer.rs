@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, PerTurn, Trajectory};
-use turnwise_credit::has::Decomposer as _;
 use turnwise_decompose::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_decompose::{Judge, JudgeConfig};
 use turnwise_text::Tokenizer;
@@ -79,16 +78,17 @@ impl RunDecomposer {
 }
 
 impl RunDecomposer {
-    /// The credit of every turn of the batch of a step.
+    /// The credit of every turn of the batch of a step. `warn` is told at once of a judge that does not answer.
     pub(crate) fn credits(
         &mut self,
         batch: &Batch,
         step: u64,
         policy: &mut dyn PolicyLearner,
         tokenizer: &Tokenizer,
+        warn: &mut dyn FnMut(String),
     ) -> Result<PerTurn<f64>, TrainError> {
         match self {
-            Self::Judge(judge) => Ok(judge.credits(batch)?),
+            Self::Judge(judge) => Ok(judge.credits(batch, warn)?),
             Self::TurnRd(turnrd) => {
                 let vectors = vectors(batch, turnrd.settings.pool_tokens, policy, tokenizer)?;
                 turnrd.credits(batch, step, vectors)

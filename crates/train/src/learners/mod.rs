@@ -59,12 +59,14 @@ impl Learners {
         batch: &Batch,
         at: u64,
         actor: &Actor,
+        observer: &mut dyn Observer,
     ) -> Result<Supplies, TrainError> {
         let mut provider = ModelProvider {
             critic: self.critic.as_mut(),
             decomposer: self.decomposer.as_mut(),
             policy: self.policy.as_mut(),
             tokenizer: &actor.tokenizer,
+            observer,
             step: at,
         };
         pipeline.supply(batch, &mut provider)

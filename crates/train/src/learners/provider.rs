@@ -8,6 +8,7 @@ use crate::TrainError;
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::{self, RunDecomposer};
 use crate::learners::policy::PolicyLearner;
+use crate::run::observer::{Event, Observer};
 
 /// The critic, the decomposer and the policy of a run, asked about the batch of one step.
 pub(crate) struct ModelProvider<'a> {
@@ -19,6 +20,8 @@ pub(crate) struct ModelProvider<'a> {
     pub(crate) policy: &'a mut dyn PolicyLearner,
     /// Text to ids.
     pub(crate) tokenizer: &'a Tokenizer,
+    /// Is told of a judge that does not answer.
+    pub(crate) observer: &'a mut dyn Observer,
     /// The step.
     pub(crate) step: u64,
 }
@@ -37,7 +40,8 @@ impl Provider for ModelProvider<'_> {
 
     fn credits(&mut self, batch: &Batch) -> Result<PerTurn<f64>, TrainError> {
         let decomposer = self.decomposer.as_mut().ok_or_else(|| missing("a decomposer"))?;
-        decomposer.credits(batch, self.step, self.policy, self.tokenizer)
+        let mut warn = |text| self.observer.event(Event::Note(text));
+        decomposer.credits(batch, self.step, self.policy, self.tokenizer, &mut warn)
     }
 
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, TrainError> {

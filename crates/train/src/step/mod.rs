@@ -73,7 +73,9 @@ pub(crate) fn step(
 
     let objective = state.objective(config);
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &objective, config, learners))?;
-    let supplies = record.timed("credit_inputs", || learners.supply(method.pipeline, &batch, at, actor))?;
+    let observer = &mut *context.observer;
+    let supplies =
+        record.timed("credit_inputs", || learners.supply(method.pipeline, &batch, at, actor, observer))?;
     let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
     record.credited(&shaped, &credit);
 
