@@ -1,4 +1,4 @@
-//! Where the credit of a turn comes from when the environment gives one return a trajectory.
+//! Sources of a turn's credit where the environment gives one return a trajectory.
 //!
 //! | module | subject |
 //! |---|---|

@@ -1,10 +1,10 @@
-//! What a model runs on.
+//! The device that a model runs on.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
 
-/// What a model runs on. The same settings run on either.
+/// The device that a model runs on. The same settings run on either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
@@ -20,7 +20,7 @@ impl Device {
     /// Opens it; what it is, in words, where it is not the processor.
     ///
     /// # Errors
-    /// Where the program was built without it or there is none, with what to do.
+    /// If the program was built without it or there is none, with what to do.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]

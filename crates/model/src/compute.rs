@@ -42,7 +42,7 @@ impl Compute {
         }
     }
 
-    /// What this setting comes to on this machine.
+    /// The path that this setting takes on this machine.
     pub fn path(self) -> ComputePath {
         self.kernel().map_or(ComputePath::F32, Kernel::path)
     }
@@ -51,7 +51,7 @@ impl Compute {
     /// `[rows, outputs]`.
     ///
     /// # Panics
-    /// Where a slice is shorter than its shape.
+    /// If a slice is shorter than its shape.
     pub fn linear(self, x: &[f32], weight: &[f32], y: &mut [f32], shape: [usize; 3]) {
         linear(self.kernel(), x, weight, None, y, Accumulate::Set, shape);
     }
@@ -59,7 +59,7 @@ impl Compute {
     /// `d_x = d_y W` and `d_W += d_y^T x` for [`Compute::linear`] with the shape `[rows, inputs, outputs]`.
     ///
     /// # Panics
-    /// Where a slice is shorter than its shape.
+    /// If a slice is shorter than its shape.
     pub fn linear_backward(
         self,
         d_y: &[f32],
@@ -73,7 +73,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Where the machine lacks what the setting is for: what runs instead.
+    /// The path that runs instead, where the machine lacks what the setting is for.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

@@ -93,7 +93,7 @@ pub struct ModelConfig {
     pub rope_theta: f64,
     /// How the rotary frequencies are changed for contexts longer than those of pretraining.
     pub rope_scaling: RopeScaling,
-    /// Whether the output layer is the embedding transposed.
+    /// True if the output layer is the embedding transposed.
     pub tie_word_embeddings: bool,
     /// Biases on query, key, value and output of attention (Qwen3 and Llama; Qwen2 has its own rule).
     pub attention_bias: bool,
@@ -142,17 +142,17 @@ impl ModelConfig {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// Whether query, key and value projection have biases.
+    /// True if query, key and value projection have biases.
     pub fn qkv_bias(&self) -> bool {
         self.model_type == Family::Qwen2 || self.attention_bias
     }
 
-    /// Whether the output projection of attention has a bias.
+    /// True if the output projection of attention has a bias.
     pub fn output_bias(&self) -> bool {
         self.model_type != Family::Qwen2 && self.attention_bias
     }
 
-    /// Whether query and key heads are normed before they are turned.
+    /// True if query and key heads are normed before they are turned.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }

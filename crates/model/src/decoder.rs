@@ -20,7 +20,7 @@ use crate::projection::Projection;
 use crate::weights::Network;
 use crate::{LayerLayout, ModelConfig, Parameters, Real};
 
-/// What is kept of one layer's forward pass.
+/// Activations kept of one layer's forward pass.
 #[derive(Clone, Debug, Default)]
 struct Activations<T> {
     normed: Vec<T>,
@@ -69,7 +69,7 @@ impl<T: Real> Activations<T> {
     }
 }
 
-/// What a layer works in and leaves nothing behind.
+/// Scratch memory of a layer.
 #[derive(Clone, Debug, Default)]
 struct Scratch<T> {
     attention: attention::Scratch<T>,
@@ -79,9 +79,9 @@ struct Scratch<T> {
 /// Buffers of one lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace<T> {
-    /// Whether only the layers' inputs are kept and the rest is made anew in backward.
+    /// True if only the layers' inputs are kept and the rest is made anew in backward.
     recompute: bool,
-    /// What multiplies matrices of bf16; without one they stay as they are.
+    /// Kernel for bf16 products; without one matrices stay as they are.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
     /// Residual stream before each layer and after the last, or two in turns where nothing is run
@@ -287,7 +287,7 @@ struct Pass<'a, T> {
     bf16: Option<Kernel>,
 }
 
-/// Where backward works. The derivatives are those of the run alone.
+/// Scratch memory of backward. The derivatives are those of the run alone.
 struct Derivatives<'a, T> {
     /// Of the layer's output; becomes that of its input.
     residual: &'a mut [T],
@@ -311,7 +311,7 @@ impl<T: Real> Pass<'_, T> {
         &self.data[place]
     }
 
-    /// What the adapter adds to a projection, where there is one.
+    /// The adapter's part of a projection, where there is one.
     fn branch(&self, projection: &Projection) -> Option<BranchPass<'_, T>> {
         let Network { adapter, dropout, .. } = self.network;
         let adapter = adapter?;

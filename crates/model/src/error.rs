@@ -5,7 +5,7 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// What can go wrong while models are made, read or written.
+/// A model that cannot be made, read or written.
 #[derive(Debug, Error)]
 pub enum ModelError {
     /// A key of `config.json` has a value that cannot be run.
@@ -21,7 +21,7 @@ pub enum ModelError {
     Io {
         /// The file.
         path: String,
-        /// What the operating system said.
+        /// The operating system's reason.
         source: std::io::Error,
     },
     /// A file is not what it should be.

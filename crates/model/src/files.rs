@@ -15,7 +15,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ModelError> {
     fs::read(path).map_err(ModelError::io(path))
 }
 
-/// Where a file is written before it takes its name.
+/// The path a file is written to before it takes its name.
 pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".tmp");

@@ -128,7 +128,7 @@ fn derivatives(index: usize) -> [f64; 2] {
     [(0.7 * index as f64).sin(), (0.3 * index as f64).cos()]
 }
 
-/// What the model finds: log-probabilities, entropies, loss, gradient.
+/// The model's log-probabilities, entropies, loss and gradient.
 type Found = (Vec<f64>, Vec<f64>, f64, Vec<f64>);
 
 /// In `f64`, by the decoder.
@@ -267,7 +267,7 @@ fn small_changes_are_seen() {
     }
 }
 
-/// What the engine generates greedily.
+/// The engine's greedy generation.
 fn generated(case: &Value, parameters: &Parameters<f64>) -> Vec<u32> {
     let settings = EngineConfig { slots: 1, max_context: 64 };
     let mut engine = NativeEngine::new(parameters.cast().into(), 0, settings, None).unwrap();

@@ -1,4 +1,4 @@
-//! What stands on the decoder's last layer: the output layer with its log-probabilities and entropies, a
+//! The head on the decoder's last layer: the output layer with its log-probabilities and entropies, a
 //! critic's value, and divergences between rows. Logits are made a chunk of rows at a time.
 
 use std::ops::Range;
@@ -58,7 +58,7 @@ pub(crate) struct ReferenceRows<'a, T> {
 /// The head's share of a pass, one row a target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
-    /// What multiplies matrices of bf16; without one they stay as they are.
+    /// Kernel for bf16 products; without one matrices stay as they are.
     pub(crate) bf16: Option<Kernel>,
     rows: Vec<T>,
     normed: Vec<T>,

@@ -28,7 +28,7 @@ pub use crate::parameters::TensorList;
 /// `[rows, outputs]`; the shape is `[rows, inputs, outputs]`.
 ///
 /// # Panics
-/// Where a slice is too short for the shape.
+/// If a slice is too short for the shape.
 pub fn linear<T: Real>(
     x: &[T],
     weight: &[T],
@@ -43,7 +43,7 @@ pub fn linear<T: Real>(
 /// `d_x = d_y W`, set or added, for [`linear`].
 ///
 /// # Panics
-/// Where a slice is too short for the shape.
+/// If a slice is too short for the shape.
 pub fn linear_backward_input<T: Real>(
     d_y: &[T],
     weight: &[T],
@@ -57,7 +57,7 @@ pub fn linear_backward_input<T: Real>(
 /// `d_W += d_y^T x` for [`linear`].
 ///
 /// # Panics
-/// Where a slice is too short for the shape.
+/// If a slice is too short for the shape.
 pub fn linear_backward_weight<T: Real>(d_y: &[T], x: &[T], d_weight: &mut [T], shape: [usize; 3]) {
     ops::linear_backward_weight(None, d_y, x, d_weight, shape);
 }

@@ -1,4 +1,28 @@
-//! The policy: the only crate with tensors.
+//! The policy: decoders with hand-written forward and backward, LoRA, AdamW, a sampling engine, Hugging Face files. The
+//! only crate with a tensor library.
+//!
+//! ```
+//! use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
+//! use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
+//!
+//! let parameters: Parameters<f32> = Parameters::zeros(ModelConfig {
+//!     vocab_size: 11,
+//!     hidden_size: 16,
+//!     intermediate_size: 32,
+//!     num_hidden_layers: 1,
+//!     num_attention_heads: 2,
+//!     num_key_value_heads: 1,
+//!     head_dim: 8,
+//!     max_position_embeddings: 64,
+//!     ..ModelConfig::default()
+//! });
+//! let mut learner = NativeLearner::new(parameters, LearnerConfig::default())?;
+//! let spans = vec![TurnSpan { turn: 0, start: 2, end: 4 }];
+//! let logprobs = learner.logprobs(&[TokenSequence { tokens: vec![1, 2, 3, 4], spans }])?;
+//! // Weights of zero find all 11 tokens equally likely.
+//! assert!(logprobs[0].iter().all(|logprob| (logprob + 11f32.ln()).abs() < 1e-5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod accelerator;
 mod compute;

@@ -40,7 +40,7 @@ impl Lane {
         Self::with(Passes::Cuda(Box::new(crate::cuda::Passes::new(recompute))), None)
     }
 
-    /// What a lane on a device reads and writes from now on.
+    /// Binds the buffers that a lane on a device reads and writes from now on.
     #[cfg(feature = "cuda")]
     pub(crate) fn bind(&mut self, bound: Option<&crate::cuda::Bound>) {
         if let Passes::Cuda(passes) = &mut self.passes {
@@ -61,12 +61,12 @@ impl Lane {
     }
 }
 
-/// What a pass runs over.
+/// The operands of a pass.
 pub(crate) struct PassOver<'a> {
     pub(crate) network: Network<'a, f32>,
     pub(crate) batch: &'a [TokenSequence],
     pub(crate) masked_contexts: &'a [MaskedContext],
-    /// Whether log-probabilities are wanted, or the hidden states alone.
+    /// True if log-probabilities are wanted, or the hidden states alone.
     pub(crate) scored: bool,
 }
 
@@ -92,7 +92,7 @@ impl PassOver<'_> {
     }
 }
 
-/// What a lane found for one sequence.
+/// A lane's result for one sequence.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Found<T> {
     pub(crate) sequence: usize,

@@ -19,13 +19,13 @@ pub(crate) struct Target {
 pub(crate) struct Packing {
     /// Input tokens of all sequences.
     pub(crate) tokens: Vec<u32>,
-    /// Where each sequence starts among the tokens, and the end.
+    /// Start of each sequence among the tokens, and the end.
     pub(crate) offsets: Vec<usize>,
-    /// What is predicted, in sequence order and then in span order.
+    /// Targets, in sequence order and then in span order.
     pub(crate) targets: Vec<Target>,
-    /// Where each sequence starts among the targets, and the end.
+    /// Start of each sequence among the targets, and the end.
     pub(crate) target_offsets: Vec<usize>,
-    /// What each sequence is known by in random draws: its place, until somebody says otherwise.
+    /// Identity of each sequence in random draws: its place, until somebody says otherwise.
     pub(crate) identities: Vec<u64>,
 }
 

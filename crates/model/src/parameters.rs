@@ -15,9 +15,9 @@ pub struct TensorInfo {
     pub name: String,
     /// Shape, outermost first.
     pub shape: Vec<usize>,
-    /// Where its elements are.
+    /// Range of its elements.
     pub range: Range<usize>,
-    /// Whether weight decay applies (matrices yes; norms and biases no).
+    /// True if weight decay applies (matrices yes; norms and biases no).
     pub decays: bool,
 }
 
@@ -199,7 +199,7 @@ impl TensorList {
 pub struct Parameters<T> {
     /// The architecture.
     pub config: ModelConfig,
-    /// Where each tensor is.
+    /// Place of each tensor.
     pub layout: Layout,
     /// The weights.
     pub data: Vec<T>,

@@ -73,7 +73,7 @@ impl Passes {
         Ok(())
     }
 
-    /// What the last forward pass found of every target.
+    /// Statistics of every target of the last forward pass.
     pub(crate) fn statistics(&self) -> &[RowStatistics<f32>] {
         match self {
             Self::Host(workspace) => &workspace.head.statistics,

@@ -27,15 +27,15 @@ pub enum PlanPhase {
 pub struct PlanItem {
     /// When it is there.
     pub phase: PlanPhase,
-    /// What it is.
+    /// The item's name.
     pub name: &'static str,
     /// How many bytes at most.
     pub bytes: u64,
-    /// What the bytes come from.
+    /// The shapes behind the bytes.
     pub detail: String,
 }
 
-/// What a run needs memory for.
+/// The sizes of a run that take memory.
 #[derive(Clone, Debug)]
 pub struct PlanSettings {
     /// How the learner works; its lanes are those of one process.
@@ -48,9 +48,9 @@ pub struct PlanSettings {
     pub adapter_row: usize,
     /// Numbers of a reference policy's own weights; 0 where it is the base itself, or none is needed.
     pub reference: usize,
-    /// Whether divergences over the whole vocabulary are taken, to a reference policy or another prompt.
+    /// True if divergences over the whole vocabulary are taken, to a reference policy or another prompt.
     pub divergences: bool,
-    /// Whether a second gradient is accumulated while the first is kept.
+    /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
     /// Numbers of a critic's own weights, and how many of them are trained, where there is one.
     pub critic: Option<[usize; 2]>,
@@ -58,7 +58,7 @@ pub struct PlanSettings {
     pub sampling: Option<(usize, EngineConfig)>,
 }
 
-/// What a run will take at most.
+/// The memory that a run takes at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// The items, those of one phase together.
@@ -131,7 +131,7 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// What forward and backward passes work in.
+    /// The buffers of forward and backward passes.
     fn passes(&mut self, config: &ModelConfig, settings: &PlanSettings) {
         let LearnerConfig { lanes, micro_batch_tokens, recompute, .. } = settings.learner;
         let lanes = lanes as u64;

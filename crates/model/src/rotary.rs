@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use crate::{ModelConfig, ModelError};
 
-/// What `rope_scaling` of `config.json` asks for.
+/// The scaling of positions, `rope_scaling` of `config.json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RopeScaling {
     /// Nothing.
@@ -17,7 +17,7 @@ pub enum RopeScaling {
     },
     /// Llama 3.1's rule: low frequencies divided by a factor, high ones as they are, smooth in between.
     Llama3 {
-        /// What low frequencies are divided by.
+        /// Divisor of low frequencies.
         factor: f64,
         /// Frequencies with fewer turns than this in the original context are low.
         low_freq_factor: f64,
@@ -28,7 +28,7 @@ pub enum RopeScaling {
     },
     /// Peng et al. (2024), "YaRN": the same by parts, and attention made sharper.
     Yarn {
-        /// What low frequencies are divided by.
+        /// Divisor of low frequencies.
         factor: f64,
         /// Cosines and sines are multiplied by this.
         attention_factor: f64,
@@ -38,7 +38,7 @@ pub enum RopeScaling {
         beta_slow: f64,
         /// Context of pretraining.
         original_max_position_embeddings: usize,
-        /// Whether the bounds between the parts are rounded outwards to whole pairs.
+        /// True if the bounds between the parts are rounded outwards to whole pairs.
         truncate: bool,
     },
 }

@@ -36,7 +36,7 @@ pub struct Schedule {
     pub warmup_steps: u64,
     /// Steps of the run; the last one runs at the floor.
     pub total_steps: u64,
-    /// What follows the warm-up.
+    /// The shape after the warm-up.
     pub shape: ScheduleKind,
 }
 

@@ -1,4 +1,4 @@
-//! What a decoder runs with: all of its weights, and an adapter where only that is trained.
+//! The weights that a decoder runs with, and an adapter where only that is trained.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{ModelConfig, ModelError, Parameters, Real, TensorInfo};
 pub struct Weights {
     /// All weights of the decoder; frozen where there is an adapter.
     pub base: Arc<Parameters<f32>>,
-    /// What is added to them.
+    /// The adapter that is added to them.
     pub adapter: Option<Arc<Adapter<f32>>>,
 }
 
@@ -21,7 +21,7 @@ impl Weights {
     /// An adapter on a base.
     ///
     /// # Errors
-    /// Where the adapter was made for another architecture.
+    /// If the adapter was made for another architecture.
     pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
         adapter.check_base(&base.config)?;
         Ok(Self { base, adapter: Some(Arc::new(adapter)) })
@@ -46,7 +46,7 @@ impl Weights {
         Ok(Arc::new(merged))
     }
 
-    /// What is trained of them.
+    /// The trained numbers: the adapter's where there is one, else all weights.
     pub fn trained(&self) -> &[f32] {
         self.adapter.as_ref().map_or(&self.base.data, |adapter| &adapter.data)
     }
@@ -56,7 +56,7 @@ impl Weights {
         self.adapter.as_ref().map_or(&self.base.layout.tensors, |adapter| &adapter.layout.tensors)
     }
 
-    /// Whether they are a critic's.
+    /// True if they are a critic's.
     pub fn has_value_head(&self) -> bool {
         Network::from(self).value().is_some()
     }
@@ -76,7 +76,7 @@ impl From<Arc<Parameters<f32>>> for Weights {
 
 /// The weights of one pass.
 ///
-/// Where there is an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and
+/// If there is an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and
 /// nothing is computed for the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {

@@ -37,7 +37,7 @@ pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     })
 }
 
-/// Whether a folder is a run directory.
+/// True if a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{JudgeError, scores};
 
-/// What identifies a question: SHA-256 over everything that the answer depends on.
+/// The key of a question: SHA-256 over everything that the answer depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key([u8; 32]);
 
@@ -44,7 +44,7 @@ struct Entry {
     scores: Vec<f64>,
 }
 
-/// What the cache has.
+/// The cache's answer.
 pub(super) enum Hit {
     Scores(Vec<f64>),
     /// A file that cannot be used; it is written anew.

@@ -60,7 +60,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether another try may help.
+    /// True if another try may help.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Budget => false,

@@ -132,7 +132,7 @@ impl Judge {
         })
     }
 
-    /// What has happened so far.
+    /// Counts so far.
     pub fn metrics(&self) -> JudgeMetrics {
         self.with(|state| state.metrics)
     }

@@ -20,7 +20,7 @@ pub enum JudgeError {
     Io {
         /// The file.
         path: String,
-        /// What the operating system said.
+        /// The operating system's reason.
         source: std::io::Error,
     },
     /// A template that cannot be used.

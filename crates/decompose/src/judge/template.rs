@@ -1,4 +1,4 @@
-//! What the judge is asked: two messages with places for the trajectory.
+//! The question to the judge: two messages with places for the trajectory.
 
 use std::fs;
 use std::path::Path;

@@ -13,7 +13,7 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "turnrd.safetensors";
 const HEADER: &str = "turnrd";
 
-/// What the file says of itself besides its tensors.
+/// The header of the file.
 #[derive(Serialize, Deserialize)]
 struct Header {
     config: TurnRdConfig,

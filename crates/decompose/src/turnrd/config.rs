@@ -15,7 +15,7 @@ pub enum CreditRule {
     Attention,
 }
 
-/// What happens to turn and goal vectors before the first layer.
+/// The norm of turn and goal vectors before the first layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum InputNorm {
@@ -26,7 +26,7 @@ pub enum InputNorm {
     Rms,
 }
 
-/// What the value head is held to where there is a progress signal.
+/// The target of the value head where there is a progress signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueTarget {
@@ -42,7 +42,7 @@ pub enum ValueTarget {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
-    /// Whether the goal modulates the encoder's output (`has-turnrd-film`) or is ignored (`has-turnrd`).
+    /// The goal modulates the encoder's output (`has-turnrd-film`); otherwise it is ignored (`has-turnrd`).
     pub film: bool,
     /// Hidden width `H`.
     #[schemars(range(min = 1, max = 8192))]
@@ -62,7 +62,7 @@ pub struct TurnRdConfig {
     /// Share of activations dropped in training, in steps of 1/65536.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// What happens to the input vectors.
+    /// The norm of the input vectors.
     pub input_norm: InputNorm,
     /// How credits are made.
     pub credits: CreditRule,

@@ -1,4 +1,4 @@
-//! Where TurnRD's tensors are in the flat buffer, and what they start as.
+//! The layout of TurnRD's tensors in the flat buffer, and their initial values.
 
 use std::ops::Range;
 

@@ -42,7 +42,7 @@ impl Losses {
     }
 }
 
-/// What the heads say about one trajectory.
+/// The heads' outputs for one trajectory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     /// `ln w_t`.

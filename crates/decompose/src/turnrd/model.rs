@@ -23,7 +23,7 @@ pub struct TurnRd {
     pub(super) optimizer: OptimizerState,
 }
 
-/// What TurnRD says about one trajectory.
+/// TurnRD's numbers of one trajectory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Credits {
     /// `V_t`.
@@ -57,7 +57,7 @@ pub struct EpochReport {
     pub gradient_norm: f64,
 }
 
-/// What a round of training did.
+/// Report of a round of training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainReport {
     /// One entry per epoch.

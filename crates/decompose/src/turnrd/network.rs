@@ -19,7 +19,7 @@ pub(super) struct Pack<T> {
     pub(super) goals: Vec<T>,
     /// Turns of each trajectory.
     pub(super) lengths: Vec<usize>,
-    /// Where the random draws of training belong; without it nothing is dropped.
+    /// Coordinates of the random draws of training; without them nothing is dropped.
     pub(super) dropout: Option<Dropout>,
 }
 
@@ -58,7 +58,7 @@ impl<T> Pack<T> {
     }
 }
 
-/// What forward found and backward needs.
+/// Results of forward that backward needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trace<T> {
     blocks: Vec<BlockTrace<T>>,
@@ -66,7 +66,7 @@ pub(super) struct Trace<T> {
     encoded: Vec<T>,
     /// gamma and beta, `[trajectories, 2 H]`; empty without FiLM.
     pub(super) film: Vec<T>,
-    /// What the heads read.
+    /// Input of the heads.
     modulated: Vec<T>,
     attention: HeadTrace<T>,
     value: HeadTrace<T>,

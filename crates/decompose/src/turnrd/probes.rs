@@ -26,7 +26,7 @@ pub struct GoalsShuffled {
     pub shuffled_mse: f64,
     /// Share of trajectories whose error grew.
     pub worse: f64,
-    /// Whether the error is that of `V_t` against the progress signal (where any trajectory has one) or
+    /// True if the error is that of `V_t` against the progress signal (where any trajectory has one) or
     /// that of `Rhat` against the return.
     pub of_values: bool,
     /// Trajectories compared.

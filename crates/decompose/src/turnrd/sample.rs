@@ -1,4 +1,4 @@
-//! What TurnRD is trained on.
+//! The training data of TurnRD.
 
 use super::TurnRdConfig;
 use super::config::setting;
@@ -74,7 +74,7 @@ pub trait SampleSource {
     /// How many there are.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// True if there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,7 +82,7 @@ pub trait SampleSource {
     /// One of them, by its place in `0..len()`.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// It cannot be read.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

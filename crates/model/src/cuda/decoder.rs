@@ -18,7 +18,7 @@ use super::tiles::{key_tiles, query_tiles};
 use crate::lora::{Dropout, Joint};
 use crate::packing::Packing;
 
-/// What is kept of one layer's forward pass.
+/// Activations kept of one layer's forward pass.
 struct Activations {
     normed: Buffer<Bf16>,
     inverse: Buffer<f32>,
@@ -397,7 +397,7 @@ struct Run<'a> {
     tiles: usize,
 }
 
-/// Where queries, keys and values begin in the rows of `qkv`.
+/// Offsets of queries, keys and values in the rows of `qkv`.
 pub(super) fn attention_parts(network: &Network, qkv: &Buffer<Bf16>) -> [Part<Bf16>; 3] {
     let (query, key) = (network.config.query_width(), network.config.key_value_width());
     [0, query, query + key].map(|first| qkv.part(first.min(qkv.len())..qkv.len()))

@@ -23,7 +23,7 @@ pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
     Ok(device)
 }
 
-/// What is there to run on, in words; the error says why nothing is.
+/// The device, in words; the error says why there is none.
 pub fn describe() -> Result<String, CudaError> {
     let device = device()?;
     let [free, total] = device.memory()?;
@@ -58,7 +58,7 @@ pub(crate) fn narrow(part: Part<Bf16>, stride: usize) -> Output {
     Output { at: part.at, stride, wide: false }
 }
 
-/// Whether a product sets or adds.
+/// The treatment of a product's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accumulate {
     /// `c = alpha a b`.

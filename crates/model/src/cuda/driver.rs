@@ -1,4 +1,4 @@
-//! What the backend asks of a device. A GPU answers it, and in the tests a processor that runs the same
+//! The interface of a device. A GPU answers it, and in the tests a processor that runs the same
 //! kernels' source.
 
 use super::CudaError;
@@ -6,7 +6,7 @@ use super::CudaError;
 /// An address in the device's memory.
 pub(crate) type Address = u64;
 
-/// What the kernels are compiled for: one module a shape.
+/// The sizes that kernels are compiled for: one module a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// Width of the residual stream.
@@ -64,18 +64,18 @@ pub(crate) struct Matrix {
     pub(crate) at: Address,
     /// Numbers from a row to the next.
     pub(crate) stride: usize,
-    /// Whether the product sees it transposed.
+    /// True if the product sees it transposed.
     pub(crate) transposed: bool,
 }
 
-/// Where a product goes.
+/// The destination of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// Its first number.
     pub(crate) at: Address,
     /// Numbers from a row to the next.
     pub(crate) stride: usize,
-    /// Whether it is f32, else bfloat16.
+    /// True if it is f32, else bfloat16.
     pub(crate) wide: bool,
 }
 

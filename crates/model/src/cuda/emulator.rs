@@ -33,12 +33,12 @@ pub(crate) struct Emulator {
 struct State {
     modules: Vec<(Shape, &'static Library, LaunchFunction)>,
     allocations: HashMap<Address, usize>,
-    /// What each thread records: tests run side by side on the one device.
+    /// Recordings by thread: tests run side by side on the one device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
 }
 
-/// What a recording repeats.
+/// An operation that a recording repeats.
 #[derive(Clone)]
 enum Noted {
     Launch(usize, &'static str, [u32; 3], [u32; 3], u32, Vec<Argument>),
@@ -184,7 +184,7 @@ impl State {
 }
 
 impl State {
-    /// Whether this thread is recording.
+    /// True if this thread is recording.
     fn records(&self) -> bool {
         self.recording.contains_key(&current().id())
     }

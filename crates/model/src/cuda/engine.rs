@@ -57,12 +57,12 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// Whether this device has refused to record.
+    /// True if this device has refused to record.
     direct: bool,
     chooser: TokenSampler,
 }
 
-/// What is known of steps of one number of rows.
+/// The state of recording for steps of one number of rows.
 #[derive(Clone, Copy)]
 enum Recording {
     /// It ran once, so that everything it needs is loaded.
@@ -191,7 +191,7 @@ impl Engine {
         buffer.part(0..values.len()).upload(self.network.driver(), values)
     }
 
-    /// What the kernels have to know of every row, filled up with rows of the padding slot.
+    /// Uploads tokens, positions and cache rows, filled up with rows of the padding slot.
     fn upload(&self, rows: &[Row], count: usize) -> Result<(), CudaError> {
         let padding = Row { slot: self.slots, position: 0, token: 0, logits: false };
         let all = || rows.iter().chain(std::iter::repeat_n(&padding, count - rows.len()));

@@ -1,4 +1,4 @@
-//! What can go wrong on the device's side.
+//! Errors on the device's side.
 
 use thiserror::Error;
 use turnwise_core::{LearnError, SampleError};
@@ -13,9 +13,9 @@ pub enum CudaError {
     Library {
         /// Which, by what it is and its file.
         library: &'static str,
-        /// What the loader said.
+        /// The loader's reason.
         reason: String,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
     /// There is no device to run on.
@@ -24,9 +24,9 @@ pub enum CudaError {
     /// A call failed.
     #[error("cuda: {call}: {reason}")]
     Call {
-        /// What was asked for.
+        /// The call.
         call: &'static str,
-        /// What the library said.
+        /// The library's reason.
         reason: String,
     },
     /// There is not enough memory.
@@ -35,11 +35,11 @@ pub enum CudaError {
          rollout.max_num_seqs or rollout.max_context, or set train.recompute_layers = true"
     )]
     Memory {
-        /// What was asked for, in MiB.
+        /// Memory asked for, in MiB.
         wanted: usize,
-        /// What is left.
+        /// Free memory, in MiB.
         free: usize,
-        /// What the device has.
+        /// The device's memory, in MiB.
         total: usize,
     },
     /// The kernels could not be compiled.
@@ -47,7 +47,7 @@ pub enum CudaError {
     Compile {
         /// For example `sm_90`.
         architecture: String,
-        /// What the compiler said.
+        /// The compiler's log.
         log: String,
     },
     /// The model has a shape or part that the kernels cannot run.

@@ -1,4 +1,4 @@
-//! What stands on the decoder's last layer: the output layer with its log-probabilities and entropies, a
+//! The head on the decoder's last layer: the output layer with its log-probabilities and entropies, a
 //! critic's value, and divergences between rows. Logits are made a chunk of rows at a time.
 
 use std::ops::Range;

@@ -271,7 +271,7 @@ fn an_update_is_that_of_the_processor() {
     assert_eq!(rig.read(g.all()), gradient.iter().map(|&x| f64::from(x * -0.5)).collect::<Vec<_>>());
 }
 
-/// What `prepare_qkv` does, by the definitions.
+/// `prepare_qkv` by the definitions.
 fn prepared(
     x: &[f64],
     (queries, keys, head): (usize, usize, usize),

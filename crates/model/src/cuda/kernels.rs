@@ -33,7 +33,7 @@ pub(crate) struct Heads {
     pub(crate) keys: usize,
 }
 
-/// What is done to queries, keys and values before attention.
+/// Bias, norms and heads of queries, keys and values before attention.
 #[derive(Clone, Copy)]
 pub(crate) struct Preparation {
     pub(crate) bias: Option<Part<Bf16>>,

@@ -1,4 +1,4 @@
-//! What a learner keeps on the device: weights, gradient and moments in f32, and the rounded weights that
+//! A learner's share of the device: weights, gradient and moments in f32, and the rounded weights that
 //! its passes and samplers read.
 
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) struct Trained {
     weights: Buffer<f32>,
     /// Empty after it was taken away, until it is needed again.
     gradient: Buffer<f32>,
-    /// What failed where nothing could be answered; the next pass or update answers it.
+    /// An error from where nothing could be answered; the next pass or update answers it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -37,7 +37,7 @@ pub(crate) struct Trained {
     tensors: Vec<TensorInfo>,
     /// The weights on the host since the last update, once they were asked for.
     on_host: OnceLock<Weights>,
-    /// What they were made from: layouts, and the base of an adapter.
+    /// The weights they were made from: layouts, and the base of an adapter.
     like: Weights,
     /// The moments likewise.
     moments: OnceLock<OptimizerState>,
@@ -217,7 +217,7 @@ impl Trained {
         self.gradient.all().clear(&*self.driver)
     }
 
-    /// What a lane's passes read and write.
+    /// The buffers that a lane's passes read and write.
     pub(crate) fn bind(&mut self, of_reference: bool) -> Result<Bound, CudaError> {
         self.ready()?;
         let network = match &self.reference {
@@ -265,7 +265,7 @@ fn runs_of_decay(tensors: &[TensorInfo]) -> Vec<(Range<usize>, bool)> {
     runs
 }
 
-/// What passes read and write, for as long as they run.
+/// The buffers that passes read and write, for as long as they run.
 #[derive(Clone)]
 pub(crate) struct Bound {
     network: Arc<Network>,
@@ -331,7 +331,7 @@ impl Passes {
         Ok(&decoder.head.statistics)
     }
 
-    /// What the last pass found of every target.
+    /// Statistics of every target of the last pass.
     pub(crate) fn statistics(&self) -> &[RowStatistics<f32>] {
         self.decoder.as_ref().map_or(&[], |decoder| &decoder.head.statistics)
     }

@@ -160,7 +160,7 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// Where some numbers are. Like a pointer it may be copied; whoever keeps one keeps its [`Buffer`].
+/// The place of some numbers. Like a pointer it may be copied; whoever keeps one keeps its [`Buffer`].
 pub(crate) struct Part<T> {
     pub(crate) at: Address,
     pub(crate) len: usize,

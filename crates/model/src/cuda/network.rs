@@ -35,7 +35,7 @@ pub(crate) struct DeviceAdapter {
 #[derive(Clone)]
 pub struct DeviceWeights {
     pub(crate) network: Arc<Network>,
-    /// What completions report.
+    /// Version that completions report.
     pub(crate) version: u64,
 }
 
@@ -83,12 +83,12 @@ impl Network {
         Ok(Self { kernels, config, layout, weights, adapter, value })
     }
 
-    /// What is trained of the rounded weights.
+    /// The trained part of the rounded weights.
     pub(crate) fn trained(&self) -> &Buffer<Bf16> {
         self.adapter.as_ref().map_or(&*self.weights, |adapter| &adapter.weights)
     }
 
-    /// Where a critic's value head is in what is trained.
+    /// Range of a critic's value head among what is trained.
     pub(crate) fn value_place(&self) -> Option<Range<usize>> {
         match &self.adapter {
             Some(adapter) => adapter.layout.value.clone(),
@@ -129,7 +129,7 @@ impl Network {
         self.config.rms_norm_eps as f32
     }
 
-    /// What happens between the projection of queries, keys and values and attention.
+    /// The steps between the projection of queries, keys and values and attention.
     pub(crate) fn preparation(&self, layer: &LayerLayout) -> Preparation {
         Preparation {
             bias: layer.qkv_bias().map(|bias| self.at(&bias)),
@@ -171,7 +171,7 @@ pub(crate) fn upload_narrow(driver: &Arc<dyn Driver>, values: &[f32]) -> Result<
     Ok(buffer)
 }
 
-/// Where the norms of query and key heads are, in families that have them.
+/// Ranges of the norms of query and key heads, in families that have them.
 pub(crate) fn head_norms(layer: &LayerLayout) -> Option<[Range<usize>; 2]> {
     Some([layer.q_norm.clone()?, layer.k_norm.clone()?])
 }
@@ -199,7 +199,7 @@ pub(crate) struct Low {
     dropped: Buffer<Bf16>,
     d_dropped: Buffer<Bf16>,
     identities: Buffer<u64>,
-    /// What is dropped in this pass, with the rows it runs over and where they stand in their sequences.
+    /// The dropout of this pass, with the rows it runs over and where they stand in their sequences.
     dropout: Option<(Dropout, Range<usize>, Part<i32>)>,
 }
 
@@ -222,7 +222,7 @@ impl Low {
         self.d_low.grow(if backward { rows * network.low_width() } else { 0 })
     }
 
-    /// What is dropped in the passes that follow; `identities` names the sequence of every row, and
+    /// Sets the dropout of the passes that follow; `identities` names the sequence of every row, and
     /// `widest` is the widest input of a product.
     pub(crate) fn begin(
         &mut self,
@@ -277,12 +277,12 @@ pub(crate) struct Linear<'a> {
     outputs: usize,
 }
 
-/// Where the gradients of what is trained go.
+/// The gradient buffer of what is trained.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient {
     /// In the layout of what is trained.
     pub(crate) at: Part<f32>,
-    /// Whether the base is frozen, and an adapter trained.
+    /// True if the base is frozen, and an adapter trained.
     pub(crate) frozen: bool,
 }
 

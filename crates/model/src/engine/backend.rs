@@ -1,4 +1,4 @@
-//! Where an engine's numbers are computed: on this thread, or on a device.
+//! The backend of an engine: this thread, or a device.
 #![cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "only a device can fail"))]
 
 use std::ops::Range;

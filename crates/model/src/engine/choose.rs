@@ -5,7 +5,7 @@ use turnwise_core::SamplingParams;
 
 use super::vector::{CHUNK, Exponentials};
 
-/// What was sampled.
+/// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) token: u32,

@@ -18,7 +18,7 @@ pub(crate) struct Row {
     pub(crate) position: usize,
     /// The token there.
     pub(crate) token: u32,
-    /// Whether the distribution of the next token is wanted.
+    /// True if the distribution of the next token is wanted.
     pub(crate) logits: bool,
 }
 

@@ -230,7 +230,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     }
 }
 
-/// What `rope_scaling` says of a model.
+/// The meaning of a model's `rope_scaling`.
 fn scaling_json(scaling: RopeScaling) -> Value {
     match scaling {
         RopeScaling::None => Value::Null,

@@ -10,7 +10,7 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 pub struct LearnerConfig {
     /// Most tokens of a micro-batch; a longer sequence is one of its own. Costs memory, not results.
     pub micro_batch_tokens: usize,
-    /// What it runs on.
+    /// The device.
     pub device: Device,
     /// Micro-batches worked on at a time, each on its own thread with its own gradient. The same
     /// number gives the same bits on every machine, however many processors it has, and over however

@@ -35,7 +35,7 @@ pub use gradient::TakenGradient;
 /// handed the whole batch, works on the lanes that are its share, and is told what the others found.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
-    /// What is trained in the place of the parameters.
+    /// The adapter that is trained in the place of the parameters.
     adapter: Option<Arc<Adapter<f32>>>,
     reference: Option<Weights>,
     config: LearnerConfig,
@@ -45,7 +45,7 @@ pub struct NativeLearner {
     gradients: Vec<Vec<f32>>,
     /// Of a device the step count alone: the moments are there.
     optimizer: OptimizerState,
-    /// What a device keeps.
+    /// Weights, gradient and moments on a device.
     #[cfg(feature = "cuda")]
     cuda: Option<crate::cuda::Trained>,
     /// Passes with a gradient since the last step: a coordinate of dropout.
@@ -156,7 +156,7 @@ impl NativeLearner {
     /// there.
     ///
     /// # Errors
-    /// Where the device fails. The two would then give out what they had before.
+    /// If the device fails. The two would then give out what they had before.
     pub fn fetch(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -243,7 +243,7 @@ impl NativeLearner {
     }
 
     /// The policy that divergences and [`NativeLearner::reference_logprobs`] refer to: of the same shape.
-    /// Where an adapter is trained, [`Weights::without_adapter`] of this learner's own weights costs no
+    /// If an adapter is trained, [`Weights::without_adapter`] of this learner's own weights costs no
     /// memory: the adapter switched off.
     pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
         let reference = reference.into();
@@ -314,7 +314,7 @@ impl NativeLearner {
 }
 
 impl Learner for NativeLearner {
-    /// Where it fails, nothing of what was accumulated before is left.
+    /// If it fails, nothing of what was accumulated before is left.
     fn forward_backward(
         &mut self,
         batch: &[TokenSequence],

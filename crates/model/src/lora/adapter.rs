@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Where a module's matrices are; `None` where it has none.
+    /// Ranges of a module's matrices; `None` where it has none.
     pub fn place(&self, layer: usize, module: Module) -> Option<&AdapterPlace> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -112,7 +112,7 @@ pub struct Adapter<T> {
     pub config: LoraConfig,
     /// The architecture that it stands on.
     pub model: ModelConfig,
-    /// Where each tensor is.
+    /// Place of each tensor.
     pub layout: AdapterLayout,
     /// The weights.
     pub data: Vec<T>,
@@ -164,7 +164,7 @@ impl<T: Real> Adapter<T> {
         Ok(critic)
     }
 
-    /// Whether it changes nothing: every `B` is zero.
+    /// True if it changes nothing: every `B` is zero.
     pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
@@ -221,7 +221,7 @@ impl<T: Real> Adapter<T> {
     /// value head is not part of that.
     ///
     /// # Errors
-    /// Where the adapter belongs to another architecture.
+    /// If the adapter belongs to another architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();

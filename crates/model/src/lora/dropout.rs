@@ -4,7 +4,7 @@ use crate::Real;
 
 /// Which entries of an adapter's inputs are dropped in one pass.
 ///
-/// Whether an entry is kept depends on nothing but the key and the entry's coordinates: the sequence's
+/// The choice of an entry depends on nothing but the key and the entry's coordinates: the sequence's
 /// place in the batch, the position in it, the layer, the module and the column. So a layer that is run
 /// again in backward drops the same entries, whatever the cut into micro-batches and lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +35,7 @@ impl Dropout {
         self.threshold
     }
 
-    /// What the others are multiplied by.
+    /// Factor of the entries that are kept.
     #[cfg(feature = "cuda")]
     pub(crate) fn scale(&self) -> f64 {
         self.scale

@@ -12,7 +12,7 @@
 //! shapes and the meaning of every setting are those of the PEFT library, whose files
 //! [`save_adapter`] and [`load_adapter`] write and read.
 //!
-//! What is frozen costs no gradient: [`crate::NativeLearner`] keeps gradients, moments and the clipped
+//! Frozen weights cost no gradient: [`crate::NativeLearner`] keeps gradients, moments and the clipped
 //! norm in the layout of the adapter alone.
 
 mod adapter;
@@ -191,7 +191,7 @@ impl Module {
         }
     }
 
-    /// Where the weight is among all weights.
+    /// Range of the weight among all weights.
     pub fn weight(self, layer: &LayerLayout) -> std::ops::Range<usize> {
         match self {
             Self::Query => &layer.q_weight,

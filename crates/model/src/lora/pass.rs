@@ -24,7 +24,7 @@ pub(crate) struct Scratch<T> {
 /// The adapters on one product over a run of rows.
 #[derive(Clone, Copy)]
 pub(crate) struct BranchPass<'a, T> {
-    /// What multiplies matrices of bf16; without one they stay as they are.
+    /// Kernel for bf16 products; without one matrices stay as they are.
     pub(crate) bf16: Option<Kernel>,
     pub(crate) adapter: &'a Adapter<T>,
     pub(crate) branch: &'a Branch,

@@ -60,7 +60,7 @@ pub struct AdapterBase {
     pub revision: Option<String>,
 }
 
-/// What `adapter_config.json` says.
+/// The content of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterFile {
     /// The settings. `targets` are those of the config file, not of the weights.
@@ -69,7 +69,7 @@ pub struct AdapterFile {
     pub base: Option<AdapterBase>,
 }
 
-/// Whether a folder holds an adapter.
+/// True if a folder holds an adapter.
 pub fn is_adapter(folder: &Path) -> bool {
     folder.join(CONFIG).is_file()
 }
@@ -175,7 +175,7 @@ fn check(entries: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Whether a setting says anything at all.
+/// True if a setting says anything at all.
 fn has_value(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -31,7 +31,7 @@ impl Heads {
         (self.queries + 2 * self.keys) * self.width
     }
 
-    /// Where the query, key and value of a query head start in a row.
+    /// Offsets of the query, key and value of a query head in a row.
     pub(super) fn places(&self, head: usize) -> [usize; 3] {
         let shared = head / (self.queries / self.keys);
         [

@@ -27,7 +27,7 @@ fn arch() -> Arch {
 /// A loop over slices. `run` must be marked `#[inline(always)]`: only what is inlined into the code
 /// for a vector width is compiled for it, which neither a closure nor a function pointer is.
 pub trait Loop<A> {
-    /// What it returns.
+    /// The loop's result.
     type Output;
 
     /// The loop.

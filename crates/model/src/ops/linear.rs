@@ -57,10 +57,10 @@ impl<'a, T> ViewMut<'a, T> {
         Self { data, rows, columns, row_stride }
     }
 
-    /// Whether this can take a product of these.
+    /// Checks that this can take a product of these.
     ///
     /// # Panics
-    /// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+    /// If the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
     pub(super) fn check(&self, a: &View<'_, T>, b: &View<'_, T>) {
         assert!(
             self.rows == a.rows && self.columns == b.columns && a.columns == b.rows,
@@ -96,7 +96,7 @@ impl<T: Real> ViewMut<'_, T> {
     }
 }
 
-/// What happens to the destination of a product.
+/// The treatment of a product's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accumulate {
     /// It is overwritten.
@@ -113,7 +113,7 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 /// `to = scale * a b` or `to += scale * a b`, on one thread.
 ///
 /// # Panics
-/// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+/// If the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
 #[expect(unsafe_code, reason = "the kernel takes pointers; every bound is checked right before")]
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {

@@ -3,7 +3,7 @@
 use super::Real;
 use super::dispatch::{LANES, Loop, fold, maximum, vectorised};
 
-/// What is kept of a row of logits.
+/// Numbers kept of a row of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RowStatistics<T> {
     /// `ln sum_j e^{z_j}`.

@@ -70,7 +70,7 @@ impl<T: Real> RopeTable<T> {
     }
 }
 
-/// Whether values are turned or their derivatives turned back.
+/// The direction: values are turned, or their derivatives turned back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// By the angle.

@@ -38,7 +38,7 @@ impl HubModel {
     }
 }
 
-/// Where the hub's programs keep what they fetched, and whether they may fetch more.
+/// The cache of the hub's programs, and whether it may be added to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cache {
     /// `models--ORG--NAME/{refs, snapshots, blobs}` are in here.

@@ -19,7 +19,7 @@ const QUESTION: &str = "the-first-question";
 const REPLY: &str = "the-reply-in-question";
 const NEXT: &str = "the-next-question";
 
-/// What a chat format can be told.
+/// Settings of a chat format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatSettings {
     /// Instructions before the conversation. Without them the template may put in its own.
@@ -91,7 +91,7 @@ impl ChatFormat {
         self.close.unwrap_or(self.stop[0])
     }
 
-    /// What the template writes of a reply before the model's first token, as far as it belongs to the reply: an
+    /// The template's text of a reply before the model's first token, as far as it belongs to the reply: an
     /// opened `<think>`, or nothing.
     pub fn opening(&self) -> &str {
         &self.opening
@@ -108,7 +108,7 @@ impl ChatFormat {
         }
     }
 
-    /// Whether the template reads `enable_thinking` at all.
+    /// True if the template reads `enable_thinking` at all.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -122,7 +122,7 @@ impl ChatFormat {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], true)?))
     }
 
-    /// What comes between a reply and the next one: the reply's end as far as it is missing, the user's next words,
+    /// The tokens between a reply and the next one: the reply's end as far as it is missing, the user's next words,
     /// and the start of the next reply. `last` is the last token of the reply that was sampled.
     ///
     /// # Errors

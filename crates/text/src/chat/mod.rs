@@ -1,6 +1,6 @@
 //! Chat templates: the Jinja programs that hub models carry, rendered as `transformers` renders them.
 //!
-//! What differs between Jinja in Python and here is mended in this module: block trimming, Python's JSON and Python's
+//! The differences between Jinja in Python and here are fixed in this module: block trimming, Python's JSON and Python's
 //! way of printing values, `raise_exception`, `strftime_now`, the `generation` tags of training templates, string
 //! methods. [`ChatFormat`] grows a conversation token by token without tokenising an earlier turn twice.
 //!
@@ -97,7 +97,7 @@ fn value_of(json: &str, what: &str) -> Result<Value, TextError> {
     serde_json::from_str(json).map_err(|error| TextError::Chat(format!("{what} is not JSON: {error}")))
 }
 
-/// What a rendering is asked for besides the messages.
+/// Options of a rendering besides the messages.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
     /// End with the start of the model's next reply.
@@ -171,7 +171,7 @@ impl ChatTemplate {
     /// The conversation as text.
     ///
     /// # Errors
-    /// What the template refuses (`raise_exception`) or cannot do, with its line.
+    /// The template refuses (`raise_exception`) or cannot be rendered; the error has the line.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self

@@ -94,7 +94,7 @@ fn float(value: f64) -> String {
 pub(super) struct JsonStyle {
     /// Everything outside ASCII as `\uXXXX`.
     pub(super) ascii: bool,
-    /// What each level is indented by; all on one line without it.
+    /// Indentation of each level; all on one line without it.
     pub(super) indent: Option<String>,
     /// Between items, and between a key and its value.
     pub(super) separators: Option<(String, String)>,

@@ -1,4 +1,4 @@
-//! What is rewritten in a template's source before it is compiled.
+//! Rewriting of a template's source before it is compiled.
 
 /// The template without what this Jinja does not know or cannot do:
 ///
@@ -25,7 +25,7 @@ pub(super) fn rewritten(source: &str) -> String {
     out
 }
 
-/// Where the next tag starts, and how it ends.
+/// The start of the next tag, and its closing.
 fn next_tag(text: &str) -> Option<(usize, &'static str)> {
     let tags = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")];
     tags.iter().filter_map(|(open, close)| Some((text.find(open)?, *close))).min()

@@ -42,7 +42,7 @@ const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 /// How Qwen2's tokenizer cuts text before merging.
 const QWEN2_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// What the files beside the tokenizer say. Empty for tokenizers trained here.
+/// The content of the files beside the tokenizer. Empty for tokenizers trained here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     pub(super) end: Vec<u32>,

@@ -26,7 +26,7 @@ use crate::TextError;
 /// Ids from here on are a broken file: a table of them would fill the memory.
 const MOST_IDS: usize = 1 << 24;
 
-/// What [`Tokenizer::train`] shall make.
+/// Settings of [`Tokenizer::train`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerConfig {
     /// Strings that are one token wherever a piece starts with them. Each gets a token whether or
@@ -34,7 +34,7 @@ pub struct TokenizerConfig {
     pub phrases: Vec<String>,
     /// Most tokens besides the 256 bytes and the special tokens; phrases count.
     pub max_pieces: usize,
-    /// Whether a name and the number behind it (`shelf 12`) are two pieces rather than one.
+    /// True if a name and the number behind it (`shelf 12`) are two pieces rather than one.
     pub split_numbers: bool,
     /// Markers that are one token wherever they occur, and that no piece ever contains.
     pub special_tokens: Vec<String>,
@@ -57,11 +57,11 @@ pub struct Tokenizer {
     /// Ids of the 256 single bytes; `None` where the vocabulary lacks the byte's character.
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
-    /// What the other files of its folder say.
+    /// The content of the other files of its folder.
     companions: Arc<Companions>,
 }
 
-/// What encodes without the library, for tokenizers trained here.
+/// An encoder without the library, for tokenizers trained here.
 #[derive(Clone, Debug)]
 struct Fast {
     /// Ids of the 256 single bytes.
@@ -284,7 +284,7 @@ impl Tokenizer {
         self.library.token_to_id(token)
     }
 
-    /// Whether a token is found in a text wherever its name stands, so that text on either side of it is tokenised
+    /// True if a token is found in a text wherever its name stands, so that text on either side of it is tokenised
     /// apart.
     pub fn splits_text(&self, id: u32) -> bool {
         self.library

@@ -16,7 +16,7 @@ const TAIL_APART: &str = r"\n| ?[A-Za-z']+| ?[0-9]+| ?[^\x09-\x0D\x20A-Za-z0-9]+
 /// Cuts text into pieces: phrases first, then (if wished) `name number`, words, numbers, other characters.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner {
-    /// Whether a name and the number behind it are two pieces.
+    /// True if a name and the number behind it are two pieces.
     apart: bool,
     /// Longest first, as in the regex.
     phrases: Vec<String>,

@@ -4,7 +4,7 @@ use crate::Tokenizer;
 
 /// Decodes tokens one by one. A character whose bytes are spread over several tokens comes out once it is whole.
 ///
-/// What [`push`](Self::push) and [`finish`](Self::finish) return, put together, is what [`Tokenizer::decode`] makes of
+/// The texts of [`push`](Self::push) and [`finish`](Self::finish), put together, are what [`Tokenizer::decode`] makes of
 /// all the tokens.
 #[derive(Clone, Debug, Default)]
 pub struct DecodeStream {
@@ -45,7 +45,7 @@ impl DecodeStream {
         }
     }
 
-    /// What is left when no more tokens come: U+FFFD for a character that was cut off, or nothing.
+    /// The rest when no more tokens come: U+FFFD for a character that was cut off, or nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
     }

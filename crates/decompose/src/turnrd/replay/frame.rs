@@ -36,7 +36,7 @@ pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
     (payload.len() == length as usize && crc32c::crc32c(payload) == checksum).then_some(payload)
 }
 
-/// What there is at a place.
+/// The content of a place.
 pub(super) enum Found<'a> {
     /// A payload, and where it starts.
     Whole { offset: u64, payload: &'a [u8] },
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         Self { file, at, size, payload: Vec::new() }
     }
 
-    /// What comes next; `None` at the end.
+    /// The next frame; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Found<'_>>> {
         let start = self.at;
         if start >= self.size {

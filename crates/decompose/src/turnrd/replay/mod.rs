@@ -32,7 +32,7 @@ use turnwise_model::ModelError;
 /// First bytes of a file.
 const MAGIC: &[u8; 8] = b"TWREPLY1";
 
-/// What was wrong with a file when it was opened.
+/// Faults of a file when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayHealth {
     /// Bytes of an unfinished record at the end, which a kill leaves; 0 or 1 record.
@@ -41,7 +41,7 @@ pub struct ReplayHealth {
     pub corrupt: Vec<Range<u64>>,
 }
 
-/// Where a record is and what decides whether it is wanted.
+/// The place of a record, and what decides whether it is wanted.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Of the payload.
@@ -60,7 +60,7 @@ pub struct Replay {
     index: Vec<Entry>,
     known: HashSet<(u32, u64)>,
     health: ReplayHealth,
-    /// Where the next record goes.
+    /// Offset of the next record.
     end: u64,
 }
 
@@ -147,7 +147,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// What was wrong with the file when it was opened.
+    /// Faults of the file when it was opened.
     pub fn health(&self) -> &ReplayHealth {
         &self.health
     }
@@ -157,7 +157,7 @@ impl Replay {
         self.index.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -237,7 +237,7 @@ impl Replay {
     /// The round of a record.
     ///
     /// # Panics
-    /// Where there is no record `index`.
+    /// There is no record `index`.
     pub fn round(&self, index: usize) -> u32 {
         self.index[index].round
     }

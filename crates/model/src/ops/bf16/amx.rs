@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use super::tiles::{Line, PANEL_LINES};
 
-/// Whether the processor multiplies bf16 tiles and the system lets this process use them.
+/// True if the processor multiplies bf16 tiles and the system lets this process use them.
 pub(super) fn available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -56,7 +56,7 @@ fn permitted() -> bool {
     false
 }
 
-/// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+/// The configuration that `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -101,7 +101,7 @@ impl Tiles {
     /// 32 rows of 32 numbers at `to` must be valid to read and write.
     ///
     /// # Panics
-    /// Where the panels are shorter than `depth`.
+    /// If the panels are shorter than `depth`.
     #[inline]
     #[expect(clippy::unused_self, reason = "`self` is the proof that the registers are shaped")]
     pub(super) unsafe fn multiply(&self, a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool) {

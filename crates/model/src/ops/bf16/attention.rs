@@ -197,7 +197,7 @@ pub(crate) fn backward(
     }
 }
 
-/// What the blocks of all heads work on.
+/// The operands that the blocks of all heads share.
 struct HeadBackward<'a> {
     multiplier: Multiplier,
     heads: Heads,

@@ -78,7 +78,7 @@ fn lowest(count: usize) -> __mmask16 {
 /// the logarithms of the denominators.
 ///
 /// # Panics
-/// Where the processor lacks the instructions or a buffer is too short: mistakes of the caller.
+/// If the processor lacks the instructions or a buffer is too short: mistakes of the caller.
 pub(super) fn softmax_panel(
     scores: &[Lanes],
     stride: usize,
@@ -157,7 +157,7 @@ pub(super) struct BackwardBlock<'a> {
 /// `P^T = e^(scale S^T - log_sum)` and `dS^T = scale P^T (dP^T - D)` where queries see keys.
 ///
 /// # Panics
-/// Where the processor lacks the instructions or a buffer is too short: mistakes of the caller.
+/// If the processor lacks the instructions or a buffer is too short: mistakes of the caller.
 pub(super) fn backward_block(block: BackwardBlock<'_>) {
     assert!(tiles::available(), "this processor has no bf16");
     // SAFETY: the processor has the instructions.

@@ -15,7 +15,7 @@ use super::tiles::{Line, PANEL_LINES, TILE};
 /// read and write.
 ///
 /// # Panics
-/// Where the panels differ in depth.
+/// If the panels differ in depth.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool) {
     assert!(a.len() == b.len() && a.len().is_multiple_of(PANEL_LINES), "panels of one depth");

@@ -28,7 +28,7 @@ impl PackedRight {
     /// Rounds and packs a row-major matrix of `depth` numbers a row.
     ///
     /// # Panics
-    /// Where the processor has no bf16: a mistake of the caller, who has a [`Kernel`].
+    /// If the processor has no bf16: a mistake of the caller, who has a [`Kernel`].
     pub(crate) fn new(weights: &[f32], depth: usize) -> Self {
         let columns = weights.len() / depth;
         let from = Operand { data: weights, outer: columns, depth, outer_stride: depth, depth_stride: 1 };

@@ -15,7 +15,7 @@ const RIGHT_BLOCK: usize = 1 << 19;
 /// Rows of a block of the left one: read together, so that what lies across is read along its rows.
 pub(super) const ROWS: usize = 8 * PANEL;
 
-/// What multiplies panels of bf16.
+/// A kernel that multiplies panels of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// AMX tiles.
@@ -51,7 +51,7 @@ pub(super) struct Multiplier {
 #[repr(align(64))]
 struct Sums([f32; PANEL * PANEL]);
 
-/// Where the product of two panels goes: `rows` by `columns`, at most [`PANEL`] each, `stride` apart.
+/// The destination of the product of two panels: `rows` by `columns`, at most [`PANEL`] each, `stride` apart.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) data: &'a mut [f32],
@@ -64,7 +64,7 @@ impl Multiplier {
     /// Makes a kernel ready on this thread.
     ///
     /// # Panics
-    /// Where the processor has not even the vectors: a mistake of the caller, who asks first.
+    /// If the processor has not even the vectors: a mistake of the caller, who asks first.
     pub(super) fn new(kernel: Kernel) -> Self {
         assert!(tiles::available(), "this processor multiplies no bf16");
         let tiles = if kernel == Kernel::Tiles { amx::Tiles::configure() } else { None };
@@ -74,7 +74,7 @@ impl Multiplier {
     /// `to = scale a b` or `to += scale a b` for two panels of one depth.
     ///
     /// # Panics
-    /// Where the place is not inside its slice.
+    /// If the place is not inside its slice.
     #[inline]
     pub(super) fn multiply(&mut self, a: &[Line], b: &[Line], to: Place<'_>, into: Accumulate, scale: f32) {
         let Place { data, rows, columns, stride } = to;
@@ -118,7 +118,7 @@ thread_local! {
 /// `to = scale * a b` or `to += scale * a b` with the numbers of `a` and `b` rounded to bf16.
 ///
 /// # Panics
-/// Where the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
+/// If the shapes do not fit each other or their slices: a mistake of the caller, never of a user.
 pub(crate) fn product(
     kernel: Kernel,
     to: ViewMut<'_, f32>,

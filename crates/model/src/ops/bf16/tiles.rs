@@ -50,7 +50,7 @@ impl Line {
     }
 }
 
-/// Whether the processor has the vector instructions that this module needs.
+/// True if the processor has the vector instructions that this module needs.
 pub(super) fn available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -101,7 +101,7 @@ impl Panels {
     /// Packs a block of an operand.
     ///
     /// # Panics
-    /// Where the processor lacks the instructions, neither stride is 1, or the block is not inside the
+    /// If the processor lacks the instructions, neither stride is 1, or the block is not inside the
     /// operand or the operand not inside its slice: mistakes of the caller, never of a user.
     pub(super) fn pack(&mut self, side: Side, from: Operand<'_>, outer: Range<usize>, depth: Range<usize>) {
         assert!(available(), "this processor cannot pack bf16");
