@@ -1,9 +1,16 @@
-//! A run that is killed without warning, again and again, ends with the bits of one that was not.
+//! A run that is killed at random moments, by SIGKILL and by Ctrl-C, again and again, ends with everything that an
+//! uninterrupted one has: weights, metrics, trajectories, evaluations.
+//!
+//! `TURNWISE_KILLS=100 cargo test -p turnwise-cli --test it kill` kills a hundred times.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use serde_json::Value;
+use turnwise_core::{Purpose, Seed};
 
 const OVERRIDES: &[&str] = &[
     concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
@@ -13,11 +20,12 @@ const OVERRIDES: &[&str] = &[
     "train.steps=20",
     "train.num_minibatches=2",
     "train.checkpoint_every=1",
+    "eval.every=2",
 ];
 
 fn turnwise(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnwise"));
-    command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
@@ -27,60 +35,106 @@ fn start(folder: &Path) -> Command {
     command
 }
 
-fn final_weights(folder: &Path) -> Vec<u8> {
-    std::fs::read(folder.join("runs/run/checkpoints/step-000020/policy/model.safetensors")).unwrap()
+/// Removes what no two runs have in common: times and speeds.
+fn without_time(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(map) => {
+            map.retain(|tag, _| tag != "time" && tag != "seconds" && !tag.starts_with("perf/"));
+            map.values_mut().for_each(|inner| *inner = without_time(inner.take()));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|inner| *inner = without_time(inner.take())),
+        _ => {}
+    }
+    value
+}
+
+/// Everything of a run that must be the same, by file.
+fn outcome(run: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let weights = "checkpoints/step-000020/policy/model.safetensors";
+    found.insert(weights.to_owned(), std::fs::read(run.join(weights)).unwrap());
+    let moments = "checkpoints/step-000020/optimizer.safetensors";
+    found.insert(moments.to_owned(), std::fs::read(run.join(moments)).unwrap());
+    let metrics: Vec<Value> = std::fs::read_to_string(run.join("metrics.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| without_time(serde_json::from_str(line).unwrap()))
+        .collect();
+    assert_eq!(metrics.len(), 50);
+    found.insert("metrics".into(), serde_json::to_vec(&metrics).unwrap());
+    for folder in ["trajectories", "eval"] {
+        let mut files = 0;
+        for entry in std::fs::read_dir(run.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("{folder}/{}", path.file_name().unwrap().to_str().unwrap());
+            let bytes = std::fs::read(&path).unwrap();
+            let same = if folder == "eval" {
+                serde_json::to_vec(&without_time(serde_json::from_slice(&bytes).unwrap())).unwrap()
+            } else {
+                bytes
+            };
+            found.insert(name, same);
+            files += 1;
+        }
+        assert_eq!(files, if folder == "eval" { 11 } else { 20 }, "{folder}");
+    }
+    let status: Value = serde_json::from_slice(&std::fs::read(run.join("status.json")).unwrap()).unwrap();
+    assert_eq!(status["state"], "finished");
+    found
+}
+
+/// Ends a process as Ctrl-C does, or without warning.
+fn end(child: &mut Child, politely: bool) {
+    if politely {
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    } else {
+        child.kill().unwrap();
+    }
+    child.wait().unwrap();
 }
 
 #[test]
-fn a_killed_run_ends_with_the_same_bits() {
+fn killed_runs_end_with_everything_that_an_uninterrupted_one_has() {
+    let wanted: u64 = std::env::var("TURNWISE_KILLS").map_or(12, |text| text.parse().unwrap());
     let straight = tempfile::tempdir().unwrap();
+    let begun = std::time::Instant::now();
     assert!(start(straight.path()).status().unwrap().success());
+    let length = begun.elapsed().as_millis() as u64;
+    let expected = outcome(&straight.path().join("runs/run"));
 
-    let killed = tempfile::tempdir().unwrap();
-    let mut kills = 0;
-    let mut delay = 40;
-    for round in 0.. {
-        assert!(round < 400, "the run never finished");
-        let begun = killed.path().join("runs/run/config.toml").exists();
-        let mut command = if begun {
-            let mut command = turnwise(killed.path());
-            command.args(["train", "--resume", "runs/run"]);
-            command
-        } else {
-            // Killed before it was a run: what is left is not one, and is started over.
-            let _ = std::fs::remove_dir_all(killed.path().join("runs"));
-            start(killed.path())
-        };
-        let mut child = command.spawn().unwrap();
-        // Moments spread over the run; longer ones as it goes on, so that it gets anywhere at all.
-        std::thread::sleep(Duration::from_millis(delay));
-        delay = delay * 5 / 4 % 1500 + 20;
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "round {round}: {status}");
-            break;
+    let (mut kills, mut run) = (0, 0);
+    while kills < wanted {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0.. {
+            assert!(round < 1000, "the run never finished");
+            let mut draws = Seed::derive(7, Purpose::Tasks, &[run, round]).rng();
+            let mut command = if folder.path().join("runs/run/config.toml").exists() {
+                let mut command = turnwise(folder.path());
+                command.args(["train", "--resume", "runs/run"]);
+                command
+            } else {
+                // Killed before it was a run: what is left is not one, and is started over.
+                let _ = std::fs::remove_dir_all(folder.path().join("runs"));
+                start(folder.path())
+            };
+            let mut child = command.spawn().unwrap();
+            // About eight kills a run; later rounds wait longer, so that it gets to its end at all.
+            let delay = 20 + (draws.uniform() * (length * (4 + round) / 12) as f64) as u64;
+            std::thread::sleep(Duration::from_millis(delay));
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success(), "run {run}, round {round}: {status}");
+                break;
+            }
+            end(&mut child, draws.uniform() < 0.5);
+            kills += 1;
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        kills += 1;
+        let found = outcome(&folder.path().join("runs/run"));
+        for (name, bytes) in &expected {
+            assert!(found.get(name) == Some(bytes), "run {run}: {name} differs after {kills} kills");
+        }
+        assert_eq!(found.len(), expected.len());
+        run += 1;
     }
-    assert!(kills > 3, "only {kills} kills: the run is too short for this test");
-    assert!(
-        final_weights(straight.path()) == final_weights(killed.path()),
-        "the weights differ after {kills} kills"
-    );
-
-    // The metrics of the killed run are those of the other, line by line, but for time and speed.
-    let lines = |folder: &Path| -> Vec<serde_json::Value> {
-        std::fs::read_to_string(folder.join("runs/run/metrics.jsonl"))
-            .unwrap()
-            .lines()
-            .map(|line| {
-                let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
-                value.as_object_mut().unwrap().retain(|tag, _| tag != "time" && !tag.starts_with("perf/"));
-                value
-            })
-            .collect()
-    };
-    assert_eq!(lines(straight.path()), lines(killed.path()));
-    assert_eq!(lines(straight.path()).len(), 50);
+    eprintln!("{kills} kills in {run} runs");
 }

@@ -3,6 +3,7 @@
 mod chat;
 mod common;
 mod composition;
+mod endings;
 mod lora;
 mod paper;
 mod presets;

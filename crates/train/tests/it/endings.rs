@@ -1,0 +1,185 @@
+//! How runs end and go on: evaluations that are cut off, numbers that are not finite, settings that change.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use turnwise_train::config::{Config, ConfigSource, load};
+use turnwise_train::run::directory::{RunStatus, Status, read_trajectories};
+use turnwise_train::{
+    EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunDirectory, RunEnd, RunParts,
+};
+
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
+
+fn tiny(overrides: &[&str]) -> Config {
+    let overrides = ["train.steps=4", "train.checkpoint_every=1"].iter().chain(overrides);
+    let overrides = overrides.map(|text| (*text).to_owned()).collect();
+    load(&ConfigSource { preset: Some("quickstart".into()), files: vec![TINY.into()], overrides }).unwrap()
+}
+
+fn never() -> AtomicBool {
+    AtomicBool::new(false)
+}
+
+fn status(root: &Path) -> Status {
+    RunDirectory::open(root).unwrap().read_json("status.json").unwrap()
+}
+
+fn go_on(root: &Path, resume: &Resume) -> Result<(Run, RunEnd), turnwise_train::TrainError> {
+    let mut run = Run::resume_with(&RunParts::default(), root, resume, &mut NoopObserver)?;
+    let end = run.train(&mut NoopObserver, &never())?;
+    Ok((run, end))
+}
+
+fn resume(overrides: &[&str], from: Option<&str>) -> Resume {
+    Resume {
+        overrides: overrides.iter().map(|text| (*text).to_owned()).collect(),
+        from: from.map(|label| label.parse().unwrap()),
+    }
+}
+
+/// Notes where it evaluates, and is interrupted in the middle of some evaluations.
+#[derive(Default)]
+struct Evaluator {
+    done: Vec<String>,
+    interrupt_at: Option<&'static str>,
+}
+
+impl Observer for Evaluator {
+    fn event(&mut self, _event: Event<'_>) {}
+
+    fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        let label = point.position.label();
+        if self.interrupt_at == Some(label.as_str()) {
+            return Ok(ControlFlow::Break(()));
+        }
+        point.run.write(&format!("eval/{label}.json"), b"[]").map_err(|error| error.to_string())?;
+        self.done.push(label);
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[test]
+fn an_evaluation_that_is_cut_off_is_made_up_for() {
+    // Every position with an evaluation, also one without a checkpoint of its own, and the last.
+    for cut in ["step-000000", "step-000002", "step-000004"] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("run");
+        let config = tiny(&["sft.steps=2", "eval.every=2", "train.checkpoint_every=3"]);
+        let mut first = Evaluator { interrupt_at: Some(cut), ..Evaluator::default() };
+        let mut run = Run::start(config, &root, &mut first).unwrap();
+        assert_eq!(run.train(&mut first, &never()).unwrap(), RunEnd::Interrupted, "{cut}");
+        assert_eq!(status(&root).state, RunStatus::Interrupted);
+        let mut second = Evaluator::default();
+        let mut run = Run::resume(&root, &mut second).unwrap();
+        assert_eq!(run.train(&mut second, &never()).unwrap(), RunEnd::Finished);
+        assert_eq!(second.done.first().map(String::as_str), Some(cut));
+        let all: Vec<String> = first.done.into_iter().chain(second.done).collect();
+        assert_eq!(all, ["step-000000", "step-000002", "step-000004"], "{cut}");
+        assert_eq!(status(&root).state, RunStatus::Finished);
+        // What was evaluated is not evaluated again.
+        let mut third = Evaluator::default();
+        let mut run = Run::resume(&root, &mut third).unwrap();
+        run.train(&mut third, &never()).unwrap();
+        assert!(third.done.is_empty());
+    }
+}
+
+#[test]
+fn a_run_whose_numbers_are_not_finite_fails_before_its_checkpoint_and_can_be_rescued() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut config = tiny(&["sft.steps=0", "credit.estimator={kind=\"grpo\", scale=\"none\"}"]);
+    // A policy from random weights solves nothing; the penalty on invalid actions gives it something to learn from.
+    config = {
+        config.objective.entropy_coef = 0.1;
+        config.train.skip_zero_advantage = false;
+        config.train.learning_rate = 1e39;
+        config
+    };
+    let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
+    let error = run.train(&mut NoopObserver, &never()).unwrap_err().to_string();
+    assert!(error.contains("step-000001") && error.contains("finite"), "{error}");
+    assert!(error.contains("--resume") && error.contains("train.learning_rate"), "{error}");
+    let failed = status(&root);
+    assert_eq!(failed.state, RunStatus::Failed);
+    assert!(failed.reason.unwrap().contains("finite"));
+    assert!(!root.join("checkpoints/step-000001").exists(), "broken weights are not kept");
+    let batch = read_trajectories(&root.join("failed/step-000001.jsonl.zst")).unwrap();
+    assert_eq!(batch.len(), 6);
+    assert!(batch.iter().all(|trajectory| trajectory.advantages.is_some()));
+    // The same settings fail again; a sane rate goes on.
+    assert!(go_on(&root, &Resume::default()).is_err());
+    let (_, end) = go_on(&root, &resume(&["train.learning_rate=1e-3"], None)).unwrap();
+    assert_eq!((end, status(&root).state), (RunEnd::Finished, RunStatus::Finished));
+    assert!(root.join("config-before-step-000000.toml").is_file());
+}
+
+#[test]
+fn a_warm_start_that_diverges_fails_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut config = tiny(&["sft.steps=6", "sft.warmup=0", "sft.checkpoint_every=1"]);
+    config.sft.learning_rate = 1e39;
+    let mut run = Run::start(config, &root, &mut NoopObserver).unwrap();
+    let error = run.train(&mut NoopObserver, &never()).unwrap_err().to_string();
+    assert!(error.contains("finite") || error.contains("NaN"), "{error}");
+    assert_eq!(status(&root).state, RunStatus::Failed);
+    let last = turnwise_train::run::checkpoint::latest(&RunDirectory::open(&root).unwrap()).unwrap();
+    assert_eq!(last.position.label(), "sft-000000");
+}
+
+#[test]
+fn steps_can_be_added_to_a_finished_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (short, long) = (folder.path().join("short"), folder.path().join("long"));
+    let finish = |config, root: &Path| {
+        let mut run = Run::start(config, root, &mut NoopObserver).unwrap();
+        assert_eq!(run.train(&mut NoopObserver, &never()).unwrap(), RunEnd::Finished);
+        run.weights().unwrap()
+    };
+    let expected = finish(tiny(&["sft.steps=2", "train.steps=4"]), &long);
+    finish(tiny(&["sft.steps=2", "train.steps=2"]), &short);
+    let (run, end) = go_on(&short, &resume(&["train.steps=4"], None)).unwrap();
+    assert_eq!(end, RunEnd::Finished);
+    assert!(run.weights().unwrap() == expected, "as if it had had four steps from the start");
+    // Back to an earlier checkpoint: the later ones make room, and the same bits come out.
+    let (run, _) = go_on(&short, &resume(&[], Some("step-3"))).unwrap();
+    assert!(run.weights().unwrap() == expected);
+    assert!(short.join("checkpoints/abandoned-1-step-000004").is_dir());
+    let error = go_on(&short, &resume(&[], Some("step-9"))).err().unwrap().to_string();
+    assert!(error.contains("there are: "), "{error}");
+    let error = go_on(&short, &resume(&["seed=3"], None)).err().unwrap().to_string();
+    assert!(error.contains("cannot change"), "{error}");
+}
+
+#[test]
+fn a_broken_checkpoint_is_said_and_passed_over() {
+    struct Notes(Vec<String>);
+    impl Observer for Notes {
+        fn event(&mut self, event: Event<'_>) {
+            if let Event::Note(text) = event {
+                self.0.push(text);
+            }
+        }
+        fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+            Ok(ControlFlow::Continue(()))
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run = Run::start(tiny(&["sft.steps=2"]), &root, &mut NoopObserver).unwrap();
+    run.train(&mut NoopObserver, &never()).unwrap();
+    let expected = run.weights().unwrap();
+    std::fs::write(root.join("checkpoints/step-000004/optimizer.safetensors"), b"short").unwrap();
+    let mut notes = Notes(Vec::new());
+    let mut run = Run::resume(&root, &mut notes).unwrap();
+    assert!(notes.0.iter().any(|note| note.contains("step-000004") && note.contains("optimizer")));
+    assert!(notes.0.iter().any(|note| note.contains("resuming at step-000003")));
+    let stop = never();
+    run.train(&mut notes, &stop).unwrap();
+    assert!(run.weights().unwrap() == expected);
+    assert!(!stop.load(Ordering::Relaxed));
+}
