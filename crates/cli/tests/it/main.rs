@@ -4,6 +4,7 @@ mod chat;
 mod cli;
 mod crate_boundaries;
 mod credit;
+mod docs;
 mod dry_run;
 mod env;
 mod export;

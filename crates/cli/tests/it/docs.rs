@@ -1,0 +1,215 @@
+//! The documentation: links lead somewhere, the guide's contents list every page, the command reference is what the
+//! program says of itself, and the commands in it are commands.
+//!
+//! `TURNWISE_WRITE_DOCS=1` writes the command reference instead of comparing it.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// All Markdown files of the repository, built ones and hidden folders left out.
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && name != "target" && name != "runs" {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The lines outside of code blocks, and the commands in `sh` and `console` blocks (there after `$ `).
+fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
+    let (mut prose, mut shell, mut block) = (Vec::new(), Vec::new(), None);
+    for line in text.lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            block = if block.is_none() { Some(language.trim()) } else { None };
+        } else {
+            match block {
+                None => prose.push(line),
+                Some("sh") => shell.push(line),
+                Some("console") => shell.extend(line.strip_prefix("$ ")),
+                Some(_) => {}
+            }
+        }
+    }
+    (prose, shell)
+}
+
+/// The targets of the links in a line, code in backticks left out.
+fn links(line: &str) -> Vec<String> {
+    let plain: String =
+        line.split('`').enumerate().map(|(place, part)| if place % 2 == 0 { part } else { "code" }).collect();
+    let targets = plain.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.split(' ').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// What is wrong with a target in a file; nothing for addresses on the net.
+fn problem(file: &Path, target: &str) -> Option<String> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (path, wanted) = target.split_once('#').unwrap_or((target, ""));
+    let place = if path.is_empty() { file.to_owned() } else { file.parent().unwrap().join(path) };
+    if !place.exists() {
+        return Some(format!("{}: {target} leads nowhere", file.display()));
+    }
+    let anchored = wanted.is_empty()
+        || place.extension().is_none_or(|extension| extension != "md")
+        || split(&fs::read_to_string(&place).unwrap())
+            .0
+            .iter()
+            .any(|line| line.starts_with('#') && anchor(line) == wanted);
+    (!anchored).then(|| format!("{}: {target} names no heading", file.display()))
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut files = Vec::new();
+    pages(&root(), &mut files);
+    assert!(files.len() > 30, "{} files", files.len());
+    let (mut found, mut count) = (Vec::new(), 0);
+    for file in &files {
+        for line in split(&fs::read_to_string(file).unwrap()).0 {
+            for target in links(line) {
+                count += 1;
+                found.extend(problem(file, &target));
+            }
+        }
+    }
+    assert!(count > 50, "{count} links");
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn a_wrong_link_is_found() {
+    let file = root().join("README.md");
+    assert_eq!(links("see [a](b.md) and `[c](d)`, [e](f.md#g \"title\")"), ["b.md", "f.md#g"]);
+    assert!(problem(&file, "no-such-file.md").unwrap().contains("leads nowhere"));
+    assert!(problem(&file, "ARCHITECTURE.md#no-such-heading").unwrap().contains("names no heading"));
+    assert_eq!(problem(&file, "METHODS.md#how-the-numbers-are-proved"), None);
+    assert_eq!(problem(&file, "https://example.org/"), None);
+}
+
+#[test]
+fn the_guides_contents_list_every_page() {
+    let source = root().join("docs/book/src");
+    let mut files = Vec::new();
+    pages(&source, &mut files);
+    let summary = source.join("SUMMARY.md");
+    let text = fs::read_to_string(&summary).unwrap();
+    let listed: BTreeSet<PathBuf> = text.lines().flat_map(links).map(|target| source.join(target)).collect();
+    let present: BTreeSet<PathBuf> = files.into_iter().filter(|file| *file != summary).collect();
+    assert_eq!(listed.difference(&present).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "listed, not there");
+    assert_eq!(present.difference(&listed).collect::<Vec<_>>(), Vec::<&PathBuf>::new(), "there, not listed");
+}
+
+fn help(command: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_turnwise")).args(command).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The names under `Commands:` of a help text.
+fn subcommands(help: &str) -> Vec<String> {
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = list.take_while(|line| !line.is_empty()).filter_map(|line| {
+        let line = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?;
+        line.split(' ').next()
+    });
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+fn describe(command: &[&str], page: &mut String) {
+    let text = help(command);
+    let depth = if command.len() > 1 { "###" } else { "##" };
+    let name = [&["turnwise"], command].concat().join(" ");
+    let lines = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    let _ = write!(page, "\n{depth} {name}\n\n```text\n{}\n```\n", lines.trim_end());
+    for name in subcommands(&text) {
+        describe(&[command, &[name.as_str()]].concat(), page);
+    }
+}
+
+#[test]
+fn the_command_reference_is_what_the_program_says() {
+    let mut page = String::from(
+        "# Commands\n\nWhat `turnwise COMMAND --help` prints. Made by\n`TURNWISE_WRITE_DOCS=1 cargo test --release -p turnwise-cli --test it docs`.\n",
+    );
+    describe(&[], &mut page);
+    let path = root().join("docs/book/src/reference/cli.md");
+    if std::env::var_os("TURNWISE_WRITE_DOCS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let stored = fs::read_to_string(&path).unwrap();
+    let first = stored.lines().zip(page.lines()).find(|(stored, now)| stored != now);
+    assert!(
+        stored == page,
+        "docs/book/src/reference/cli.md is stale, first at {first:?}; write it again with TURNWISE_WRITE_DOCS=1"
+    );
+}
+
+/// The commands of the guide and the README: known subcommands and options, and configs that are there.
+#[test]
+fn the_commands_of_the_documentation_are_commands() {
+    let mut files = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
+    pages(&root().join("docs/book/src"), &mut files);
+    let (mut count, mut found) = (0, Vec::new());
+    for file in files {
+        for line in split(&fs::read_to_string(&file).unwrap()).1 {
+            let line = line.split(" #").next().unwrap_or_default().trim();
+            // A quoted text is one word.
+            let words: String = line
+                .split('"')
+                .enumerate()
+                .map(|(place, part)| if place % 2 == 0 { part } else { "text" })
+                .collect();
+            let words = words.replace('\'', "");
+            let words: Vec<&str> = words.split_whitespace().collect();
+            let start = words.iter().position(|word| *word == "turnwise");
+            let Some(start) = start.filter(|&start| words[..start].iter().all(|word| word.contains('=')))
+            else {
+                continue;
+            };
+            count += 1;
+            let words = &words[start + 1..];
+            let words =
+                &words[..words.iter().position(|word| ["|", ">"].contains(word)).unwrap_or(words.len())];
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_turnwise")).args(words).arg("--help").output().unwrap();
+            if !output.status.success() {
+                found.push(format!(
+                    "{}: {line}: {}",
+                    file.display(),
+                    String::from_utf8_lossy(&output.stderr)
+                ));
+            }
+            for config in
+                words.iter().filter(|word| word.starts_with("configs/") || word.starts_with("examples/"))
+            {
+                if !root().join(config).exists() {
+                    found.push(format!("{}: {line}: there is no {config}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(count > 20, "{count} commands");
+    assert_eq!(found, Vec::<String>::new());
+}
