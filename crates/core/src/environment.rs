@@ -141,6 +141,17 @@ pub trait TaskSet: Send + Sync {
     /// It cannot be made ([`EnvError::is_transient`]), for example because the program behind it does not start.
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError>;
 
+    /// Whether resets and steps are done at once, without waiting for anything outside of this process. Those of such
+    /// a world are called in place, by whoever drives the sampler; those of others on threads of their own, with a timeout.
+    fn is_instant(&self) -> bool {
+        false
+    }
+
+    /// How many steps [`TaskSet::step_many`] should be given at most.
+    fn batch_limit(&self) -> usize {
+        1
+    }
+
     /// Steps several environments of this set; the results come in the order of `pending`.
     ///
     /// A capability of worlds that can carry out many actions at once (`<dyn Any>::downcast_mut` gives them their own

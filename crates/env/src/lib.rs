@@ -4,6 +4,7 @@ pub mod alfworld;
 pub mod demonstration;
 pub mod panel;
 pub mod parse;
+pub mod process;
 pub mod prompt;
 pub mod registry;
 pub mod replay;

@@ -11,7 +11,7 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 
 use crate::replay::ReplayReport;
 use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
-use crate::{alfworld, webshop};
+use crate::{alfworld, process, webshop};
 
 /// Templates of no world in particular.
 const TEMPLATES: [(&str, &str); 1] = [("plain", include_str!("../templates/plain.toml"))];
@@ -28,7 +28,7 @@ pub struct Registry {
 impl Registry {
     /// The worlds that come with the project.
     pub fn builtin() -> Self {
-        Self::empty().with(alfworld::AlfworldKind).with(webshop::WebshopKind)
+        Self::empty().with(alfworld::AlfworldKind).with(webshop::WebshopKind).with(process::ProcessKind)
     }
 
     /// No worlds.

@@ -182,6 +182,10 @@ impl TaskSet for AlfworldSet {
         Ok(self.split(split)?.iter().map(|game| game.task()).collect())
     }
 
+    fn is_instant(&self) -> bool {
+        true
+    }
+
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
         Ok(Box::new(AlfworldEnv::new(Arc::clone(&self.games), self.max_steps)))
     }

@@ -304,6 +304,10 @@ impl TaskSet for WebshopSet {
         self.split(split)?.iter().map(|place| self.task(*place as usize)).collect()
     }
 
+    fn is_instant(&self) -> bool {
+        true
+    }
+
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
         Ok(Box::new(self.webshop()))
     }

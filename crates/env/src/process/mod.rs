@@ -1,0 +1,39 @@
+//! Worlds that another program serves over JSON lines: `kind = "process"`.
+//!
+//! | File | Subject |
+//! |---|---|
+//! | [`protocol`] | the messages |
+//! | [`program`] | the program: its process, its threads, its failures |
+//! | [`world`] | the [`turnwise_core::TaskSet`] over it |
+//!
+//! Any program that reads a JSON object a line from stdin and writes one a line to stdout is a world. One program plays
+//! many episodes at once; requests carry an `id`, answers may come in any order. What it writes to stderr is kept and shown
+//! with its errors.
+//!
+//! ```text
+//! > {"id":0,"op":"hello","protocol":1,"client":"turnwise 0.1.0","settings":{"numbers":9}}
+//! < {"id":0,"ok":{"protocol":1,"name":"guess","splits":["train","test"],"capabilities":{"step_many":true}}}
+//! > {"id":1,"op":"tasks","split":"train","offset":0,"limit":1000}
+//! < {"id":1,"ok":{"tasks":[{"id":"guess/7","goal":"find the number","metadata":{"secret":7}}],"next":null}}
+//! > {"id":2,"op":"reset","episode":0,"task":{"id":"guess/7",..},"seed":1234}
+//! < {"id":2,"ok":{"observation":{"text":"between 1 and 9","admissible":["1","2",..]}}}
+//! > {"id":3,"op":"step","episode":0,"action":"7"}
+//! < {"id":3,"ok":{"observation":"found","reward":1.0,"terminated":true,"success":true}}
+//! > {"id":4,"op":"step","episode":5,"action":"7"}
+//! < {"id":4,"error":{"kind":"fatal","message":"there is no episode 5"}}
+//! > {"id":5,"op":"close","episode":0}
+//! < {"id":5,"ok":{}}
+//! > {"id":6,"op":"shutdown"}
+//! ```
+//!
+//! The whole protocol is in the user's guide (`docs/book/src/worlds/process.md`); `examples/python_environment` serves
+//! any Gymnasium-style class.
+
+pub mod program;
+pub mod protocol;
+pub mod world;
+
+pub use world::{ProcessConfig, ProcessKind, ProcessSet};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,514 @@
+//! One program: its process, the threads that talk to it, and what becomes of requests when it fails.
+//!
+//! A writer thread, a reader thread and a thread that keeps the end of stderr belong to every process. A request
+//! waits for its answer on a channel. A process that is silent for too long, writes a line that is no answer, or ends is
+//! killed with everything it started, all requests that wait for it fail with the reason, and the next request that can do
+//! without an episode starts it anew.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
+
+/// How the program is started and how long it may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramSettings {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The folder it runs in; this process's own if absent.
+    pub directory: Option<PathBuf>,
+    /// What it is told with `hello`.
+    pub settings: Value,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// How long the answer to `hello` may take: the program may have to load data first.
+    pub start_timeout: Duration,
+    /// The longest line it may write, in bytes.
+    pub max_line: usize,
+}
+
+/// What went wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// The program could not be started.
+    #[error("env.command: cannot start `{command}`: {reason}")]
+    Start {
+        /// The command.
+        command: String,
+        /// The operating system's reason.
+        reason: String,
+    },
+    /// The program's answer to `hello` is not one to go on with.
+    #[error("env.command: `{command}` is no world that can be played: {reason}")]
+    Handshake {
+        /// The command.
+        command: String,
+        /// What is wrong, and how to fix it.
+        reason: String,
+    },
+    /// The program was killed or ended by itself; every episode in it is lost.
+    #[error("the world's program was lost: {reason}{stderr}")]
+    Lost {
+        /// Why.
+        reason: String,
+        /// The end of what it wrote to stderr, with an introduction, or nothing.
+        stderr: String,
+    },
+    /// The episode lived in a process that has been lost since.
+    #[error("the episode was lost with the world's program, which has been restarted since")]
+    Gone,
+    /// The program answered with an error.
+    #[error("the world's program: {message}")]
+    Answer {
+        /// Whether trying again may help.
+        transient: bool,
+        /// What it said.
+        message: String,
+    },
+    /// The program's answer does not have the form it should have.
+    #[error("the world's program answered `{op}` with something else: {reason}")]
+    Form {
+        /// The request's name.
+        op: &'static str,
+        /// What is wrong with the answer.
+        reason: String,
+    },
+}
+
+impl ProcessError {
+    /// Whether the same request may succeed if it is made again. A step of a lost episode cannot: see
+    /// [`ProcessError::loses_episode`].
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
+    }
+
+    /// Whether the episode that the request was about exists no more.
+    pub fn loses_episode(&self) -> bool {
+        !matches!(self, Self::Answer { transient: true, .. })
+    }
+}
+
+/// Characters of stderr that are kept.
+const STDERR: usize = 4096;
+/// How long a program may take to end by itself once it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program that is started when it is needed and restarted when it was lost.
+#[derive(Debug)]
+pub struct Program {
+    settings: ProgramSettings,
+    running: Mutex<Option<Arc<Process>>>,
+    starts: AtomicU64,
+}
+
+impl Program {
+    /// A program that has not been started yet.
+    pub fn new(settings: ProgramSettings) -> Self {
+        Self { settings, running: Mutex::new(None), starts: AtomicU64::new(0) }
+    }
+
+    /// How often it was started.
+    pub fn starts(&self) -> u64 {
+        self.starts.load(Ordering::Relaxed)
+    }
+
+    /// The process that runs now, started if there is none.
+    pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
+        let mut running = lock(&self.running);
+        if let Some(process) = running.as_ref().filter(|process| process.is_alive()) {
+            return Ok(Arc::clone(process));
+        }
+        // The old one's threads end with it.
+        *running = None;
+        let process = Arc::new(Process::start(&self.settings)?);
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        *running = Some(Arc::clone(&process));
+        Ok(process)
+    }
+}
+
+/// What waits for an answer.
+#[derive(Debug)]
+enum Waiting {
+    /// Requests by id.
+    Open(HashMap<u64, SyncSender<Result<Answer, ProcessError>>>),
+    /// The process is gone, for this reason.
+    Closed(ProcessError),
+}
+
+/// A process of the program.
+#[derive(Debug)]
+pub struct Process {
+    shared: Arc<Shared>,
+    lines: Sender<String>,
+    next: AtomicU64,
+    welcome: Welcome,
+    timeout: Duration,
+    permits: Permits,
+}
+
+/// What the threads of a process share.
+#[derive(Debug)]
+struct Shared {
+    child: Mutex<Child>,
+    waiting: Mutex<Waiting>,
+    stderr: Mutex<VecDeque<u8>>,
+}
+
+impl Process {
+    fn start(settings: &ProgramSettings) -> Result<Self, ProcessError> {
+        let command = settings.command.join(" ");
+        let failed = |reason: String| ProcessError::Start { command: command.clone(), reason };
+        let Some((name, arguments)) = settings.command.split_first() else {
+            return Err(failed("the command is empty; give the program and its arguments".to_owned()));
+        };
+        let mut spawned = Command::new(name);
+        spawned.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(directory) = &settings.directory {
+            spawned.current_dir(directory);
+        }
+        // A group of its own: what the program starts is killed with it, and Ctrl-C reaches this process first.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut spawned, 0);
+        let mut child = spawned.spawn().map_err(|error| failed(error.to_string()))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(failed("its input and output are not connected".to_owned()));
+        };
+        let shared = Arc::new(Shared {
+            child: Mutex::new(child),
+            waiting: Mutex::new(Waiting::Open(HashMap::new())),
+            stderr: Mutex::new(VecDeque::new()),
+        });
+        let (lines, queue) = channel::<String>();
+        let max_line = settings.max_line;
+        let threads: [Box<dyn FnOnce() + Send>; 3] = [
+            Box::new(move || write_lines(stdin, &queue)),
+            Box::new({
+                let shared = Arc::clone(&shared);
+                move || read_lines(stdout, max_line, &shared)
+            }),
+            Box::new({
+                let shared = Arc::clone(&shared);
+                move || keep_stderr(stderr, &shared)
+            }),
+        ];
+        for thread in threads {
+            let started = std::thread::Builder::new().name("world-program".to_owned()).spawn(thread);
+            if let Err(error) = started {
+                shared.fail("this process could not start a thread for it");
+                return Err(failed(error.to_string()));
+            }
+        }
+        let mut process = Self {
+            shared,
+            lines,
+            next: AtomicU64::new(0),
+            welcome: Welcome {
+                protocol: PROTOCOL,
+                name: String::new(),
+                splits: Vec::new(),
+                capabilities: super::protocol::Capabilities::default(),
+                concurrency: 1,
+                phrases: Vec::new(),
+            },
+            timeout: settings.start_timeout,
+            permits: Permits::new(1),
+        };
+        let refused = |reason: String| ProcessError::Handshake { command: command.clone(), reason };
+        let hello = Request::Hello {
+            protocol: PROTOCOL,
+            client: concat!("turnwise ", env!("CARGO_PKG_VERSION")),
+            settings: &settings.settings,
+        };
+        let welcome: Welcome = process.ask(&hello).map_err(|error| refused(error.to_string()))?;
+        if welcome.protocol != PROTOCOL {
+            let reason = format!(
+                "it speaks version {} of the protocol, this program version {PROTOCOL}; update the older of the two",
+                welcome.protocol
+            );
+            return Err(refused(reason));
+        }
+        if welcome.splits.is_empty() {
+            return Err(refused(
+                "it has no splits; name at least one, `train`, in the answer to `hello`".to_owned(),
+            ));
+        }
+        process.permits = Permits::new(welcome.concurrency.max(1));
+        process.welcome = welcome;
+        process.timeout = settings.timeout;
+        Ok(process)
+    }
+
+    /// What it said of itself.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Whether it can be asked.
+    pub fn is_alive(&self) -> bool {
+        matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
+    }
+
+    /// Sends a request and waits for its answer, for as long as an answer may take.
+    pub fn call(&self, request: &Request<'_>) -> Result<Value, ProcessError> {
+        // Held back while the program works on as many as it can: a request's time runs only while it is worked on.
+        let _permit = self.permits.take();
+        let (id, answer) = self.send(request)?;
+        let answer = match answer.recv_timeout(self.timeout) {
+            Ok(answer) => answer?,
+            Err(RecvTimeoutError::Timeout) => {
+                let reason =
+                    format!("it did not answer `{}` within {:?} and was killed", request.op(), self.timeout);
+                let error = self.shared.fail(&reason);
+                self.forget(id);
+                return Err(error);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(self.shared.fail("its reader ended")),
+        };
+        accept(answer)
+    }
+
+    /// The same, with the answer's form checked.
+    pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
+        read(request.op(), self.call(request)?)
+    }
+
+    /// Sends a request whose answer nobody waits for.
+    pub fn tell(&self, request: &Request<'_>) {
+        if let Ok((id, _)) = self.send(request) {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&self, id: u64) {
+        if let Waiting::Open(requests) = &mut *lock(&self.shared.waiting) {
+            requests.remove(&id);
+        }
+    }
+
+    #[allow(clippy::type_complexity, reason = "a channel of results")]
+    fn send(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(u64, Receiver<Result<Answer, ProcessError>>), ProcessError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let form =
+            |error: serde_json::Error| ProcessError::Form { op: request.op(), reason: error.to_string() };
+        let mut line = serde_json::to_string(&Envelope { id, request }).map_err(form)?;
+        line.push('\n');
+        let (sender, receiver) = sync_channel(1);
+        match &mut *lock(&self.shared.waiting) {
+            Waiting::Open(requests) => requests.insert(id, sender),
+            Waiting::Closed(error) => return Err(error.clone()),
+        };
+        if self.lines.send(line).is_err() {
+            return Err(self.shared.fail("its input is closed"));
+        }
+        Ok((id, receiver))
+    }
+}
+
+impl Drop for Process {
+    /// Asks the program to end, and kills it where it does not.
+    fn drop(&mut self) {
+        if self.is_alive() {
+            self.tell(&Request::Shutdown {});
+        }
+        // The writer ends with the last sender, and closes the program's input.
+        self.lines = channel().0;
+        let until = Instant::now() + GRACE;
+        while Instant::now() < until {
+            if !matches!(lock(&self.shared.child).try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.shared.fail("it is not needed any more");
+    }
+}
+
+impl Shared {
+    /// Kills the process and fails everything that waits; returns the error that they get.
+    fn fail(&self, reason: &str) -> ProcessError {
+        let mut waiting = lock(&self.waiting);
+        let error = match &*waiting {
+            Waiting::Closed(error) => error.clone(),
+            Waiting::Open(_) => {
+                let reason = reason.to_owned();
+                ProcessError::Lost { reason, stderr: self.stderr() }
+            }
+        };
+        if let Waiting::Open(requests) = std::mem::replace(&mut *waiting, Waiting::Closed(error.clone())) {
+            for sender in requests.into_values() {
+                let _ = sender.send(Err(error.clone()));
+            }
+        }
+        drop(waiting);
+        let mut child = lock(&self.child);
+        if matches!(child.try_wait(), Ok(None)) {
+            #[cfg(unix)]
+            if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        error
+    }
+
+    /// How the process ended; waits a moment for that, and for what it wrote to stderr last.
+    fn end(&self) -> String {
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(10));
+            if let Ok(Some(status)) = lock(&self.child).try_wait() {
+                return format!("it ended by itself ({status})");
+            }
+        }
+        "it closed its output".to_owned()
+    }
+
+    /// The end of stderr, to be put behind a message.
+    fn stderr(&self) -> String {
+        let kept = lock(&self.stderr);
+        let bytes: Vec<u8> = kept.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        if text.is_empty() { text } else { format!("; the end of its stderr:\n{text}") }
+    }
+}
+
+fn accept(answer: Answer) -> Result<Value, ProcessError> {
+    match answer {
+        Answer::Ok(value) => Ok(value),
+        Answer::Error(failure) => Err(ProcessError::Answer {
+            transient: failure.kind == FailureKind::Transient,
+            message: failure.message,
+        }),
+    }
+}
+
+/// One of the answers inside the answer to `step_many`.
+pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
+    read(op, accept(answer)?)
+}
+
+fn read<T: DeserializeOwned>(op: &'static str, value: Value) -> Result<T, ProcessError> {
+    serde_json::from_value(value).map_err(|error| ProcessError::Form { op, reason: error.to_string() })
+}
+
+fn write_lines(mut stdin: std::process::ChildStdin, queue: &Receiver<String>) {
+    // A program that does not read any more is noticed by its silence, or by its end.
+    while let Ok(line) = queue.recv() {
+        if stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).is_err() {
+            break;
+        }
+    }
+}
+
+fn read_lines(stdout: std::process::ChildStdout, max_line: usize, shared: &Shared) {
+    let mut stdout = BufReader::new(stdout);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match stdout.by_ref().take(max_line as u64 + 1).read_until(b'\n', &mut line) {
+            Ok(0) => {
+                shared.fail(&shared.end());
+                return;
+            }
+            Ok(length) if length > max_line => {
+                shared.fail(&format!(
+                    "it wrote a line of more than {max_line} bytes (env.max_line_bytes) and was killed"
+                ));
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                shared.fail(&format!("its output cannot be read: {error}"));
+                return;
+            }
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice::<Line>(&line) {
+            Ok(Line { id, answer }) => {
+                let waiting = match &mut *lock(&shared.waiting) {
+                    Waiting::Open(requests) => requests.remove(&id),
+                    Waiting::Closed(_) => return,
+                };
+                // One that nobody waits for is the answer to `close`.
+                if let Some(sender) = waiting {
+                    let _ = sender.send(Ok(answer));
+                }
+            }
+            Err(error) => {
+                let start: String = String::from_utf8_lossy(&line).trim_end().chars().take(80).collect();
+                shared.fail(&format!(
+                    "it wrote a line to stdout that is no answer ({error}) and was killed; whatever is not an answer belongs on \
+                     stderr: {start:?}"
+                ));
+                return;
+            }
+        }
+    }
+}
+
+fn keep_stderr(mut stderr: std::process::ChildStderr, shared: &Shared) {
+    let mut piece = [0; 1024];
+    while let Ok(length) = stderr.read(&mut piece) {
+        if length == 0 {
+            return;
+        }
+        let mut kept = lock(&shared.stderr);
+        kept.extend(&piece[..length]);
+        let surplus = kept.len().saturating_sub(STDERR);
+        kept.drain(..surplus);
+    }
+}
+
+/// A counting semaphore.
+#[derive(Debug)]
+struct Permits {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// One permit, given back when dropped.
+struct Permit<'a>(&'a Permits);
+
+impl Permits {
+    fn new(count: usize) -> Self {
+        Self { free: Mutex::new(count), freed: Condvar::new() }
+    }
+
+    fn take(&self) -> Permit<'_> {
+        let mut free = lock(&self.free);
+        while *free == 0 {
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        Permit(self)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.free) += 1;
+        self.0.freed.notify_one();
+    }
+}

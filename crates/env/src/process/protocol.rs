@@ -1,0 +1,272 @@
+//! The messages of the protocol: one JSON object a line, requests to the program, answers from it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The version of the protocol that this program speaks. It rises when a program of the old version would misread a
+/// request, or its answers would be misread.
+pub const PROTOCOL: u32 = 1;
+
+/// A request, without its `id`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Request<'a> {
+    /// The first request: which protocol is spoken, and the config's `env.settings`.
+    Hello {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// Name and version of this program.
+        client: &'a str,
+        /// What the config says under `env.settings`.
+        settings: &'a Value,
+    },
+    /// Some tasks of a split, from `offset` on, at most `limit`.
+    Tasks {
+        /// The split.
+        split: &'a str,
+        /// How many tasks of the split come before the first one asked for.
+        offset: usize,
+        /// How many are asked for at most.
+        limit: usize,
+    },
+    /// Starts a task in an episode; an episode of this number that is under way is forgotten.
+    Reset {
+        /// The episode's number, chosen by the trainer.
+        episode: u64,
+        /// The task as the program listed it.
+        task: &'a Value,
+        /// What the episode's random draws are made from.
+        seed: u64,
+    },
+    /// Carries an action out.
+    Step {
+        /// The episode's number.
+        episode: u64,
+        /// The action.
+        action: &'a str,
+    },
+    /// Carries one action out in each of several episodes.
+    StepMany {
+        /// Episodes and actions.
+        steps: Vec<EpisodeAction<'a>>,
+    },
+    /// Ends an episode, wherever it is.
+    Close {
+        /// The episode's number.
+        episode: u64,
+    },
+    /// Plays a task as the program's expert would.
+    Demonstrate {
+        /// The task as the program listed it.
+        task: &'a Value,
+        /// What the episode's random draws are made from.
+        seed: u64,
+        /// The most turns it may take.
+        max_turns: usize,
+    },
+    /// The last request: nothing is asked after it.
+    Shutdown {},
+}
+
+impl Request<'_> {
+    /// The request's name in the protocol.
+    pub fn op(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "hello",
+            Self::Tasks { .. } => "tasks",
+            Self::Reset { .. } => "reset",
+            Self::Step { .. } => "step",
+            Self::StepMany { .. } => "step_many",
+            Self::Close { .. } => "close",
+            Self::Demonstrate { .. } => "demonstrate",
+            Self::Shutdown {} => "shutdown",
+        }
+    }
+}
+
+/// One action of [`Request::StepMany`].
+#[derive(Clone, Debug, Serialize)]
+pub struct EpisodeAction<'a> {
+    /// The episode's number.
+    pub episode: u64,
+    /// The action.
+    pub action: &'a str,
+}
+
+/// A request as it is sent.
+#[derive(Serialize)]
+pub(super) struct Envelope<'a> {
+    pub(super) id: u64,
+    #[serde(flatten)]
+    pub(super) request: &'a Request<'a>,
+}
+
+/// A line of the program: the answer to the request of this id, `ok` or `error`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Line {
+    pub(super) id: u64,
+    #[serde(flatten)]
+    pub(super) answer: Answer,
+}
+
+/// What an answer says.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It was done; what came of it.
+    Ok(Value),
+    /// It was not done.
+    Error(Failure),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Failure {
+    /// Whether the same request may succeed if it is made again.
+    #[serde(default)]
+    pub kind: FailureKind,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Whether trying again may help.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// It may: a service was busy.
+    Transient,
+    /// It cannot; the episode is over.
+    #[default]
+    Fatal,
+}
+
+/// The answer to `hello`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Welcome {
+    /// The version of the protocol that the program speaks; must be [`PROTOCOL`].
+    pub protocol: u32,
+    /// The world's name, for people and for panels.
+    pub name: String,
+    /// Its splits, training first.
+    pub splits: Vec<String>,
+    /// What the program can do beyond resets and steps.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// How many requests it works on at once; more are held back, so that their time does not run.
+    #[serde(default = "one")]
+    pub concurrency: usize,
+    /// Texts that are frequent in its observations and actions, for the tokenizers of models from scratch.
+    #[serde(default)]
+    pub phrases: Vec<String>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// What a program can do beyond resets and steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    /// It understands `step_many`.
+    pub step_many: bool,
+    /// It understands `demonstrate`.
+    pub demonstrate: bool,
+}
+
+/// The answer to `tasks`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct TaskPage {
+    /// The tasks; everything in them goes back to the program with `reset`.
+    pub tasks: Vec<Value>,
+    /// The offset of the next page, if there is one.
+    #[serde(default)]
+    pub next: Option<usize>,
+}
+
+/// What the agent is shown: a text alone, or with what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Seen {
+    /// A text.
+    Text(String),
+    /// A text with what belongs to it.
+    Parts {
+        /// The text.
+        text: String,
+        /// Every action that would be understood now.
+        #[serde(default)]
+        admissible: Vec<String>,
+        /// Text that is equal for equal states; the observation's own where absent.
+        #[serde(default)]
+        state_key: Option<String>,
+    },
+}
+
+/// The answer to `reset`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Started {
+    /// What the agent sees first.
+    pub observation: Seen,
+}
+
+/// The answer to `step`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Stepped {
+    /// What the agent sees next.
+    pub observation: Seen,
+    /// The reward of this action.
+    #[serde(default)]
+    pub reward: f64,
+    /// How much of the task is done, from 0 to 1.
+    #[serde(default)]
+    pub progress: Option<f64>,
+    /// The episode ended because of what happened in the world.
+    #[serde(default)]
+    pub terminated: bool,
+    /// The episode was cut off.
+    #[serde(default)]
+    pub truncated: bool,
+    /// The task is solved.
+    #[serde(default)]
+    pub success: bool,
+    /// The action was understood.
+    #[serde(default = "yes")]
+    pub understood: bool,
+    /// What was measured beside the reward.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The answer to `step_many`: one answer for each step, in their order.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ManyStepped {
+    /// The answers.
+    pub steps: Vec<Answer>,
+}
+
+/// The answer to `demonstrate`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Demonstrated {
+    /// The turns in order.
+    pub turns: Vec<DemonstratedTurn>,
+    /// The task was solved.
+    #[serde(default)]
+    pub success: bool,
+}
+
+/// One turn of a demonstration.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct DemonstratedTurn {
+    /// What was seen.
+    pub observation: Seen,
+    /// What was done.
+    pub action: String,
+}

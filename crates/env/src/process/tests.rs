@@ -1,0 +1,242 @@
+//! Programs in the shell's language, which answer the requests in the order in which these are numbered: 0 is `hello`,
+//! 1 asks for the tasks, 2 is the first that a test makes.
+
+use std::time::{Duration, Instant};
+
+use turnwise_core::{Action, EnvError, Environment, PendingStep, Purpose, Seed, Task, TaskSet as _};
+
+use super::{ProcessConfig, ProcessSet};
+
+const HELLO: &str = r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"shell","splits":["train"]}}';"#;
+const TASKS: &str = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
+const RESET: &str = r#"read l; echo '{"id":2,"ok":{"observation":"start"}}';"#;
+
+fn config(script: &str) -> ProcessConfig {
+    ProcessConfig {
+        command: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        timeout_s: 5.0,
+        start_timeout_s: 5.0,
+        ..ProcessConfig::default()
+    }
+}
+
+fn open(script: &str) -> ProcessSet {
+    ProcessSet::open(&config(&format!("{HELLO}{TASKS}{script}")), 0).unwrap()
+}
+
+fn refusal(script: &str) -> String {
+    ProcessSet::open(&config(script), 0).unwrap_err().to_string()
+}
+
+fn task() -> Task {
+    Task::new("a", "task", "win")
+}
+
+fn seed() -> Seed {
+    Seed::derive(0, Purpose::Environment, &[])
+}
+
+fn begin(set: &ProcessSet) -> Box<dyn Environment> {
+    let mut environment = set.environment().unwrap();
+    assert_eq!(environment.reset(&task(), seed()).unwrap().text(), "start");
+    environment
+}
+
+fn step(environment: &mut Box<dyn Environment>, action: &str) -> Result<turnwise_core::Step, EnvError> {
+    environment.step(&Action::from(action))
+}
+
+#[test]
+fn a_world_is_played_over_lines() {
+    let set = open(&format!(
+        r#"{RESET} read l; case "$l" in *'"action":"go"'*) ;; *) exit 3;; esac
+        echo '{{"id":3,"ok":{{"observation":{{"text":"end","admissible":["x"],"state_key":"k"}},"reward":1.5,"terminated":true,
+        "success":true,"progress":1.0,"metrics":{{"score":2}}}}}}' | tr -d '\n'; echo; read l; read l"#
+    ));
+    let tasks = set.tasks("train").unwrap();
+    assert_eq!((tasks.len(), tasks[0].kind.as_str(), &tasks[0].metadata["n"]), (1, "task", &1.into()));
+    assert!(set.tasks("test").unwrap_err().to_string().contains("this environment has train"));
+    let mut environment = begin(&set);
+    let step = step(&mut environment, "go").unwrap();
+    assert_eq!((step.reward, step.progress, step.terminated, step.success), (1.5, Some(1.0), true, true));
+    assert_eq!((step.observation.text(), step.observation.state_key.as_deref()), ("end".into(), Some("k")));
+    assert_eq!((step.metrics[0].name.as_str(), step.metrics[0].value), ("score", 2.0));
+    assert!(step.understood && !step.truncated && step.observation.admissible == ["x"]);
+}
+
+#[test]
+fn a_program_that_is_no_world_is_refused_with_the_reason() {
+    let absent = ProcessConfig { command: vec!["no-such-program".into()], ..ProcessConfig::default() };
+    let error = ProcessSet::open(&absent, 0).unwrap_err().to_string();
+    assert!(error.contains("cannot start `no-such-program`"), "{error}");
+    let error = ProcessSet::open(&ProcessConfig::default(), 0).unwrap_err().to_string();
+    assert!(error.contains("the command is empty"), "{error}");
+    let error =
+        refusal(r#"read l; echo '{"id":0,"ok":{"protocol":2,"name":"w","splits":["train"]}}'; read l"#);
+    assert!(error.contains("speaks version 2 of the protocol"), "{error}");
+    let error = refusal(r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"w","splits":[]}}'; read l"#);
+    assert!(error.contains("has no splits"), "{error}");
+    let error = refusal("read l; echo hello world; read l");
+    assert!(error.contains("no answer") && error.contains("\"hello world\""), "{error}");
+    let error = refusal("read l; echo 'no module named x' >&2; exit 7");
+    assert!(error.contains("exit status: 7") && error.contains("no module named x"), "{error}");
+    let tasks = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a"}]}}'; read l"#;
+    let error = refusal(&format!("{HELLO}{tasks}"));
+    assert!(error.contains("task number 0 of the split `train`: missing field `goal`"), "{error}");
+    let tasks = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"g","secret":3}]}}'; read l"#;
+    let error = refusal(&format!("{HELLO}{tasks}"));
+    assert!(error.contains("unknown key `secret`"), "{error}");
+}
+
+#[test]
+fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = folder.path().join("child");
+    let config = ProcessConfig {
+        timeout_s: 0.3,
+        // What it starts is killed with it.
+        ..config(&format!("{HELLO}{TASKS}{RESET} sleep 60 & echo $! > {}; wait", child.display()))
+    };
+    let set = ProcessSet::open(&config, 0).unwrap();
+    let mut environment = begin(&set);
+    let started = Instant::now();
+    let error = step(&mut environment, "go").unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(error.to_string().contains("did not answer `step` within 300ms and was killed"), "{error}");
+    // The episode is gone for good: trying the step again helps nobody.
+    assert!(!error.is_transient());
+    assert!(!step(&mut environment, "go").unwrap_err().is_transient());
+    let pid = std::fs::read_to_string(&child).unwrap();
+    let alive = || std::path::Path::new("/proc").join(pid.trim()).join("stat");
+    let gone =
+        |path: std::path::PathBuf| std::fs::read_to_string(path).map_or(true, |stat| stat.contains(") Z "));
+    let until = Instant::now() + Duration::from_secs(5);
+    while !gone(alive()) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(gone(alive()), "{pid} outlived the program that started it");
+    assert_eq!(set.starts(), 1);
+    // The second process is asked for the reset where the first was asked for the tasks, and answers with those.
+    let error = environment.reset(&task(), seed()).unwrap_err().to_string();
+    assert!(set.starts() == 2 && error.contains("answered `reset` with something else"), "{error}");
+}
+
+#[test]
+fn lines_have_a_greatest_length_and_lost_programs_are_said_with_their_stderr() {
+    let long = format!("{HELLO}{TASKS}{RESET} read l; head -c 5000 /dev/zero | tr '\\0' x; echo; read l");
+    let set = ProcessSet::open(&ProcessConfig { max_line_bytes: 4000, ..config(&long) }, 0).unwrap();
+    let error = step(&mut begin(&set), "go").unwrap_err().to_string();
+    assert!(error.contains("a line of more than 4000 bytes"), "{error}");
+
+    let set = open(&format!("{RESET} read l; echo 'out of memory' >&2; exit 9"));
+    let error = step(&mut begin(&set), "go").unwrap_err().to_string();
+    assert!(error.contains("exit status: 9") && error.contains("out of memory"), "{error}");
+}
+
+#[test]
+fn errors_say_whether_trying_again_may_help() {
+    let set = open(&format!(
+        r#"{RESET} read l; echo '{{"id":3,"error":{{"kind":"transient","message":"busy"}}}}'
+        read l; echo '{{"id":4,"ok":{{"observation":"on"}}}}'
+        read l; echo '{{"id":5,"error":{{"message":"broken"}}}}'
+        read l; echo '{{"id":6,"ok":{{"reward":1}}}}'; read l"#
+    ));
+    let mut environment = begin(&set);
+    let error = step(&mut environment, "go").unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("busy"), "{error}");
+    assert_eq!(step(&mut environment, "go").unwrap().observation.text(), "on");
+    let error = step(&mut environment, "go").unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("broken"), "{error}");
+    let error = step(&mut environment, "go").unwrap_err().to_string();
+    assert!(error.contains("answered `step` with something else: missing field `observation`"), "{error}");
+}
+
+#[test]
+fn many_episodes_share_a_program_whose_answers_come_in_any_order() {
+    let hello = r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"w","splits":["train"],"concurrency":2,"capabilities":{"step_many":true}}}';"#;
+    let script = format!(
+        r#"{hello}{TASKS} read l; read l
+        echo '{{"id":3,"ok":{{"observation":"second"}}}}'; echo '{{"id":2,"ok":{{"observation":"first"}}}}'
+        read l; echo '{{"id":4,"ok":{{"steps":[{{"ok":{{"observation":"x"}}}},{{"error":{{"message":"no"}}}}]}}}}'; read l; read l"#
+    );
+    let set = ProcessSet::open(&config(&script), 1).unwrap();
+    let begin = || {
+        let mut environment = set.environment().unwrap();
+        let seen = environment.reset(&task(), seed()).unwrap().into_text();
+        (environment, seen)
+    };
+    let mut both: Vec<_> = std::thread::scope(|scope| {
+        let threads = [scope.spawn(begin), scope.spawn(begin)];
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut seen: Vec<&str> = both.iter().map(|(_, seen)| seen.as_str()).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ["first", "second"]);
+    let action = Action::from("go");
+    let mut pending: Vec<PendingStep<'_>> = both
+        .iter_mut()
+        .map(|(environment, _)| PendingStep { environment: &mut **environment, action: &action })
+        .collect();
+    assert_eq!(set.batch_limit(), 64);
+    let steps = set.step_many(&mut pending);
+    // One action is all that this set's episodes have.
+    assert!(steps[0].as_ref().unwrap().truncated);
+    assert!(steps[1].as_ref().unwrap_err().to_string().contains("no"));
+}
+
+#[test]
+fn the_program_is_asked_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("last");
+    let set = open(&format!("{RESET} while read l; do echo \"$l\" > {}; done", path.display()));
+    drop(begin(&set));
+    let started = Instant::now();
+    drop(set);
+    assert!(started.elapsed() < Duration::from_secs(2), "it ended by itself");
+    assert!(std::fs::read_to_string(&path).unwrap().contains(r#""op":"shutdown""#));
+}
+
+#[test]
+fn the_python_helper_serves_a_class() {
+    let python = std::process::Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "python3 is missing, and in CI this test must run");
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"SKIPPED: python3 is missing\n");
+        return;
+    }
+    let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python_environment");
+    let config = ProcessConfig {
+        command: ["python3", "guess.py"].map(str::to_owned).to_vec(),
+        directory: Some(example),
+        settings: [("broken".to_owned(), serde_json::json!([4]))].into(),
+        ..ProcessConfig::default()
+    };
+    let set = ProcessSet::open(&config, 4).unwrap();
+    assert_eq!((set.name(), set.splits()), ("guess", vec!["train".to_owned(), "test".to_owned()]));
+    let tasks = set.tasks("train").unwrap();
+    let seven = tasks.iter().find(|task| task.id == "guess/7").unwrap();
+    let mut environment = set.environment().unwrap();
+    let first = environment.reset(seven, seed()).unwrap();
+    assert_eq!((first.text(), first.admissible.len()), ("between 1 and 9".into(), 9));
+    let next = step(&mut environment, "5").unwrap();
+    assert_eq!(
+        (next.observation.text(), next.reward, next.terminated),
+        ("between 6 and 9".into(), 0.0, false)
+    );
+    let next = step(&mut environment, "9 or so").unwrap();
+    assert!(!next.understood && next.observation.text() == "between 6 and 9");
+    let last = step(&mut environment, "7").unwrap();
+    assert!(last.terminated && last.success && last.reward == 1.0 && last.progress == Some(1.0));
+    // Its exceptions end the episode and nothing else.
+    let four = tasks.iter().find(|task| task.id == "guess/4").unwrap();
+    let error = environment.reset(four, seed()).unwrap_err();
+    assert!(
+        error.to_string().contains("RuntimeError: the world of 4 is broken") && !error.is_transient(),
+        "{error}"
+    );
+    assert!(environment.reset(seven, seed()).is_ok());
+    let shown = set.demonstrate(seven, seed()).unwrap();
+    let actions: Vec<&str> = shown.turns.iter().map(|(_, action)| action.as_str()).collect();
+    assert!(shown.success && actions == ["5", "7"], "{actions:?}");
+    assert_eq!(set.starts(), 1);
+}

@@ -1,0 +1,425 @@
+//! The world that a program serves, as a task set.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use turnwise_core::{
+    Action, EnvError, Environment, Metric, Observation, PendingStep, Purpose, Seed, Step, Task, TaskSet,
+};
+
+use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use crate::world::{OpenOptions, Usual, World, WorldKind};
+
+use super::program::{Process, ProcessError, Program, ProgramSettings, read_answer};
+use super::protocol::{
+    Demonstrated, EpisodeAction, ManyStepped, Request, Seen, Started, Stepped, TaskPage, Welcome,
+};
+
+/// The settings of a world that a program serves.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProcessConfig {
+    /// The program and its arguments, for example `["python3", "world.py"]`.
+    pub command: Vec<String>,
+    /// The folder it runs in; this program's own if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// What the program is told with `hello`; any table that it understands.
+    pub settings: BTreeMap<String, Value>,
+    /// How many processes of the program run side by side; episodes are dealt to them in turn.
+    #[schemars(range(min = 1, max = 4096))]
+    pub programs: usize,
+    /// How long an answer may take, in seconds. A program that takes longer is killed and started again.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub timeout_s: f64,
+    /// How long the program may take to start, in seconds.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub start_timeout_s: f64,
+    /// The longest line that the program may write, in bytes.
+    #[schemars(range(min = 1024, max = 1073741824))]
+    pub max_line_bytes: usize,
+}
+
+impl Default for ProcessConfig {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            directory: None,
+            settings: BTreeMap::new(),
+            programs: 1,
+            timeout_s: 60.0,
+            start_timeout_s: 60.0,
+            max_line_bytes: 16 << 20,
+        }
+    }
+}
+
+/// Tasks that are asked for at once.
+const PAGE: usize = 1000;
+
+/// A world that a program serves.
+#[derive(Clone, Debug)]
+pub struct ProcessSet(Arc<Served>);
+
+#[derive(Debug)]
+struct Served {
+    programs: Vec<Program>,
+    welcome: Welcome,
+    tasks: Vec<(String, Vec<Task>)>,
+    max_turns: usize,
+    /// The number of the next episode.
+    next: AtomicU64,
+}
+
+impl ProcessSet {
+    /// Starts the program and asks for its tasks. Episodes are cut off after `max_turns` actions (0: never).
+    ///
+    /// # Errors
+    /// The program does not start, speaks another protocol, or its tasks are not as tasks should be.
+    pub fn open(config: &ProcessConfig, max_turns: usize) -> Result<Self, EnvError> {
+        let settings = ProgramSettings {
+            command: config.command.clone(),
+            directory: config.directory.clone(),
+            settings: Value::Object(config.settings.clone().into_iter().collect()),
+            timeout: seconds(config.timeout_s),
+            start_timeout: seconds(config.start_timeout_s),
+            max_line: config.max_line_bytes,
+        };
+        let programs: Vec<Program> =
+            (0..config.programs.max(1)).map(|_| Program::new(settings.clone())).collect();
+        let fatal = |error: ProcessError| EnvError::Other(error.to_string());
+        let process = programs[0].process().map_err(fatal)?;
+        let welcome = process.welcome().clone();
+        let mut tasks = Vec::new();
+        for split in &welcome.splits {
+            tasks.push((split.clone(), list(&process, split)?));
+        }
+        Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
+    }
+
+    /// How often the program was started, all processes together.
+    pub fn starts(&self) -> u64 {
+        self.0.programs.iter().map(Program::starts).sum()
+    }
+
+    /// An episode of a task as the program's expert plays it: observation and action of every turn, whether it solved
+    /// the task, and what it saw last.
+    pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
+        let turns = if self.0.max_turns == 0 { usize::MAX } else { self.0.max_turns };
+        let max_turns = task.limits.turns.unwrap_or(usize::MAX).min(turns);
+        let listed = as_listed(task)?;
+        let request = Request::Demonstrate { task: &listed, seed: number_of(seed), max_turns };
+        let process = self.0.programs[0].process().map_err(|error| of_reset(&error))?;
+        let shown: Demonstrated = process.ask(&request).map_err(|error| of_reset(&error))?;
+        let turns =
+            shown.turns.into_iter().map(|turn| (observation(turn.observation), turn.action)).collect();
+        Ok(ExpertEpisode { turns, success: shown.success })
+    }
+}
+
+/// An episode of the program's expert.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExpertEpisode {
+    /// What was seen and what was done, turn by turn.
+    pub turns: Vec<(Observation, String)>,
+    /// The task was solved.
+    pub success: bool,
+}
+
+fn seconds(seconds: f64) -> Duration {
+    // Later than this no clock of the standard library counts.
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
+}
+
+/// Episodes of the program's expert; those that solve their task are kept.
+fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
+    let tasks = set.tasks(request.split)?;
+    let mut found = Demonstrations::default();
+    for (number, task) in tasks.iter().cycle().take(request.count).enumerate() {
+        let seed = Seed::derive(request.seed, Purpose::Demonstration, &[number as u64]);
+        let shown = set.demonstrate(task, seed)?;
+        if !shown.success {
+            found.dropped += 1;
+            continue;
+        }
+        let turns = shown.turns.into_iter().map(|(seen, action)| DemonstrationTurn {
+            admissible: if request.keep_admissible { seen.admissible.clone() } else { Vec::new() },
+            observation: seen.into_text(),
+            action,
+            imitate: true,
+            reward: 0.0,
+        });
+        let mut turns: Vec<DemonstrationTurn> = turns.collect();
+        if let Some(last) = turns.last_mut() {
+            last.reward = 1.0;
+        }
+        found.episodes.push(Demonstration { task: task.clone(), turns, final_observation: String::new() });
+    }
+    Ok(found)
+}
+
+impl World for ProcessSet {
+    fn task_set(&self) -> &dyn TaskSet {
+        self
+    }
+
+    fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
+        self.0.welcome.capabilities.demonstrate.then(|| demonstrate(self, request)).transpose()
+    }
+
+    fn phrases(&self) -> Result<Vec<String>, EnvError> {
+        Ok(self.0.welcome.phrases.clone())
+    }
+}
+
+/// The kind `process`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessKind;
+
+impl WorldKind for ProcessKind {
+    type Settings = ProcessConfig;
+
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a world that another program serves over JSON lines"
+    }
+
+    fn open(
+        &self,
+        settings: &ProcessConfig,
+        options: &mut OpenOptions<'_>,
+    ) -> Result<Box<dyn World>, EnvError> {
+        Ok(Box::new(ProcessSet::open(settings, options.max_turns)?))
+    }
+
+    fn usual(&self) -> Usual<'static> {
+        Usual { template: "plain", ..Usual::default() }
+    }
+}
+
+/// All tasks of a split.
+fn list(process: &Process, split: &str) -> Result<Vec<Task>, EnvError> {
+    let mut tasks: Vec<Task> = Vec::new();
+    let mut offset = 0;
+    loop {
+        let request = Request::Tasks { split, offset, limit: PAGE };
+        let page: TaskPage = process.ask(&request).map_err(|error| EnvError::Other(error.to_string()))?;
+        let got = page.tasks.len();
+        for listed in page.tasks {
+            let number = tasks.len();
+            let task = read_task(listed).map_err(|reason| {
+                EnvError::Other(format!("env.command: task number {number} of the split `{split}`: {reason}"))
+            })?;
+            tasks.push(task);
+        }
+        match page.next {
+            Some(next) if next > offset && got > 0 => offset = next,
+            _ => return Ok(tasks),
+        }
+    }
+}
+
+fn read_task(mut listed: Value) -> Result<Task, String> {
+    let fields = listed.as_object_mut().ok_or("a task is an object with `id` and `goal`")?;
+    fields.entry("kind").or_insert_with(|| "task".into());
+    let known = ["id", "kind", "goal", "metadata", "digest", "limits"];
+    if let Some(unknown) = fields.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(format!("unknown key `{unknown}`; what is the world's own goes under `metadata`"));
+    }
+    serde_json::from_value(listed).map_err(|error| error.to_string())
+}
+
+fn as_listed(task: &Task) -> Result<Value, EnvError> {
+    serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
+}
+
+/// A seed as a number that every JSON reader keeps exactly (53 bits).
+fn number_of(seed: Seed) -> u64 {
+    seed.rng().bits() >> 11
+}
+
+/// Where an episode starts, a lost program may be started again.
+fn of_reset(error: &ProcessError) -> EnvError {
+    if error.is_transient() {
+        EnvError::Transient(error.to_string())
+    } else {
+        EnvError::Other(error.to_string())
+    }
+}
+
+/// In an episode, what was lost with the program is lost for good.
+fn of_step(error: &ProcessError) -> EnvError {
+    if error.loses_episode() {
+        EnvError::Other(error.to_string())
+    } else {
+        EnvError::Transient(error.to_string())
+    }
+}
+
+fn observation(seen: Seen) -> Observation {
+    match seen {
+        Seen::Text(text) => Observation::new(text),
+        Seen::Parts { text, admissible, state_key } => {
+            Observation { state_key, ..Observation::new(text).with_admissible(admissible) }
+        }
+    }
+}
+
+impl TaskSet for ProcessSet {
+    fn name(&self) -> &str {
+        &self.0.welcome.name
+    }
+
+    fn splits(&self) -> Vec<String> {
+        self.0.welcome.splits.clone()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        let found = self.0.tasks.iter().find(|(name, _)| name == split);
+        found.map(|(_, tasks)| tasks.clone()).ok_or_else(|| EnvError::UnknownSplit {
+            split: split.to_owned(),
+            known: self.0.welcome.splits.join(", "),
+        })
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
+    }
+
+    /// Steps of one process go to it in one request, where it can take them so.
+    fn batch_limit(&self) -> usize {
+        if self.0.welcome.capabilities.step_many { 64 } else { 1 }
+    }
+
+    fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
+        let mut results: Vec<Option<Result<Step, EnvError>>> = pending.iter().map(|_| None).collect();
+        while let Some(first) = results.iter().position(Option::is_none) {
+            let process = playing(&mut pending[first]).map(|episode| Arc::clone(&episode.process));
+            let Some(process) = process else {
+                results[first] = Some(Err(EnvError::NotReset));
+                continue;
+            };
+            let mut places = Vec::new();
+            for (place, step) in pending.iter_mut().enumerate() {
+                let same = playing(step).is_some_and(|episode| Arc::ptr_eq(&episode.process, &process));
+                if results[place].is_none() && same {
+                    places.push(place);
+                }
+            }
+            let texts: Vec<_> = places.iter().map(|&place| pending[place].action.text()).collect();
+            let mut steps = Vec::with_capacity(places.len());
+            for (&place, action) in places.iter().zip(&texts) {
+                if let Some(episode) = playing(&mut pending[place]) {
+                    steps.push(EpisodeAction { episode: episode.number, action });
+                }
+            }
+            let answered = process.ask::<ManyStepped>(&Request::StepMany { steps });
+            let mut answers = match answered {
+                Ok(many) if many.steps.len() == places.len() => Ok(many.steps.into_iter()),
+                Ok(many) => Err(ProcessError::Form {
+                    op: "step_many",
+                    reason: format!("{} answers to {} steps", many.steps.len(), places.len()),
+                }),
+                Err(error) => Err(error),
+            };
+            for place in places {
+                let stepped = match &mut answers {
+                    Ok(answers) => match answers.next() {
+                        Some(answer) => read_answer::<Stepped>("step_many", answer),
+                        None => Err(ProcessError::Gone),
+                    },
+                    Err(error) => Err(error.clone()),
+                };
+                results[place] = Some(match playing(&mut pending[place]) {
+                    Some(episode) => stepped.map_err(|error| of_step(&error)).map(|step| episode.count(step)),
+                    None => Err(EnvError::NotReset),
+                });
+            }
+        }
+        results.into_iter().map(|result| result.unwrap_or(Err(EnvError::NotReset))).collect()
+    }
+}
+
+/// The episode behind a pending step.
+fn playing<'a>(pending: &'a mut PendingStep<'_>) -> Option<&'a mut Episode> {
+    let environment: &mut dyn Any = pending.environment;
+    environment.downcast_mut::<ProcessEnvironment>()?.episode.as_mut()
+}
+
+/// An episode in a program.
+#[derive(Debug)]
+struct ProcessEnvironment {
+    served: Arc<Served>,
+    episode: Option<Episode>,
+}
+
+#[derive(Debug)]
+struct Episode {
+    process: Arc<Process>,
+    number: u64,
+    turns: usize,
+    max_turns: usize,
+}
+
+impl Episode {
+    /// The step, cut off where it is the last that the config allows.
+    fn count(&mut self, stepped: Stepped) -> Step {
+        self.turns += 1;
+        let limit = self.max_turns > 0 && self.turns >= self.max_turns;
+        let metrics = stepped.metrics.into_iter().map(|(name, value)| Metric::last(name, value)).collect();
+        Step {
+            observation: observation(stepped.observation),
+            reward: stepped.reward,
+            progress: stepped.progress,
+            terminated: stepped.terminated,
+            truncated: stepped.truncated || (limit && !stepped.terminated),
+            success: stepped.success,
+            understood: stepped.understood,
+            metrics,
+        }
+    }
+}
+
+impl Environment for ProcessEnvironment {
+    fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+        self.close();
+        let number = self.served.next.fetch_add(1, Ordering::Relaxed);
+        let programs = &self.served.programs;
+        let process =
+            programs[number as usize % programs.len()].process().map_err(|error| of_reset(&error))?;
+        let listed = as_listed(task)?;
+        let request = Request::Reset { episode: number, task: &listed, seed: number_of(seed) };
+        let started: Started = process.ask(&request).map_err(|error| of_reset(&error))?;
+        self.episode = Some(Episode { process, number, turns: 0, max_turns: self.served.max_turns });
+        Ok(observation(started.observation))
+    }
+
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        let text = action.text();
+        let request = Request::Step { episode: episode.number, action: &text };
+        let stepped: Stepped = episode.process.ask(&request).map_err(|error| of_step(&error))?;
+        Ok(episode.count(stepped))
+    }
+
+    fn close(&mut self) {
+        if let Some(episode) = self.episode.take() {
+            episode.process.tell(&Request::Close { episode: episode.number });
+        }
+    }
+}
+
+impl Drop for ProcessEnvironment {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

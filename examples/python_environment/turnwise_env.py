@@ -1,0 +1,189 @@
+"""Serves a Gymnasium-style environment to Turnwise: JSON lines on stdin and stdout, the standard library only.
+
+    class Guess:
+        def reset(self, *, seed=None, options=None):     # options["task"] is the task that is to be played
+            return "between 1 and 9", {"admissible": [str(n) for n in range(1, 10)]}
+        def step(self, action):
+            return "between 6 and 9", 0.0, False, False, {}       # observation, reward, terminated, truncated, info
+
+    serve(Guess, tasks={"train": [{"id": "guess/7", "goal": "find the number"}], "test": [...]})
+
+`reset` and `step` are Gymnasium's. Observations are text (anything else is made text by `observe`); actions are text or,
+with `actions=[...]`, numbers: the place of the text among the names. What `info` may hold, all of it optional:
+
+    admissible   list of the actions that would be understood now (the names, where `actions` is given)
+    success      the task is solved (default: terminated with a reward above 0)
+    progress     how much of the task is done, from 0 to 1
+    understood   false where the action changed nothing because it was not understood
+    state_key    text that is equal for equal states (default: the observation)
+    metrics      numbers by name
+
+An exception in the environment ends its episode and no other; `TransientError` says that trying again may help.
+Whatever the environment prints goes to stderr, because stdout belongs to the protocol, which the user's guide describes
+("Worlds over JSON lines").
+"""
+
+import json
+import os
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+
+PROTOCOL = 1
+
+
+class TransientError(Exception):
+    """Raised by an environment where the same `reset` or `step` may succeed later, such as with a busy service."""
+
+
+class Episode:
+    """An environment with what it showed last."""
+
+    def __init__(self, server, task, seed):
+        self.server = server
+        self.environment = server.make(**server.settings)
+        # Gymnasium's environments take seeds of 32 bits.
+        self.observation, self.info = self.environment.reset(seed=seed % 2**31, options={"task": task})
+
+    def step(self, text):
+        """Carries an action out and returns the answer to it."""
+        actions, action = self.server.actions, text
+        if actions is not None and text not in actions:
+            return {"observation": self.seen(), "understood": False}
+        if actions is not None:
+            action = actions.index(text)
+        self.observation, reward, terminated, truncated, self.info = self.environment.step(action)
+        progress = self.info.get("progress")
+        return {
+            "observation": self.seen(),
+            "reward": float(reward),
+            "progress": None if progress is None else float(progress),
+            "terminated": bool(terminated),
+            "truncated": bool(truncated),
+            "success": bool(self.info.get("success", terminated and reward > 0)),
+            "understood": bool(self.info.get("understood", True)),
+            "metrics": {name: float(value) for name, value in self.info.get("metrics", {}).items()},
+        }
+
+    def seen(self):
+        """What the agent is shown."""
+        return {
+            "text": self.server.observe(self.observation),
+            "admissible": list(self.info.get("admissible", self.server.actions or [])),
+            "state_key": self.info.get("state_key"),
+        }
+
+    def close(self):
+        """Gives back what the environment holds."""
+        getattr(self.environment, "close", lambda: None)()
+
+
+class Server:
+    """The requests: each method returns what stands under "ok" in the answer."""
+
+    def __init__(self, make, tasks, name, actions, expert, observe, workers, phrases):
+        self.make, self.tasks, self.name, self.expert = make, tasks, name, expert
+        self.actions, self.observe, self.workers, self.phrases = actions, observe, workers, list(phrases)
+        self.episodes, self.settings = {}, {}
+
+    def hello(self, request):
+        if request["protocol"] != PROTOCOL:
+            raise ValueError(f"this helper speaks protocol {PROTOCOL}, the trainer asks for {request['protocol']}")
+        self.settings = request.get("settings", {})
+        return {
+            "protocol": PROTOCOL,
+            "name": self.name,
+            "splits": list(self.tasks),
+            "capabilities": {"step_many": self.workers == 1, "demonstrate": self.expert is not None},
+            "concurrency": self.workers,
+            "phrases": self.phrases,
+        }
+
+    def list_tasks(self, request):
+        tasks, offset = self.tasks[request["split"]], request["offset"]
+        end = offset + request["limit"]
+        return {"tasks": tasks[offset:end], "next": end if end < len(tasks) else None}
+
+    def reset(self, request):
+        episode = Episode(self, request["task"], request["seed"])
+        self.episodes[request["episode"]] = episode
+        return {"observation": episode.seen()}
+
+    def step(self, request):
+        return self.episodes[request["episode"]].step(request["action"])
+
+    def step_many(self, request):
+        return {"steps": [answer(self.step, step) for step in request["steps"]]}
+
+    def close(self, request):
+        episode = self.episodes.pop(request["episode"], None)
+        if episode is not None:
+            episode.close()
+        return {}
+
+    def demonstrate(self, request):
+        episode, turns, step = Episode(self, request["task"], request["seed"]), [], {}
+        while len(turns) < request["max_turns"] and not (step.get("terminated") or step.get("truncated")):
+            action = self.expert(episode.environment, episode.observation, episode.info)
+            turns.append({"observation": episode.seen(), "action": action})
+            step = episode.step(action)
+        episode.close()
+        return {"turns": turns, "success": step.get("success", False)}
+
+
+def answer(method, request):
+    """The answer to one request: its result, or the error that it raised."""
+    try:
+        return {"ok": method(request)}
+    except TransientError as error:
+        return {"error": {"kind": "transient", "message": str(error)}}
+    except Exception as error:  # An episode's failure is an answer; it must not end the other episodes.
+        traceback.print_exc()
+        return {"error": {"kind": "fatal", "message": f"{type(error).__name__}: {error}"}}
+
+
+def serve(make, tasks, name=None, actions=None, expert=None, observe=str, workers=1, phrases=()):
+    """Answers requests until the trainer ends.
+
+    make      a class or function that returns a fresh environment; called with the config's `env.settings`
+    tasks     split -> list of tasks: {"id": unique text, "goal": text}, if wanted with "kind" and "metadata"
+    name      the world's name; the class's, if absent
+    actions   the texts that stand for Gymnasium's actions 0, 1, 2, ..; without it actions are text
+    expert    (environment, observation, info) -> action text: plays the episodes that a warm start imitates
+    observe   makes text of an observation
+    workers   how many requests are worked on at once, each in its own thread
+    phrases   texts that are frequent in observations and actions, for the tokenizers of models made from scratch
+    """
+    tasks = {split: list(listed) for split, listed in tasks.items()}
+    server = Server(make, tasks, name or make.__name__.lower(), actions, expert, observe, workers, phrases)
+    methods = {
+        "hello": server.hello,
+        "tasks": server.list_tasks,
+        "reset": server.reset,
+        "step": server.step,
+        "step_many": server.step_many,
+        "close": server.close,
+        "demonstrate": server.demonstrate,
+    }
+    # The protocol keeps the real stdout; `print` in an environment goes to stderr.
+    wire = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", newline="\n")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    lock = Lock()
+
+    def work(request):
+        reply = answer(methods[request["op"]], request)
+        line = json.dumps({"id": request["id"], **reply}, allow_nan=False)
+        with lock:
+            wire.write(line + "\n")
+            wire.flush()
+
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for line in sys.stdin:
+            request = json.loads(line)
+            if request["op"] == "shutdown":
+                break
+            if workers == 1:
+                work(request)
+            else:
+                pool.submit(work, request)
