@@ -21,6 +21,7 @@ run() {
     rm -rf "${runs:?}/$name"
     "$turnwise" train --preset "$preset" configs/quickstart.toml "name=$name" sft.steps=0 "policy.model=$warm" \
         train.steps=12 train.learning_rate=0 eval.tasks=8 --runs "$runs" "$@" >"$runs/$name.log" 2>&1
+    grep -q "^preset = \"$preset\"$" "$runs/$name/config.toml"
 }
 for round in 1 2 3; do
     run "plain-$round" gigpo objective.kl.coef=0.01

@@ -48,6 +48,9 @@ pub enum ModelError {
         /// Why, and what would do.
         reason: String,
     },
+    /// Settings outside of their ranges.
+    #[error(transparent)]
+    Settings(turnwise_settings::SettingsError),
 }
 
 impl ModelError {

@@ -141,21 +141,7 @@ impl ObjectiveConfig {
     /// [`ObjectiveError::Setting`] names the key, its value and what is allowed.
     pub fn check(&self) -> Result<(), ObjectiveError> {
         let refuse = |text: String| Err(ObjectiveError::Setting(text));
-        let Clip { low, high } = self.clip;
-        if !(0.0..=1.0).contains(&low) {
-            return refuse(format!("clip.low is {low}; a lower bound of 1 - low needs it between 0 and 1"));
-        }
-        if !(high >= 0.0 && high.is_finite()) {
-            return refuse(format!("clip.high is {high}; it must be 0 or more"));
-        }
-        if let Some(dual) = self.dual_clip
-            && !(dual > 1.0 && dual.is_finite())
-        {
-            return refuse(format!("dual_clip is {dual}; it is a ratio above 1, commonly 3"));
-        }
-        if !(self.kl.coef >= 0.0 && self.kl.coef.is_finite()) {
-            return refuse(format!("kl.coef is {}; it must be 0 or more", self.kl.coef));
-        }
+        turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(error.to_string()))?;
         if self.kl_in_reward() && self.kl.estimator == KlEstimator::Full {
             return refuse(
                 "kl.estimator is \"full\" with kl.where = \"reward\"; rewards take it from the sampled \
@@ -168,15 +154,6 @@ impl ObjectiveConfig {
             if self.kl.coef == 0.0 {
                 return refuse("kl.adaptive needs a coefficient to start from; set kl.coef above 0".into());
             }
-        }
-        if let Some(selective) = &self.selective {
-            selective.check()?;
-        }
-        if let Some(normalization) = &self.normalization {
-            normalization.factor(0.0)?;
-        }
-        if !self.entropy_coef.is_finite() {
-            return refuse(format!("entropy_coef is {}; it must be a finite number", self.entropy_coef));
         }
         Ok(())
     }

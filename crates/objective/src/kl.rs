@@ -110,14 +110,13 @@ impl AdaptiveKl {
     /// # Errors
     /// [`ObjectiveError::Setting`] names the key, its value and what is allowed.
     pub fn check(&self) -> Result<(), ObjectiveError> {
-        let Self { target, raise, lower, min, max } = *self;
-        let good = target > 0.0 && raise >= 1.0 && (0.0..=1.0).contains(&lower) && lower > 0.0;
-        if good && min > 0.0 && max >= min && [target, raise, max].iter().all(|value| value.is_finite()) {
-            return Ok(());
+        let refuse = |text: String| Err(ObjectiveError::Setting(text));
+        if let Err(error) = turnwise_settings::check(self) {
+            return refuse(format!("kl.adaptive: {error}"));
         }
-        Err(ObjectiveError::Setting(format!(
-            "kl.adaptive has target {target} (above 0), raise {raise} (1 or more), lower {lower} (above 0, \
-             at most 1), min {min} and max {max} (0 < min <= max)"
-        )))
+        if self.min > self.max {
+            return refuse(format!("kl.adaptive has min {} above max {}; lower it", self.min, self.max));
+        }
+        Ok(())
     }
 }

@@ -142,15 +142,9 @@ impl SelectiveConfig {
     /// Refuses settings that cannot work.
     ///
     /// # Errors
-    /// A coefficient that is negative or not finite.
+    /// A coefficient outside of its range.
     pub fn check(&self) -> Result<(), ObjectiveError> {
-        for (key, value) in [("alpha", self.alpha), ("gamma", self.gamma)] {
-            if !(value >= 0.0 && value.is_finite()) {
-                let text = format!("selective.{key} is {value}; it must be 0 or more");
-                return Err(ObjectiveError::Setting(text));
-            }
-        }
-        Ok(())
+        turnwise_settings::check(self).map_err(|error| ObjectiveError::Setting(format!("selective: {error}")))
     }
 
     /// The coefficient of the global KL penalty that belongs to [`SelectiveConfig::penalty`].
@@ -214,7 +208,7 @@ impl SelectiveObjective {
     /// The term over a batch: the spans of every sequence and whether each is an outlier turn.
     ///
     /// # Errors
-    /// A coefficient that is negative or not finite.
+    /// A coefficient outside of its range.
     pub fn new(
         config: &SelectiveConfig,
         sequences: Vec<Vec<(TurnSpan, bool)>>,
@@ -228,7 +222,7 @@ impl SelectiveObjective {
     /// every turn of the optimiser batch. This is what a learner evaluates masked_context by masked_context.
     ///
     /// # Errors
-    /// A coefficient that is negative or not finite.
+    /// A coefficient outside of its range.
     pub fn for_masked_contexts(
         config: &SelectiveConfig,
         spans: &[TurnSpan],

@@ -121,6 +121,7 @@ mod tests {
         assert!(is_model(&find(&adapter, Some(&named("../../../../model"))).unwrap()));
         // The run's own comes first.
         std::fs::write(at("run/config.toml"), "").unwrap();
+        std::fs::write(at("run/panel.json"), "").unwrap();
         model("run/base");
         let own = at("run/base").canonicalize().unwrap();
         assert_eq!(find(&adapter, Some(&elsewhere)).unwrap(), own);

@@ -42,10 +42,26 @@ pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
 }
 
-/// The run directory that a folder lies in.
+/// The run that a folder belongs to: the run directory itself, its `base`, one of its checkpoints, or the policy or
+/// critic in one.
+///
+/// A `config.toml` in a folder above is not enough, since any project may have one: the folder that holds it must be a
+/// run with its pinned tasks (`panel.json`), and the path from there must be one that runs write.
 pub fn enclosing_run(folder: &Path) -> Option<PathBuf> {
     let folder = folder.canonicalize().ok()?;
-    folder.ancestors().take(4).find(|ancestor| is_run(ancestor)).map(Path::to_path_buf)
+    let holds = |root: &Path| is_run(root) && root.join("panel.json").is_file();
+    folder.ancestors().take(4).find(|root| holds(root) && is_part(&folder, root)).map(Path::to_path_buf)
+}
+
+/// Whether a run in `root` writes a model into this folder.
+fn is_part(folder: &Path, root: &Path) -> bool {
+    let Ok(inside) = folder.strip_prefix(root) else { return false };
+    let names: Option<Vec<&str>> = inside.components().map(|part| part.as_os_str().to_str()).collect();
+    match names.as_deref() {
+        Some([] | ["base"]) => true,
+        Some(["checkpoints", label] | ["checkpoints", label, "policy" | "critic"]) => order(label).is_some(),
+        _ => false,
+    }
 }
 
 /// The order of a checkpoint's label; `None` for other names.
@@ -88,12 +104,38 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_a_run_finds_it() {
+    fn only_what_a_run_wrote_belongs_to_it() {
         let folder = tempfile::tempdir().unwrap();
-        let policy = folder.path().join("run/checkpoints/step-000001/policy");
-        fs::create_dir_all(&policy).unwrap();
-        assert_eq!(enclosing_run(&policy), None);
-        fs::write(folder.path().join("run/config.toml"), "").unwrap();
-        assert_eq!(enclosing_run(&policy), Some(folder.path().join("run").canonicalize().unwrap()));
+        let root = folder.path().canonicalize().unwrap();
+        let inside = [
+            "",
+            "base",
+            "checkpoints/step-000003",
+            "checkpoints/sft-000200/policy",
+            "checkpoints/step-000003/critic",
+        ];
+        let outside = [
+            "models",
+            "models/qwen",
+            "checkpoints",
+            "checkpoints/mine",
+            "checkpoints/step-000003/policy/deeper",
+        ];
+        for path in inside.iter().chain(&outside) {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        // A project's own config.toml does not make a run.
+        fs::write(root.join("config.toml"), "").unwrap();
+        for path in inside.iter().chain(&outside) {
+            assert_eq!(enclosing_run(&root.join(path)), None, "{path}");
+        }
+        fs::write(root.join("panel.json"), "{}").unwrap();
+        for path in inside {
+            assert_eq!(enclosing_run(&root.join(path)), Some(root.clone()), "{path}");
+        }
+        for path in outside {
+            assert_eq!(enclosing_run(&root.join(path)), None, "{path}");
+        }
+        assert_eq!(enclosing_run(Path::new("ORG/NAME")), None);
     }
 }

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::check::{join, type_name};
 use crate::problem::{Problem, SettingsError};
-use crate::schema::{alternatives, choices, description, plain, range, schema_of, tagged};
+use crate::schema::{alternatives, choices, description, plain, range, shared_schema, tagged};
 
 /// Columns that a comment may take.
 const WIDTH: usize = 100;
@@ -19,11 +19,11 @@ const WIDTH: usize = 100;
 ///
 /// # Errors
 /// Settings that TOML cannot hold.
-pub fn annotate<T: JsonSchema + Serialize>(settings: &T) -> Result<String, SettingsError> {
+pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<String, SettingsError> {
     let fail = |reason: String| SettingsError(vec![Problem::new("settings", reason)]);
     let text = toml::to_string_pretty(settings).map_err(|error| fail(error.to_string()))?;
     let table = DeTable::parse(&text).map_err(|error| fail(error.to_string()))?;
-    let schema = schema_of::<T>();
+    let schema = shared_schema::<T>();
     let mut notes = Notes { text: &text, above: BTreeMap::new() };
     notes.table(&schema, table.get_ref(), "");
     let unset: Vec<String> =

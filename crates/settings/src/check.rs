@@ -6,7 +6,7 @@ use serde_json::Value as Schema;
 use toml::Value;
 
 use crate::problem::{Problem, SettingsError};
-use crate::schema::{alternatives, choices, plain, range, schema_of, tagged};
+use crate::schema::{alternatives, choices, plain, range, shared_schema, tagged};
 use crate::suggest;
 
 /// Most characters of a value that an error repeats.
@@ -16,9 +16,9 @@ const SHOWN: usize = 80;
 ///
 /// # Errors
 /// Every setting that is wrong, with its key, its value and what is allowed.
-pub fn check<T: JsonSchema + Serialize>(settings: &T) -> Result<(), SettingsError> {
+pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), SettingsError> {
     match Value::try_from(settings) {
-        Ok(value) => SettingsError::of(problems(&schema_of::<T>(), &value)),
+        Ok(value) => SettingsError::of(problems(&shared_schema::<T>(), &value)),
         // TOML has no integers beyond 64 bits with a sign.
         Err(error) => Err(SettingsError(vec![Problem::new("settings", error.to_string())])),
     }

@@ -4,16 +4,16 @@ use schemars::JsonSchema;
 use serde_json::Value as Schema;
 
 use crate::check::{join, type_name};
-use crate::schema::{alternatives, choices, description, plain, range, schema_of, tagged};
+use crate::schema::{alternatives, choices, description, plain, range, shared_schema, tagged};
 
 /// Deepest heading of the page.
 const DEEPEST: usize = 5;
 
 /// The keys of a settings type as Markdown: a heading for each table, and under it a row for each key with what it
 /// allows, its default and its meaning.
-pub fn reference<T: JsonSchema>() -> String {
+pub fn reference<T: JsonSchema + 'static>() -> String {
     let mut page = String::new();
-    table(&schema_of::<T>(), "", 2, &mut page);
+    table(&shared_schema::<T>(), "", 2, &mut page);
     page
 }
 

@@ -1,19 +1,35 @@
 //! The schema of a settings type.
 
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
+
+/// The schemas that were asked for so far: making one takes milliseconds, and settings are checked often.
+static KNOWN: Mutex<Option<HashMap<TypeId, Arc<Value>>>> = Mutex::new(None);
 
 /// The JSON Schema (draft 2020-12) of a settings type, without references.
 ///
 /// Differs from what `schemars` derives: every object with named properties refuses others, the unit variants of tagged
 /// enums among them (`serde` lets any key pass there); TOML has no null, so an optional key may be absent but not null.
-pub fn schema_of<T: JsonSchema>() -> Value {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings.inline_subschemas = true;
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    close(&mut schema);
-    schema
+pub fn schema_of<T: JsonSchema + 'static>() -> Value {
+    Value::clone(&shared_schema::<T>())
+}
+
+/// The schema of a type, made once.
+pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let schema = known.get_or_insert_default().entry(TypeId::of::<T>()).or_insert_with(|| {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.inline_subschemas = true;
+        let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+        close(&mut schema);
+        Arc::new(schema)
+    });
+    Arc::clone(schema)
 }
 
 /// Closes objects and drops nulls, all the way down.
@@ -57,7 +73,7 @@ fn close(schema: &mut Value) {
 
 /// The field that tells the variants of a union of tables apart, with the value it has in each.
 pub(crate) fn tagged(schema: &Value) -> Option<(&str, Vec<(&str, &Value)>)> {
-    let choices = schema.get("oneOf")?.as_array()?;
+    let choices = alternatives(schema)?;
     let tag_of = |choice: &'_ Value| {
         let properties = choice.get("properties")?.as_object()?;
         properties.iter().find(|(_, value)| value.get("const").is_some()).map(|(key, _)| key.clone())

@@ -18,6 +18,9 @@ pub enum TrainError {
         /// The problem, with the key and how to fix it.
         reason: String,
     },
+    /// Settings that cannot be used.
+    #[error(transparent)]
+    Settings(#[from] turnwise_settings::SettingsError),
     /// A file or folder could not be read or written.
     #[error("{path}: {source}")]
     Io {

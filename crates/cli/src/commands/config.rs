@@ -1,9 +1,9 @@
-//! `turnwise config show|check`.
+//! `turnwise config show|check|presets|schema|reference`.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, load, presets};
+use turnwise_train::config::{ConfigSource, load, presets, reference_page, schema};
 
 use super::train::split_arguments;
 use crate::ui;
@@ -17,12 +17,17 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Print the resolved config, every default spelled out.
+    /// Print the resolved config: every key with its meaning, range and default above it. The output is a config.
     Show(Sources),
     /// Say whether a config can run; exit with 2 and the reason when not.
     Check(Sources),
     /// List the presets.
     Presets,
+    /// Print the JSON Schema of a config, for editors: with `#:schema config.schema.json` as the first line of a config,
+    /// Taplo (Even Better TOML) completes, explains and checks its keys.
+    Schema,
+    /// Print the config reference in Markdown: every table and key with what it allows, its default and its meaning.
+    Reference,
 }
 
 #[derive(Args)]
@@ -30,7 +35,7 @@ struct Sources {
     /// Config files, later ones win, and overrides written key.sub=value.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// Start from this preset.
+    /// A method in the place of the files' own, or a whole config to start from.
     #[arg(long)]
     preset: Option<String>,
 }
@@ -44,11 +49,13 @@ impl Sources {
 
 pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
     match args.command {
-        ConfigCommand::Show(sources) => ui::print(load(&sources.source())?.to_toml()?.trim_end()),
+        ConfigCommand::Show(sources) => ui::print(load(&sources.source())?.to_annotated_toml()?.trim_end()),
         ConfigCommand::Check(sources) => {
             let config = load(&sources.source())?;
             ui::print(&format!("the config of run `{}` is sound", config.name));
         }
+        ConfigCommand::Schema => ui::print(&schema()),
+        ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
             for name in presets() {
                 ui::print(name);

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
+use turnwise_policy::run_folder::enclosing_run;
 use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
 use turnwise_train::run::directory::write_trajectories;
 use turnwise_train::run::panel::pin_first;
@@ -150,9 +151,7 @@ pub(crate) fn config_of(
     agent: Agent,
 ) -> anyhow::Result<Config> {
     let (mut files, overrides) = split_arguments(sources);
-    // A hub id is no path, so nothing lies around it.
-    let folder = path.canonicalize().unwrap_or_default();
-    let own = folder.ancestors().take(4).map(|folder| folder.join("config.toml")).find(|path| path.is_file());
+    let own = enclosing_run(path).map(|run| run.join("config.toml"));
     let plain_model = own.is_none() && files.is_empty() && !policy.tokenizer.end_tokens().is_empty();
     let untouched = files.is_empty() && overrides.is_empty() && env.is_none();
     if let Some(own) = own {

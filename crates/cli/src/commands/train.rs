@@ -18,7 +18,7 @@ pub(crate) struct TrainArgs {
     /// Config files, later ones win, and overrides written key.sub=value.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// Start from this preset.
+    /// A method in the place of the files' own, or a whole config to start from.
     #[arg(long)]
     preset: Option<String>,
     /// Continue this run directory from its newest whole checkpoint; key=value changes settings from there on.
@@ -41,7 +41,7 @@ pub(crate) struct SftArgs {
     /// Config files, later ones win, and overrides written key.sub=value.
     #[arg(value_name = "CONFIG|KEY=VALUE", required = true)]
     sources: Vec<String>,
-    /// Start from this preset.
+    /// A method in the place of the files' own, or a whole config to start from.
     #[arg(long)]
     preset: Option<String>,
     /// Folder that run directories are made in.

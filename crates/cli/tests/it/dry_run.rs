@@ -56,10 +56,17 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
     // What a run would refuse at its start is refused here.
     for (wrong, expected) in [
         ("env.split=nothing", "unknown split"),
+        (
+            "env.split=valid_seen  env.world.valid_seen=0  eval.splits=[\"valid_unseen\"]",
+            "no tasks to train on",
+        ),
+        ("prompt.chat=on", "prompt.chat"),
+        ("train.num_minibatches=1000000", "train.num_minibatches"),
         ("prompt.template=nothing", "nothing"),
         ("policy.model=nothing", "nothing"),
     ] {
-        let output = dry_run(folder.path(), &[wrong]);
+        let arguments: Vec<&str> = wrong.split("  ").collect();
+        let output = dry_run(folder.path(), &arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(error.contains(expected), "{error}");

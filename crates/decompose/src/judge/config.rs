@@ -41,6 +41,7 @@ pub struct JudgeConfig {
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
     /// Most requests that one judge sends, repetitions included; 0 answers from the cache alone.
+    #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
     /// Share of the last 20 questions that may stay without an answer, from the eighth question on. Above it the run
     /// stops, since its credits would be an even split under the judge's name; 1 never stops.
@@ -79,6 +80,7 @@ impl JudgeConfig {
     /// Name the key and what would do.
     pub fn check(&self) -> Result<(), JudgeError> {
         let fail = |key, reason: String| Err(JudgeError::setting(key, reason));
+        turnwise_settings::check(self)?;
         let https = self.endpoint.starts_with("https://");
         if !https && !self.endpoint.starts_with("http://") {
             return fail("endpoint", "must start with http:// or https://".into());
@@ -92,26 +94,6 @@ impl JudgeConfig {
         }
         if self.model.is_empty() {
             return fail("model", "is empty; name the model as the service knows it".into());
-        }
-        let seconds = [
-            ("timeout_s", self.timeout_s, 1e-3),
-            ("backoff_s", self.backoff_s, 0.0),
-            ("backoff_max_s", self.backoff_max_s, 0.0),
-            ("temperature", self.temperature, 0.0),
-        ];
-        for (key, value, least) in seconds {
-            if !(least..=1e6).contains(&value) {
-                return fail(key, format!("is {value}; must be {least} to 1000000"));
-            }
-        }
-        if !(0.0..=1.0).contains(&self.max_failed_share) {
-            return fail("max_failed_share", format!("is {}; must be 0 to 1", self.max_failed_share));
-        }
-        if !(1..=256).contains(&self.concurrency) {
-            return fail("concurrency", format!("is {}; must be 1 to 256", self.concurrency));
-        }
-        if self.max_tokens == 0 {
-            return fail("max_tokens", "is 0; an answer needs about four tokens a turn".into());
         }
         Ok(())
     }

@@ -15,6 +15,9 @@ pub enum JudgeError {
         /// The problem and how to fix it.
         reason: String,
     },
+    /// Settings outside of their ranges.
+    #[error(transparent)]
+    Settings(#[from] turnwise_settings::SettingsError),
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {

@@ -142,52 +142,10 @@ impl TurnRdConfig {
     /// # Errors
     /// Name the key, its value and what would do.
     pub fn check(&self) -> Result<(), ModelError> {
-        let sizes = [
-            ("hidden", self.hidden),
-            ("heads", self.heads),
-            ("feed_forward", self.feed_forward),
-            ("max_turns", self.max_turns),
-            ("epochs", self.epochs),
-            ("batch", self.batch),
-            ("lanes", self.lanes),
-        ];
-        for (key, value) in sizes {
-            if !(1..=1 << 20).contains(&value) {
-                return Err(setting(key, format!("is {value}; must be 1 to 1048576")));
-            }
-        }
-        if self.layers > 1024 {
-            return Err(setting("layers", format!("is {}; must be 0 to 1024", self.layers)));
-        }
+        turnwise_settings::check(self).map_err(ModelError::Settings)?;
         if !self.hidden.is_multiple_of(self.heads) {
             let reason = format!("is {}, which does not divide hidden = {}", self.heads, self.hidden);
             return Err(setting("heads", reason));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(setting("dropout", format!("is {}; must be at least 0 and below 1", self.dropout)));
-        }
-        let weights = [
-            ("rank_weight", self.rank_weight),
-            ("rank_margin", self.rank_margin),
-            ("progress_weight", self.progress_weight),
-            ("value_weight", self.value_weight),
-            ("weight_decay", self.weight_decay),
-            ("clip_norm", self.clip_norm),
-        ];
-        for (key, value) in weights {
-            if !(value >= 0.0 && value.is_finite()) {
-                return Err(setting(key, format!("is {value}; must be a finite number of at least 0")));
-            }
-        }
-        let positive = [
-            ("value_clip", self.value_clip),
-            ("learning_rate", self.learning_rate),
-            ("half_life", self.half_life),
-        ];
-        for (key, value) in positive {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(setting(key, format!("is {value}; must be a finite number above 0")));
-            }
         }
         Ok(())
     }

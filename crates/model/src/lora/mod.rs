@@ -78,9 +78,6 @@ impl LoraConfig {
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
         let known = || Module::ALL.map(Module::name).join(", ");
-        if self.targets.is_empty() {
-            return fail(format!("must name at least one; there are: {ALL_LINEAR}, {}", known()));
-        }
         let all = self.targets.iter().any(|target| target == ALL_LINEAR);
         let mut chosen = [all; Module::ALL.len()];
         for target in self.targets.iter().filter(|target| *target != ALL_LINEAR) {
@@ -106,17 +103,7 @@ impl LoraConfig {
 
     /// Refuses settings that cannot work, naming the key.
     pub fn check(&self) -> Result<(), ModelError> {
-        let fail =
-            |key: &str, reason: &str| Err(ModelError::Setting { key: key.into(), reason: reason.into() });
-        if self.rank == 0 {
-            return fail("rank", "must be at least 1");
-        }
-        if !(self.alpha > 0.0 && self.alpha.is_finite()) {
-            return fail("alpha", "must be a positive number; twice the rank is a good start");
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return fail("dropout", "must be at least 0 and below 1");
-        }
+        turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())
     }
 }

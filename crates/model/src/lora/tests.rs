@@ -149,11 +149,11 @@ fn settings_that_cannot_work_are_named() {
     assert_eq!(lora(&["q_proj", "all-linear"]).modules().unwrap(), Module::ALL);
     let base = lora(&["all-linear"]);
     for (settings, expected) in [
-        (LoraConfig { rank: 0, ..base.clone() }, "rank: must be"),
-        (LoraConfig { alpha: 0.0, ..base.clone() }, "alpha: must be"),
-        (LoraConfig { alpha: f64::NAN, ..base.clone() }, "alpha: must be"),
-        (LoraConfig { dropout: 1.0, ..base.clone() }, "dropout: must be"),
-        (lora(&[]), "targets: must name"),
+        (LoraConfig { rank: 0, ..base.clone() }, "rank = 0: must be at least 1"),
+        (LoraConfig { alpha: 0.0, ..base.clone() }, "alpha = 0.0: must be above 0"),
+        (LoraConfig { alpha: f64::NAN, ..base.clone() }, "alpha = nan: must be a finite number"),
+        (LoraConfig { dropout: 1.0, ..base.clone() }, "dropout = 1.0: must be at least 0 and below 1"),
+        (lora(&[]), "targets = []: must be not empty"),
         (lora(&["lm_head"]), "targets: `lm_head` cannot"),
         (lora(&["qproj"]), "targets: `qproj` is none; there are: all-linear, q_proj"),
     ] {

@@ -326,7 +326,10 @@ fn wrong_input_is_named() {
         text(PolicyObjective::new(&with_kl, ObjectiveBatch { sequences })).contains("needs ref_logprobs")
     );
     let bad = ObjectiveConfig { clip: Clip { low: 1.5, high: 0.2 }, ..config };
-    assert!(text(PolicyObjective::new(&bad, ObjectiveBatch::default())).contains("clip.low is 1.5"));
+    assert!(
+        text(PolicyObjective::new(&bad, ObjectiveBatch::default()))
+            .contains("clip.low = 1.5: must be at least 0 and at most 1")
+    );
 }
 
 #[test]

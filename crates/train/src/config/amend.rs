@@ -1,9 +1,11 @@
 //! Settings of a run that change when it is resumed.
 
 use toml::{Table, Value};
+use turnwise_settings::{Problem, SettingsError};
 
-use super::Config;
-use super::load::{merge, parse_override, typed};
+use super::layers::Layer;
+use super::load::resolve;
+use super::{Config, renamed};
 use crate::TrainError;
 
 /// Keys whose change would make another run of it: the tasks, the model that the checkpoint's weights belong to, the
@@ -16,22 +18,22 @@ const FIXED: [&str; 8] =
 /// # Errors
 /// A key that a run cannot change once it has begun, or a value that the config refuses.
 pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError> {
-    let fail = |origin: &str, reason: String| TrainError::Config { origin: origin.to_owned(), reason };
-    let mut table = Table::try_from(config).map_err(|error| fail("config", error.to_string()))?;
+    let table = Table::try_from(config)
+        .map_err(|error| SettingsError(vec![Problem::new("config", error.to_string())]))?;
+    let mut settings = Layer::code(table, "config of the run");
+    let mut found = Vec::new();
     for text in overrides {
-        let before = table.clone();
-        merge(&mut table, parse_override(text)?);
-        typed(table.clone(), text)?;
-        if let Some(key) = FIXED.iter().find(|key| at(&before, key) != at(&table, key)) {
-            return Err(fail(
-                &format!("override `{text}`"),
-                format!("`{key}` belongs to what the run began with and cannot change; start a new run"),
-            ));
+        let argument = Layer::argument(text)?;
+        renamed::check([&argument])?;
+        let before = settings.table.clone();
+        settings.put(argument);
+        for key in FIXED.into_iter().filter(|key| at(&before, key) != at(&settings.table, key)) {
+            let reason = "belongs to what the run began with and cannot change; start a new run";
+            found.push(Problem { origin: Some(format!("argument `{text}`")), ..Problem::new(key, reason) });
         }
     }
-    let config = typed(table, "config")?;
-    config.check()?;
-    Ok(config)
+    SettingsError::of(found)?;
+    resolve(&settings)
 }
 
 fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

@@ -84,6 +84,7 @@ pub struct OverlongSettings {
     /// How many tokens before the limit the penalty begins. Absent: a fifth of the limit, as in the paper
     /// (4,096 of 20,480).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1_000_000))]
     pub buffer: Option<usize>,
     /// What a response of the full length costs.
     #[schemars(range(min = 0.0, max = 1e6))]

@@ -1,16 +1,37 @@
 //! The configuration of a run: typed TOML, unknown keys refused, defaults spelled out when written.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | the tables and their defaults; the range of every setting stands at its field |
+//! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
+//! | `load.rs` | from sources to a checked config; which source wins |
+//! | `layers.rs` | sources laid one over the other, with the origin of every setting |
+//! | `presets.rs` | presets: methods by name, and whole configs |
+//! | `amend.rs` | settings that change when a run is resumed |
+//! | `renamed.rs` | keys of earlier versions |
+//! | `rules.rs` | rules between settings |
+//! | `describe.rs` | JSON Schema, annotated TOML, reference page |
 
 mod amend;
-mod check;
+mod describe;
+mod layers;
 mod load;
 mod methods;
+#[cfg(test)]
+mod nonsense;
+mod presets;
 mod renamed;
+mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
 pub use amend::amend;
-pub use load::{ConfigSource, load, load_resolved, presets, suggest};
+pub use describe::{reference_page, schema};
+pub use load::{ConfigSource, load, load_resolved};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
+pub use presets::presets;
 use serde::{Deserialize, Serialize};
 use turnwise_credit::CreditConfig;
 use turnwise_credit::selection::SelectionConfig;
@@ -21,6 +42,7 @@ use turnwise_env::webshop::WebshopOptions;
 use turnwise_env::webshop::generator::DEFAULT_PRODUCTS;
 use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
 use turnwise_objective::ObjectiveConfig;
+pub use turnwise_settings::suggest;
 
 use crate::TrainError;
 use crate::rollout::Layout;

@@ -1,6 +1,8 @@
 //! Keys of earlier versions and what they are called now.
 
-use toml::{Table, Value};
+use turnwise_settings::{Problem, SettingsError};
+
+use super::layers::Layer;
 
 /// Old key and new key, dotted from the root of a config.
 const RENAMED: [(&str, &str); 6] = [
@@ -12,15 +14,21 @@ const RENAMED: [(&str, &str); 6] = [
     ("sft.overlook", "sft.option_drop_prob"),
 ];
 
-/// The first renamed key of a table as an error text, if there is one.
-pub(super) fn find(table: &Table) -> Option<String> {
-    let holds = |key: &str| {
-        let mut parts = key.split('.');
-        let first = parts.next().and_then(|part| table.get(part));
-        parts.try_fold(first?, |value: &Value, part| value.as_table()?.get(part))
-    };
-    let (old, new) = RENAMED.iter().find(|(old, _)| holds(old).is_some())?;
-    Some(format!("`{old}` is called `{new}` now"))
+/// Refuses keys of earlier versions.
+///
+/// # Errors
+/// Every such key, with where it stands and what it is called now.
+pub(super) fn check<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Result<(), SettingsError> {
+    let mut found = Vec::new();
+    for layer in layers {
+        for key in layer.keys() {
+            if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == key) {
+                let origin = layer.origin(&key);
+                found.push(Problem { origin, ..Problem::new(&key, format!("is called `{new}` now")) });
+            }
+        }
+    }
+    SettingsError::of(found)
 }
 
 #[cfg(test)]
@@ -30,11 +38,13 @@ mod tests {
     #[test]
     fn an_old_key_names_the_new_one() {
         for (old, new) in RENAMED {
-            let table: Table = format!("{old} = 1").parse().unwrap();
-            let error = find(&table).unwrap();
-            assert!(error.contains(old) && error.contains(new), "{error}");
-            let table: Table = format!("{new} = 1").parse().unwrap();
-            assert_eq!(find(&table), None);
+            let error = check(&[Layer::argument(&format!("{old}=1")).unwrap()]).unwrap_err().to_string();
+            assert_eq!(error, format!("argument `{old}=1`: {old}: is called `{new}` now"));
+            assert!(check(&[Layer::argument(&format!("{new}=1")).unwrap()]).is_ok());
+            let (table, key) = old.rsplit_once('.').unwrap();
+            let file = Layer::file(&format!("\n[{table}]\n{key} = 1\n"), "old.toml").unwrap();
+            let error = check(&[file]).unwrap_err().to_string();
+            assert!(error.starts_with("old.toml line 3: ") && error.contains(new), "{error}");
         }
     }
 }

@@ -3,8 +3,10 @@
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 
-use turnwise_model::{AdapterFile, Layout, ModelConfig, is_adapter, load_config, read_config};
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_model::{AdapterFile, AdapterLayout, Layout, ModelConfig, is_adapter, load_config, read_config};
 use turnwise_policy::{base, policy_folder};
+use turnwise_settings::{Problem, SettingsError};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
@@ -12,7 +14,7 @@ use crate::config::Config;
 use crate::plan::memory::MemoryReport;
 use crate::run::directory::RunDirectory;
 use crate::run::observer::{Event, Observer};
-use crate::run::panel;
+use crate::run::panel::{self, Panels};
 use crate::setup::{self, World};
 
 /// What was found.
@@ -30,25 +32,69 @@ pub struct Preflight {
     pub memory: MemoryReport,
 }
 
+/// The part of a run's start that needs no model.
+pub(crate) struct Checked {
+    /// The run directory, which is yet to be made.
+    pub(crate) directory: RunDirectory,
+    /// How observations become prompts.
+    pub(crate) template: PromptTemplate,
+    /// The world.
+    pub(crate) world: World,
+    /// Its tasks, pinned.
+    pub(crate) panels: Panels,
+}
+
+/// Checks a config and builds its world: what [`crate::Run::start`] and [`preflight`] share, so that neither passes what
+/// the other refuses.
+///
+/// # Errors
+/// Settings that cannot run, a folder that holds a run already, a world that cannot be built, or a split without tasks.
+pub(crate) fn checked(
+    config: &Config,
+    root: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Checked, TrainError> {
+    config.check()?;
+    let directory = RunDirectory::planned(root)?;
+    let template = setup::template(config)?;
+    observer.event(Event::Stage("building the world"));
+    let world = World::new(&config.env, &config.splits(), observer)?;
+    let panels = panel::pin(config, world.task_set())?;
+    if panels.train_tasks == 0 {
+        let reason = format!("the split `{}` has no tasks to train on; name another", config.env.split);
+        return Err(SettingsError(vec![Problem::new("env.split", reason)]).into());
+    }
+    Ok(Checked { directory, template, world, panels })
+}
+
 /// Checks all that [`crate::Run::start`] checks, for a run in `root`.
 ///
-/// A model needs its `config.json` alone: `policy.model` may be a folder that holds it, or the file.
+/// A model needs its `config.json` alone: `policy.model` may be a folder that holds it, or the file. What is missing for
+/// the run itself (weights, the device) is listed.
 ///
 /// # Errors
 /// What the run itself would end with at its start.
 pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> Result<Preflight, TrainError> {
-    config.check()?;
-    RunDirectory::check_free(root)?;
-    let template = setup::template(config)?;
-    let _ = turnwise_credit::Pipeline::from_config(&config.credit)?;
-    observer.event(Event::Stage("building the world"));
-    let world = World::new(&config.env, &config.splits(), observer)?;
-    let panels = panel::pin(config, world.task_set())?;
+    let Checked { template, world, panels, .. } = checked(config, root, observer)?;
     let mut missing = Vec::new();
-    let model = match &config.policy.model {
+    if let Err(error) = config.policy.device.open() {
+        missing.push(error.to_string());
+    }
+    let (model, tokenizer) = match &config.policy.model {
         Some(path) => model_of(path, &mut missing, observer)?,
-        None => setup::scratch_parts(config, &world, &template)?.0,
+        None => {
+            let (model, tokenizer) = setup::scratch_parts(config, &world, &template)?;
+            (model, Some(tokenizer))
+        }
     };
+    if let Some(tokenizer) = tokenizer {
+        setup::chat(config, &tokenizer)?;
+    }
+    for (lora, critic) in [(config.policy.lora.as_ref(), false), (config.critic_lora(), true)] {
+        if let Some(lora) = lora {
+            AdapterLayout::new(&model, lora, critic)?;
+        }
+    }
     let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
     tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
     Ok(Preflight {
@@ -71,21 +117,21 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// The shape of a model whose weights may not be there yet.
+/// The shape of a model whose weights may not be there yet, and its tokenizer where that is there.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,
     observer: &mut dyn Observer,
-) -> Result<ModelConfig, TrainError> {
+) -> Result<(ModelConfig, Option<Tokenizer>), TrainError> {
     if path.is_file() {
         missing.push(format!("{}: only the config is there, and no weights beside it", path.display()));
-        return Ok(read_config(path)?);
+        return Ok((read_config(path)?, None));
     }
     let (folder, model) = shape_of(&policy_folder(path, &mut |note| observer.event(Event::Note(note)))?)?;
     if !["model.safetensors", "model.safetensors.index.json"].iter().any(|name| folder.join(name).is_file()) {
         missing.push(format!("{}: model.safetensors", folder.display()));
     }
-    match Tokenizer::load_folder(&folder) {
+    let tokenizer = match Tokenizer::load_folder(&folder) {
         Ok(tokenizer) if tokenizer.vocab_size() > model.vocab_size => {
             missing.push(format!(
                 "{}: tokenizer.json has {} tokens but config.json says vocab_size = {}",
@@ -93,11 +139,15 @@ fn model_of(
                 tokenizer.vocab_size(),
                 model.vocab_size
             ));
+            None
         }
-        Ok(_) => {}
-        Err(error) => missing.push(error.to_string()),
-    }
-    Ok(model)
+        Ok(tokenizer) => Some(tokenizer),
+        Err(error) => {
+            missing.push(error.to_string());
+            None
+        }
+    };
+    Ok((model, tokenizer))
 }
 
 impl Display for Preflight {

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use turnwise_credit::Pipeline;
 use turnwise_model::Weights;
 use turnwise_policy::Policy;
 
@@ -13,6 +12,7 @@ use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::source::{NativeSource, NewRun, PolicySource};
 use crate::learners::{Learners, critic_learner, open_device};
+use crate::plan::preflight::{Checked, checked};
 use crate::rollout::actor::Actor;
 use crate::run::checkpoint::Checkpoint;
 use crate::run::directory::{Position, RunDirectory};
@@ -20,7 +20,7 @@ use crate::run::metrics::MetricsWriter;
 use crate::run::observer::{Event, Observer};
 use crate::run::state::{RL_START, RunState};
 use crate::run::{Run, checkpoint, panel};
-use crate::setup::{self, World};
+use crate::setup::World;
 
 /// The parts of a run that a program may bring of its own.
 #[derive(Clone)]
@@ -63,14 +63,8 @@ impl Run {
         root: &Path,
         observer: &mut dyn Observer,
     ) -> Result<Self, TrainError> {
-        config.check()?;
+        let Checked { directory, template, world, panels } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
-        let directory = RunDirectory::planned(root)?;
-        let template = setup::template(&config)?;
-        let _ = Pipeline::from_config(&config.credit)?;
-        observer.event(Event::Stage("building the world"));
-        let world = World::new(&config.env, &config.splits(), observer)?;
-        let panels = panel::pin(&config, world.task_set())?;
         let state = RunState::new(&config);
         let (policy, tokenizer) = parts.policies.start(
             &NewRun {

@@ -1,0 +1,35 @@
+//! What a config can say: for editors, for people in a terminal, and as a page of the guide.
+
+use turnwise_settings::{annotate, reference, schema_of};
+
+use super::Config;
+use crate::TrainError;
+
+/// The command that writes the reference page, as the page names it.
+const COMMAND: &str = "turnwise config reference > docs/book/src/reference/config.md";
+
+/// The JSON Schema of a config: types, ranges, defaults and descriptions.
+pub fn schema() -> String {
+    format!("{:#}", schema_of::<Config>())
+}
+
+/// The reference page in Markdown: every table and key with what it allows, its default and its meaning.
+pub fn reference_page() -> String {
+    format!(
+        "# Config reference\n\n<!-- Made by `{COMMAND}` from the types; a test compares the two. -->\n\n\
+         Every key of a config, with what it allows, its default and its meaning. `turnwise config show` prints the same \
+         beside the values of a config; `turnwise config schema` writes a JSON Schema for editors. How a config is put \
+         together from presets, files and the command line: [Configs](../configs.md).\n\n{}",
+        reference::<Config>().trim_end()
+    ) + "\n"
+}
+
+impl Config {
+    /// The config as TOML with every key's meaning, range and default above it; what is not set is there as a comment.
+    ///
+    /// # Errors
+    /// A config that TOML cannot hold.
+    pub fn to_annotated_toml(&self) -> Result<String, TrainError> {
+        Ok(annotate(self)?)
+    }
+}

@@ -1,0 +1,213 @@
+//! Sources of settings, laid one over the other; every setting remembers which one it came from.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+use turnwise_settings::{Problem, SettingsError};
+
+/// One source: its settings, and where each of them stands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layer {
+    /// The settings.
+    pub(super) table: Table,
+    /// The file with its line, or the argument, by `table.key`.
+    origins: BTreeMap<String, String>,
+}
+
+impl Layer {
+    /// A file's text.
+    ///
+    /// # Errors
+    /// Text that is no TOML, with its line.
+    pub(super) fn file(text: &str, name: &str) -> Result<Self, SettingsError> {
+        let line = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
+        let fail = |error: &toml::de::Error| {
+            let at = error.span().map_or_else(String::new, |span| format!(" line {}", line(span.start)));
+            let reason = format!("is not TOML: {}", error.message().replace('\n', " "));
+            SettingsError(vec![Problem::new(format!("{name}{at}"), reason)])
+        };
+        let table = text.parse::<Table>().map_err(|error| fail(&error))?;
+        let mut origins = BTreeMap::new();
+        let spanned = DeTable::parse(text).map_err(|error| fail(&error))?;
+        note_lines(spanned.get_ref(), "", &mut |key, at| {
+            origins.insert(key, format!("{name} line {}", line(at)));
+        });
+        Ok(Self { table, origins })
+    }
+
+    /// Settings made in code, all of one origin.
+    pub(super) fn code(table: Table, name: &str) -> Self {
+        let mut origins = BTreeMap::new();
+        note_keys(&table, "", &mut |key| {
+            origins.insert(key, name.to_owned());
+        });
+        Self { table, origins }
+    }
+
+    /// An argument written `key.sub=value`. What is not TOML is a bare string: paths and names need no quotes.
+    ///
+    /// # Errors
+    /// An argument without a key or a value.
+    pub(super) fn argument(text: &str) -> Result<Self, SettingsError> {
+        let fail =
+            |reason: &str| Err(SettingsError(vec![Problem::new(format!("argument `{text}`"), reason)]));
+        let Some((key, value)) = text.split_once('=') else {
+            return fail("a setting is written key.sub=value");
+        };
+        let (key, value) = (key.trim(), value.trim());
+        if key.is_empty() || key.split('.').any(str::is_empty) {
+            return fail("a setting is written key.sub=value; the key is incomplete");
+        }
+        let value = format!("value = {value}")
+            .parse::<Table>()
+            .ok()
+            .and_then(|mut table| table.remove("value"))
+            .unwrap_or_else(|| Value::String(value.to_owned()));
+        let mut parts = key.rsplit('.');
+        let last = parts.next().unwrap_or(key);
+        let innermost = Table::from_iter([(last.to_owned(), value)]);
+        let table =
+            parts.fold(innermost, |table, part| Table::from_iter([(part.to_owned(), Value::Table(table))]));
+        Ok(Self::code(table, &format!("argument `{text}`")))
+    }
+
+    /// The value of a top-level string.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.table.get(key).and_then(Value::as_str)
+    }
+
+    /// Lays another source over this one. Tables are merged; lists and values are replaced whole, as are tables that
+    /// name another `kind`.
+    pub(super) fn put(&mut self, over: Self) {
+        merge(&mut self.table, over.table);
+        self.origins.extend(over.origins);
+    }
+
+    /// Lays other sources over this one, in order.
+    pub(super) fn put_all(&mut self, over: Vec<Self>) {
+        for layer in over {
+            self.put(layer);
+        }
+    }
+
+    /// Takes a setting, or a table of them, out.
+    pub(super) fn remove(&mut self, key: &str) {
+        let mut parts = key.split('.').collect::<Vec<_>>();
+        let last = parts.pop().unwrap_or(key);
+        let inner =
+            parts.iter().try_fold(&mut self.table, |table, part| table.get_mut(*part)?.as_table_mut());
+        if let Some(table) = inner {
+            table.remove(last);
+        }
+    }
+
+    /// Every key of the source that leads to a value or a table, as `table.key`.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        note_keys(&self.table, "", &mut |key| keys.push(key));
+        keys
+    }
+
+    /// Where a setting comes from: itself, what it is inside of, or the first setting inside of it.
+    pub(super) fn origin(&self, key: &str) -> Option<String> {
+        let key = key.split('[').next().unwrap_or(key);
+        let mut outer = key;
+        loop {
+            if let Some(origin) = self.origins.get(outer) {
+                return Some(origin.clone());
+            }
+            match outer.rsplit_once('.') {
+                Some((before, _)) => outer = before,
+                None => break,
+            }
+        }
+        let inside = format!("{key}.");
+        self.origins
+            .range(inside.clone()..)
+            .next()
+            .filter(|(found, _)| found.starts_with(&inside))
+            .map(|(_, origin)| origin.clone())
+    }
+}
+
+fn join(key: &str, name: &str) -> String {
+    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+}
+
+/// Calls back with every key and the byte at which it stands. A table's own line counts only where it has one.
+fn note_lines(table: &DeTable<'_>, key: &str, note: &mut dyn FnMut(String, usize)) {
+    for (name, value) in table {
+        let inner = join(key, name.get_ref());
+        note(inner.clone(), name.span().start);
+        if let DeValue::Table(inside) = value.get_ref() {
+            note_lines(inside, &inner, note);
+        }
+    }
+}
+
+fn note_keys(table: &Table, key: &str, note: &mut dyn FnMut(String)) {
+    for (name, value) in table {
+        let inner = join(key, name);
+        if let Value::Table(inside) = value {
+            note_keys(inside, &inner, note);
+        }
+        note(inner);
+    }
+}
+
+fn merge(base: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(table)) if !replaces(inner, &table) => {
+                merge(inner, table);
+            }
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// A table that names another `kind` is another thing: nothing of the old one carries over.
+fn replaces(old: &Table, new: &Table) -> bool {
+    matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_knows_its_line() {
+        let text = "name = \"x\"\n\n[train]\nsteps = 1\n[credit.estimator]\nkind = \"grpo\"\n[[credit.refinements]]\nkind = \"aem\"\n";
+        let layer = Layer::file(text, "a.toml").unwrap();
+        for (key, line) in [
+            ("name", 1),
+            ("train.steps", 4),
+            ("train.stepz", 3),
+            ("credit.estimator.kind", 6),
+            ("credit.refinements[0].kind", 7),
+        ] {
+            assert_eq!(layer.origin(key).unwrap(), format!("a.toml line {line}"), "{key}");
+        }
+        assert_eq!(layer.origin("eval.tasks"), None);
+        let error = Layer::file("name = \"x\"\nsteps 1\n", "b.toml").unwrap_err().to_string();
+        assert!(error.starts_with("b.toml line 2: is not TOML"), "{error}");
+    }
+
+    #[test]
+    fn later_sources_win_and_other_kinds_replace() {
+        let mut layers = Layer::file("[a]\nkind = \"x\"\nold = 1\n[b]\none = 1\ntwo = 2\n", "file").unwrap();
+        layers.put(Layer::argument("a={kind=\"y\"}").unwrap());
+        layers.put(Layer::argument("b.two=folder/name").unwrap());
+        assert_eq!(layers.table["a"].as_table().unwrap().len(), 1);
+        assert_eq!(layers.table["b"]["one"].as_integer(), Some(1));
+        assert_eq!(layers.table["b"]["two"].as_str(), Some("folder/name"));
+        assert_eq!(layers.origin("b.two").unwrap(), "argument `b.two=folder/name`");
+        assert_eq!(layers.origin("b.one").unwrap(), "file line 5");
+        layers.remove("b.one");
+        assert_eq!(layers.table["b"].as_table().unwrap().len(), 1);
+        assert!(Layer::argument("steps").is_err() && Layer::argument("a.=1").is_err());
+    }
+}

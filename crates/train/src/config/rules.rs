@@ -1,0 +1,320 @@
+//! Rules between settings. The range of one setting alone stands at its field.
+
+use std::path::Path;
+
+use turnwise_credit::has::DecomposerKind;
+use turnwise_credit::selection::SelectionConfig;
+use turnwise_credit::{EstimatorConfig, Pipeline, RefinementConfig};
+use turnwise_env::registry::Registry;
+use turnwise_model::{LoraConfig, ModelError};
+use turnwise_objective::RatioKind;
+use turnwise_settings::{Problem, SettingsError, check, suggest};
+
+use super::{Config, DecomposerConfig, Switch};
+use crate::TrainError;
+
+/// The worlds by name.
+const WORLDS: [&str; 2] = ["alfworld", "webshop"];
+
+/// Most trajectories of a step.
+const MOST_TRAJECTORIES: usize = 1 << 20;
+
+/// Most weights of a model from scratch, which is meant to be small.
+const MOST_SCRATCH_WEIGHTS: usize = 2_000_000_000;
+
+impl Config {
+    /// Refuses what cannot run, before any long work starts: settings outside of their ranges, and settings that do
+    /// not go together.
+    ///
+    /// # Errors
+    /// Every setting that is wrong, with its key, its value and what is allowed.
+    pub fn check(&self) -> Result<(), TrainError> {
+        check(self)?;
+        SettingsError::of(self.rule_problems())?;
+        Ok(())
+    }
+
+    /// The settings that do not go together, each in its own range.
+    pub(super) fn rule_problems(&self) -> Vec<Problem> {
+        let mut rules = Rules { config: self, found: Vec::new() };
+        rules.run();
+        rules.world();
+        rules.prompt();
+        rules.policy();
+        rules.warm_start();
+        rules.rollout();
+        rules.method();
+        rules.decomposer();
+        rules.found
+    }
+}
+
+struct Rules<'a> {
+    config: &'a Config,
+    found: Vec<Problem>,
+}
+
+impl Rules<'_> {
+    fn fail(&mut self, key: &str, reason: impl Into<String>) {
+        self.found.push(Problem::new(key, reason));
+    }
+
+    /// Takes the error of a part's own check over, under the part's key.
+    fn part<E: std::fmt::Display>(&mut self, key: &str, result: Result<(), E>) {
+        if let Err(error) = result {
+            self.fail(key, error.to_string());
+        }
+    }
+
+    fn run(&mut self) {
+        let name = &self.config.name;
+        if name.is_empty() || name.contains(['/', '\\']) || name.starts_with('.') {
+            self.fail(
+                "name",
+                format!("is {name:?}; it must be a plain folder name, without slashes or a dot in front"),
+            );
+        }
+    }
+
+    /// The world has the splits and what else is asked of it.
+    fn world(&mut self) {
+        let Config { env, eval, sft, .. } = self.config;
+        if !WORLDS.contains(&env.name.as_str()) {
+            let nearest = suggest(&env.name, &WORLDS)
+                .map(|name| format!(" Did you mean {name:?}?"))
+                .unwrap_or_default();
+            self.fail("env.name", format!("is {:?}; there are: {}.{nearest}", env.name, WORLDS.join(", ")));
+        }
+        if eval.splits.contains(&env.split) {
+            let split = &env.split;
+            self.fail(
+                "eval.splits",
+                format!("has the split {split:?} that is trained on (env.split); name others"),
+            );
+        }
+        if let Some(split) = first_repeated(&eval.splits) {
+            self.fail("eval.splits", format!("names {split:?} twice; name it once"));
+        }
+        if sft.option_drop_prob > 0.0 && env.name != "webshop" {
+            self.fail(
+                "sft.option_drop_prob",
+                "is what shoppers do; only env.name = \"webshop\" has it; set it to 0",
+            );
+        }
+    }
+
+    /// The template is one of this world's, or a file.
+    fn prompt(&mut self) {
+        let Config { env, prompt, .. } = self.config;
+        let name = prompt.template.as_str();
+        let worlds = Registry::builtin();
+        if let Ok(world) = worlds.kind(&env.name)
+            && !Path::new(name).is_file()
+        {
+            let foreign = |name: &str| {
+                let others = worlds.kinds().filter(|kind| kind.name() != world.name());
+                others.flat_map(|kind| kind.templates().iter()).any(|(known, _)| *known == name)
+            };
+            let own: Vec<&str> =
+                worlds.templates().map(|(known, _)| known).filter(|known| !foreign(known)).collect();
+            if foreign(name) {
+                let reason = format!(
+                    "is {name:?}, a template of another world; use one of {}, or a file",
+                    own.join(", ")
+                );
+                self.fail("prompt.template", reason);
+            } else if !own.contains(&name) {
+                let meant =
+                    suggest(name, &own).map(|name| format!(" Did you mean {name:?}?")).unwrap_or_default();
+                let reason = format!(
+                    "is {name:?}, which is no file and no template; there are: {}.{meant}",
+                    own.join(", ")
+                );
+                self.fail("prompt.template", reason);
+            }
+        }
+        if prompt.chat == Switch::Off {
+            for (key, set) in
+                [("system", prompt.system.is_some()), ("thinking", prompt.thinking != Switch::Auto)]
+            {
+                if set {
+                    self.fail(&format!("prompt.{key}"), "is set, and prompt.chat = \"off\" leaves no chat template that could use it; remove one of the two");
+                }
+            }
+        }
+    }
+
+    /// The shape of a model from scratch, and the adapters.
+    fn policy(&mut self) {
+        let Config { policy, critic, .. } = self.config;
+        for (table, lora) in [("policy.lora", &policy.lora), ("critic.lora", &critic.lora)] {
+            match lora.as_ref().map(LoraConfig::check) {
+                Some(Err(ModelError::Setting { key, reason })) => {
+                    self.fail(&format!("{table}.{key}"), reason);
+                }
+                Some(result) => self.part(table, result),
+                None => {}
+            }
+        }
+        if policy.model.is_some() {
+            return;
+        }
+        let scratch = &policy.scratch;
+        let (width, heads, shared) = (scratch.hidden_size, scratch.heads, scratch.key_value_heads);
+        if !width.is_multiple_of(heads) {
+            self.fail(
+                "policy.scratch.hidden_size",
+                format!("is {width}, not a multiple of policy.scratch.heads = {heads}"),
+            );
+        } else if !(width / heads).is_multiple_of(2) {
+            let head = width / heads;
+            self.fail("policy.scratch.hidden_size", format!("is {width}, which makes heads of width {head} with policy.scratch.heads = {heads}; rotary positions need an even width"));
+        }
+        if !heads.is_multiple_of(shared) {
+            self.fail(
+                "policy.scratch.key_value_heads",
+                format!("is {shared}, which does not divide policy.scratch.heads = {heads}"),
+            );
+        }
+        // Embedding, then attention and MLP of every layer.
+        let layer = 4 * width * width + 3 * width * scratch.intermediate_size;
+        let weights = width * (scratch.max_pieces + 256) + scratch.layers * layer;
+        if weights > MOST_SCRATCH_WEIGHTS {
+            self.fail("policy.scratch", format!("makes a model of about {weights} weights; one from scratch may have {MOST_SCRATCH_WEIGHTS}. Set policy.model to a pretrained one, or make it smaller"));
+        }
+    }
+
+    /// Demonstrations, where there is a warm start.
+    fn warm_start(&mut self) {
+        let sft = &self.config.sft;
+        if sft.steps > 0 && sft.demonstrations == 0 {
+            self.fail(
+                "sft.demonstrations",
+                "is 0 and sft.steps is not; set it to at least 1, or sft.steps to 0",
+            );
+        }
+    }
+
+    /// Groups, and what is made of their responses.
+    fn rollout(&mut self) {
+        let Config { rollout, train, .. } = self.config;
+        let trajectories = rollout.tasks_per_step * rollout.group_size;
+        if trajectories > MOST_TRAJECTORIES {
+            self.fail(
+                "rollout.tasks_per_step",
+                format!("makes {trajectories} trajectories a step with rollout.group_size = {}; at most {MOST_TRAJECTORIES} fit", rollout.group_size),
+            );
+        }
+        if train.num_minibatches > trajectories {
+            self.fail(
+                "train.num_minibatches",
+                format!("is {}, and a step has {trajectories} trajectories (rollout.tasks_per_step x rollout.group_size); a minibatch needs at least one", train.num_minibatches),
+            );
+        }
+        if rollout.max_context <= rollout.max_response_tokens {
+            let (context, response) = (rollout.max_context, rollout.max_response_tokens);
+            self.fail("rollout.max_context", format!("is {context}, which leaves no token for a prompt beside rollout.max_response_tokens = {response}; raise it"));
+        }
+        if rollout.selection != SelectionConfig::All && rollout.group_size < 2 {
+            self.fail(
+                "rollout.selection",
+                "compares the trajectories of a group; set rollout.group_size to at least 2, or rollout.selection.kind = \"all\"",
+            );
+        }
+        if let Some(buffer) = rollout.overlong.as_ref().and_then(|overlong| overlong.buffer)
+            && buffer > rollout.max_response_tokens
+        {
+            let limit = rollout.max_response_tokens;
+            self.fail(
+                "rollout.overlong.buffer",
+                format!("is {buffer}, more than rollout.max_response_tokens = {limit}; lower it"),
+            );
+        }
+    }
+
+    /// Estimator, refinements and loss fit each other.
+    fn method(&mut self) {
+        let Config { credit, objective, rollout, critic, .. } = self.config;
+        self.part("credit", Pipeline::from_config(credit).map(drop));
+        self.part("objective", objective.check());
+        match (&objective.selective, &credit.outliers) {
+            (Some(_), None) => self.fail(
+                "objective.selective",
+                "acts on outlier turns, and nothing locates them; set credit.outliers (for example \
+                 credit.outliers.lambda=1.5) or leave it out",
+            ),
+            (None, Some(_)) => self.fail(
+                "credit.outliers",
+                "locates turns for STAPO's selective term, which is not there; set objective.selective (for example \
+                 objective.selective.alpha=0.01) or leave it out",
+            ),
+            _ => {}
+        }
+        let has_critic = matches!(credit.estimator, EstimatorConfig::Ppo(_));
+        if critic.lora.is_some() && !has_critic {
+            self.fail(
+                "critic.lora",
+                "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
+            );
+        }
+        if has_critic && objective.ratio == RatioKind::Sequence {
+            self.fail(
+                "objective.ratio",
+                "is \"sequence\": one ratio for a whole sequence stands for one advantage (GSPO), and `ppo` gives one per \
+                 token; use token or turn, or a group-relative estimator",
+            );
+        }
+        let compares_groups = match &credit.estimator {
+            EstimatorConfig::Grpo(_) => Some("grpo"),
+            EstimatorConfig::Rloo(_) => Some("rloo"),
+            EstimatorConfig::Gigpo(_) => Some("gigpo"),
+            EstimatorConfig::Hgpo(_) => Some("hgpo"),
+            EstimatorConfig::Ppo(_) | EstimatorConfig::Other(_) => None,
+        };
+        if let (Some(name), 1) = (compares_groups, rollout.group_size) {
+            self.fail(
+                "rollout.group_size",
+                format!("is 1, and `{name}` compares the trajectories of a group, so that every advantage would be 0; use at least 2, or ppo"),
+            );
+        }
+    }
+
+    /// A decomposer is there where credit asks for one, and nowhere else.
+    fn decomposer(&mut self) {
+        let Config { credit, decomposer, env, .. } = self.config;
+        let wanted = credit.refinements.iter().any(|refinement| {
+            matches!(refinement, RefinementConfig::Has(has) if has.decomposer == DecomposerKind::External)
+        });
+        match decomposer {
+            DecomposerConfig::None if wanted => self.fail(
+                "decomposer",
+                "`has` with decomposer = \"external\" needs one; set decomposer.kind to \"turnrd\" or \"judge\", or use \
+                 \"progressive\"",
+            ),
+            DecomposerConfig::None => {}
+            _ if !wanted => self.fail(
+                "decomposer",
+                "is set, and nothing uses it; add { kind = \"has\", decomposer = \"external\" } to credit.refinements, or \
+                 set decomposer.kind = \"none\"",
+            ),
+            DecomposerConfig::Judge(judge) => self.part("decomposer", judge.check()),
+            DecomposerConfig::Turnrd(turnrd) => {
+                self.part("decomposer.network", turnrd.network.check());
+                if turnrd.hold_out == 1 {
+                    self.fail("decomposer.hold_out", "is 1, which holds every record out of training; use 0 for none, or at least 2");
+                }
+                if turnrd.network.max_turns < env.max_turns {
+                    let (most, turns) = (turnrd.network.max_turns, env.max_turns);
+                    self.fail(
+                        "decomposer.network.max_turns",
+                        format!("is {most}, and an episode has up to env.max_turns = {turns} turns; raise it"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn first_repeated(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)).map(|(_, name)| name)
+}

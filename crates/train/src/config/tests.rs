@@ -1,0 +1,225 @@
+use super::*;
+
+fn with(overrides: &[&str]) -> Result<Config, TrainError> {
+    from(None, &[], overrides)
+}
+
+/// A config of files with these texts.
+fn from(preset: Option<&str>, texts: &[&str], overrides: &[&str]) -> Result<Config, TrainError> {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |(index, text): (usize, &&str)| {
+        let path = folder.path().join(format!("{index}.toml"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    load(&ConfigSource {
+        preset: preset.map(str::to_owned),
+        files: texts.iter().enumerate().map(write).collect(),
+        overrides: overrides.iter().map(|text| (*text).to_owned()).collect(),
+    })
+}
+
+fn preset(name: &str) -> Config {
+    let overrides: &[&str] = if name == "has-judge" { &["decomposer.model=m"] } else { &[] };
+    from(Some(name), &[], overrides).unwrap()
+}
+
+/// A file that configures a method of its own, and more.
+const STAPO_FILE: &str = "preset = \"stapo\"\nname = \"mine\"\n[credit.estimator]\nomega = 0.5\n[objective.kl]\ncoef = 0.3\n\
+                          [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n\
+                          [train]\nupdate_epochs = 3\n";
+
+#[test]
+fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
+    for name in presets().filter(|name| *name != "quickstart") {
+        let overrides: &[&str] = if name == "has-judge" { &["decomposer.model=m"] } else { &[] };
+        let wanted = preset(name);
+        let config = from(Some(name), &[STAPO_FILE], overrides).unwrap();
+        assert_eq!(config.credit, wanted.credit, "{name}");
+        assert_eq!(config.objective, wanted.objective, "{name}");
+        assert_eq!(config.decomposer, wanted.decomposer, "{name}");
+        assert_eq!(config.rollout.selection, wanted.rollout.selection, "{name}");
+        assert_eq!(config.rollout.overlong, wanted.rollout.overlong, "{name}");
+        assert_eq!(config.preset.as_deref(), Some(name));
+        // The rest is the file's; SORL's updates are its own.
+        assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");
+        let epochs = if name.starts_with("so-") { 4 } else { 3 };
+        assert_eq!(config.train.update_epochs, epochs, "{name}");
+        // `preset=NAME` says the same.
+        let argument = format!("preset={name}");
+        assert_eq!(
+            from(None, &[STAPO_FILE], &[&[argument.as_str()], overrides].concat()).unwrap(),
+            config,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn without_a_preset_of_the_command_line_the_file_wins_over_its_own() {
+    let config = from(None, &[STAPO_FILE], &[]).unwrap();
+    let stapo = preset("stapo");
+    assert_eq!((config.objective.kl.coef, config.objective.selective), (0.3, stapo.objective.selective));
+    assert_eq!(config.credit.outliers, stapo.credit.outliers);
+    assert_eq!(config.preset.as_deref(), Some("stapo"));
+    // Later files win, and the last that names a preset starts from it.
+    let files = [STAPO_FILE, "preset = \"gigpo\"\n[train]\nsteps = 3\n"];
+    let config = from(None, &files, &["train.steps=5"]).unwrap();
+    assert_eq!((config.preset.as_deref(), config.train.steps), (Some("gigpo"), 5));
+    assert_eq!((config.objective.selective, config.objective.kl.coef), (None, 0.3));
+}
+
+#[test]
+fn a_whole_config_is_a_start_and_no_method() {
+    let config =
+        from(Some("grpo"), &["preset = \"quickstart\"\n[sft]\nsteps = 0\n"], &["objective.kl.coef=0.5"])
+            .unwrap();
+    assert_eq!((config.sft.steps, config.objective.kl.coef), (0, 0.5));
+    assert_eq!(config.policy, preset("quickstart").policy);
+    assert_eq!((&config.credit, config.preset.as_deref()), (&preset("grpo").credit, Some("grpo")));
+    // Named on the command line it is the start too, below the files and the methods that they name.
+    let config = from(Some("quickstart"), &[STAPO_FILE], &[]).unwrap();
+    assert_eq!((&config.policy, &config.sft), (&preset("quickstart").policy, &preset("quickstart").sft));
+    assert_eq!((config.name.as_str(), config.preset.as_deref()), ("mine", Some("stapo")));
+    assert_eq!(config.credit.outliers, preset("stapo").credit.outliers);
+    let error = from(Some("grpo"), &[], &["preset=ppo"]).unwrap_err().to_string();
+    assert!(error.contains("`ppo`") && error.contains("`grpo`"), "{error}");
+}
+
+#[test]
+fn overrides_are_typed_and_win() {
+    let config =
+        with(&["train.steps=7", "name=here", "env.data=some/folder", "eval.splits=[\"a\"]"]).unwrap();
+    assert_eq!(config.train.steps, 7);
+    assert_eq!(config.name, "here");
+    assert_eq!(config.env.data, Some("some/folder".into()));
+    assert_eq!(config.eval.splits, ["a"]);
+    assert_eq!(with(&["objective.clip=[0.1, 0.3]"]).unwrap().objective.clip.high, 0.3);
+}
+
+#[test]
+fn an_adapter_has_its_defaults_spelled_out() {
+    assert_eq!(with(&[]).unwrap().policy.lora, None);
+    let config = with(&["policy.lora.rank=8"]).unwrap();
+    let lora = config.policy.lora.clone().unwrap();
+    assert_eq!((lora.rank, lora.alpha, lora.dropout, lora.rslora), (8, 64.0, 0.0, false));
+    assert_eq!(lora.targets, ["all-linear"]);
+    assert_eq!(config.critic_lora(), Some(&lora));
+    let text = config.to_toml().unwrap();
+    assert!(text.contains("[policy.lora]\nrank = 8\nalpha = 64.0\ndropout = 0.0\nrslora = false"), "{text}");
+    let both = with(&["policy.lora={}", "critic.lora={rank=4}", "credit.estimator={kind=\"ppo\"}"]).unwrap();
+    assert_eq!(both.critic_lora().unwrap().rank, 4);
+}
+
+#[test]
+fn a_misspelt_key_names_the_nearest() {
+    let error = with(&["train.stepz=7"]).unwrap_err().to_string();
+    assert!(
+        error.contains("argument `train.stepz=7`: train.stepz") && error.contains("Did you mean `steps`"),
+        "{error}"
+    );
+    let error = with(&["train.steps=many"]).unwrap_err().to_string();
+    assert!(error.contains("train.steps = \"many\": must be a whole number"), "{error}");
+    // A judge has no name of its own.
+    let error = with(&["preset=has-judge"]).unwrap_err().to_string();
+    assert!(error.contains("model"), "{error}");
+    assert!(with(&["preset=has-judge", "decomposer.model=m"]).is_ok());
+    let error = with(&["preset=grop"]).unwrap_err().to_string();
+    assert!(error.contains("Did you mean \"grpo\""), "{error}");
+    let error = from(None, &["\npreset = \"grop\"\n"], &[]).unwrap_err().to_string();
+    assert!(error.contains("0.toml line 2: preset = \"grop\""), "{error}");
+}
+
+#[test]
+fn every_error_has_its_file_and_line() {
+    let text =
+        "name = \"x\"\n[train]\nlearning_rat = 1.0\n[optimizer]\nbeta1 = 1.5\n[rollout]\ngroup_size = 1\n";
+    let error = from(None, &[text], &["train.warmup=-1"]).unwrap_err().to_string();
+    for expected in [
+        "3 settings cannot be used:",
+        "0.toml line 3: train.learning_rat: unknown key. Did you mean `learning_rate`?",
+        "0.toml line 5: optimizer.beta1 = 1.5: must be at least 0 and below 1 (default 0.9)",
+        "argument `train.warmup=-1`: train.warmup = -1: must be at least 0",
+    ] {
+        assert!(error.contains(expected), "{expected}\n\n{error}");
+    }
+    // Rules between settings speak once each is in its range.
+    let error = from(None, &["[rollout]\ngroup_size = 1\n"], &[]).unwrap_err().to_string();
+    assert!(error.contains("0.toml line 2: rollout.group_size: is 1"), "{error}");
+    let error = from(None, &["name = x\n"], &[]).unwrap_err().to_string();
+    assert!(error.contains("0.toml line 1: is not TOML"), "{error}");
+}
+
+#[test]
+fn the_resolved_config_reads_back_as_itself() {
+    for name in presets() {
+        let config = preset(name);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        for text in [config.to_toml().unwrap(), config.to_annotated_toml().unwrap()] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(load_resolved(&path).unwrap(), config, "{name}");
+            let source = ConfigSource { files: vec![path.clone()], ..ConfigSource::default() };
+            assert_eq!(load(&source).unwrap(), config, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_config_made_in_code_is_checked_too() {
+    let mut config = Config::default();
+    config.optimizer.clip_norm = f64::NAN;
+    config.train.lanes = 1_000_000_000;
+    let error = config.check().unwrap_err().to_string();
+    assert!(
+        error.contains("optimizer.clip_norm = nan") && error.contains("train.lanes = 1000000000"),
+        "{error}"
+    );
+}
+
+/// Every table and every key has a meaning, and every number a range.
+#[test]
+fn every_key_says_what_it_means_and_allows() {
+    fn walk(schema: &serde_json::Value, key: &str, wrong: &mut Vec<String>) {
+        let bounded = ["minimum", "exclusiveMinimum"].iter().any(|name| schema.get(name).is_some())
+            && ["maximum", "exclusiveMaximum"].iter().any(|name| schema.get(name).is_some());
+        let number = ["integer", "number"].iter().any(|kind| schema["type"] == *kind);
+        if number && !bounded && !key.ends_with("seed") {
+            wrong.push(format!("{key} has no range"));
+        }
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            let is_tag = inner.get("const").is_some() || name == "kind";
+            if inner.get("description").is_none() && !is_tag {
+                wrong.push(format!("{key}.{name} has no meaning"));
+            }
+            walk(inner, &format!("{key}.{name}"), wrong);
+        }
+        for list in ["oneOf", "anyOf", "prefixItems"] {
+            schema[list].as_array().into_iter().flatten().for_each(|inner| walk(inner, key, wrong));
+        }
+        walk_items(schema, key, wrong);
+    }
+    fn walk_items(schema: &serde_json::Value, key: &str, wrong: &mut Vec<String>) {
+        if schema["items"].is_object() {
+            walk(&schema["items"], key, wrong);
+        }
+    }
+    let mut wrong = Vec::new();
+    walk(&serde_json::from_str(&schema()).unwrap(), "config", &mut wrong);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The page of the guide is what the types say. On a difference, write it again with the command that the message
+/// names, or by running this test with `TURNWISE_WRITE_REFERENCE=1`.
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/book/src/reference/config.md");
+    if std::env::var_os("TURNWISE_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, reference_page()).unwrap();
+    }
+    let page = std::fs::read_to_string(path).unwrap();
+    assert!(
+        page == reference_page(),
+        "{path} is stale; write it again with `turnwise config reference > {path}`"
+    );
+}
