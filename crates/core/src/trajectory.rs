@@ -51,8 +51,12 @@ pub struct Turn {
     pub call: Option<ToolCall>,
     /// Whether the response was a well-formed action.
     pub valid: bool,
-    /// The environment's reward for it.
+    /// The environment's reward for it, which nothing changes afterwards.
     pub reward: f64,
+    /// What the rewards stage made of the reward (scale, KL to the reference policy, penalty on length), where it acted:
+    /// what credit is assigned from ([`Turn::credited_reward`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shaped_reward: Option<f64>,
     /// The environment's progress signal after it, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
@@ -76,6 +80,16 @@ impl Turn {
     /// observation where the world gives none (and in files of before there were any).
     pub fn state_key(&self) -> &str {
         self.state_key.as_deref().unwrap_or(&self.observation)
+    }
+
+    /// The reward that credit is assigned from: the shaped one where there is one, else the environment's.
+    pub fn credited_reward(&self) -> f64 {
+        self.shaped_reward.unwrap_or(self.reward)
+    }
+
+    /// Adds to the reward that credit is assigned from; [`Turn::reward`] stays.
+    pub fn shape_reward(&mut self, addend: f64) {
+        self.shaped_reward = Some(self.credited_reward() + addend);
     }
 
     /// Mean entropy over the response's tokens, in nats; `None` without tokens.
@@ -136,9 +150,21 @@ impl Trajectory {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
     }
 
-    /// Outcome return `R = sum_t r_t`, undiscounted.
+    /// Outcome return `R = sum_t r_t` of the rewards that credit is assigned from, undiscounted.
     pub fn outcome_return(&self) -> f64 {
-        self.turns.iter().map(|turn| turn.reward).sum()
+        self.turns.iter().map(Turn::credited_reward).sum()
+    }
+
+    /// Sum of the environment's rewards, each times a factor (`env.reward_scale`).
+    pub fn environment_return(&self, scale: f64) -> f64 {
+        self.turns.iter().map(|turn| turn.reward * scale).sum()
+    }
+
+    /// Multiplies the rewards that credit is assigned from with a factor; 1 leaves no trace.
+    pub fn scale_rewards(&mut self, scale: f64) {
+        if scale != 1.0 {
+            self.turns.iter_mut().for_each(|turn| turn.shaped_reward = Some(turn.credited_reward() * scale));
+        }
     }
 
     /// Step returns `R_t = sum_{k>=t} gamma^(k-t) r_k`, one per turn.
@@ -146,7 +172,7 @@ impl Trajectory {
         let mut returns = vec![0.0; self.turns.len()];
         let mut following = 0.0;
         for (index, turn) in self.turns.iter().enumerate().rev() {
-            following = turn.reward + gamma * following;
+            following = turn.credited_reward() + gamma * following;
             returns[index] = following;
         }
         returns
@@ -211,6 +237,25 @@ mod tests {
             assert!((got - expected).abs() < 1e-12, "{returns:?}");
         }
         assert_eq!(trajectory(&[0.5, 0.0, 10.0]).outcome_return(), 10.5);
+    }
+
+    #[test]
+    fn shaping_leaves_the_environments_reward() {
+        let mut shaped = trajectory(&[1.0, 2.0]);
+        let turn = &mut shaped.turns[1];
+        turn.shape_reward(-0.5);
+        turn.shape_reward(-0.25);
+        assert_eq!((turn.reward, turn.shaped_reward, turn.credited_reward()), (2.0, Some(1.25), 1.25));
+        assert_eq!((shaped.outcome_return(), shaped.environment_return(10.0)), (2.25, 30.0));
+        assert_eq!(shaped.step_returns(1.0), [2.25, 1.25]);
+        let mut scaled = trajectory(&[0.1, 0.2]);
+        scaled.scale_rewards(1.0);
+        assert_eq!(scaled.turns[0].shaped_reward, None);
+        scaled.scale_rewards(10.0);
+        assert_eq!((scaled.turns[1].reward, scaled.turns[1].credited_reward()), (0.2, 2.0));
+        let text = serde_json::to_string(&shaped.turns).unwrap();
+        assert_eq!(text.matches("shaped_reward").count(), 1, "{text}");
+        assert_eq!(serde_json::from_str::<Vec<Turn>>(&text).unwrap(), shaped.turns);
     }
 
     #[test]

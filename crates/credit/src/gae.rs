@@ -133,7 +133,7 @@ impl Ppo {
                 for turn in &trajectory.turns {
                     let end = start + turn.response_ids.len();
                     if let Some(last) = end.checked_sub(1) {
-                        rewards[last] += turn.reward - penalty.on_reward(turn.valid);
+                        rewards[last] += turn.credited_reward() - penalty.on_reward(turn.valid);
                     }
                     pieces.push(start..end);
                     start = end;

@@ -42,7 +42,7 @@ impl OverlongConfig {
         }
     }
 
-    /// Adds the shaping to every turn's reward and returns how many turns it touched.
+    /// Adds the shaping to the reward of every turn that credit is assigned from, and returns how many turns it touched.
     ///
     /// # Errors
     /// A buffer longer than the limit, or a penalty that is negative or not finite.
@@ -59,7 +59,7 @@ impl OverlongConfig {
         for turn in members.flat_map(|trajectory| &mut trajectory.turns) {
             let shaping = self.shaping(turn.response_ids.len());
             touched += usize::from(shaping != 0.0);
-            turn.reward += shaping;
+            turn.shape_reward(shaping);
         }
         Ok(touched)
     }

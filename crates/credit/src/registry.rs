@@ -283,6 +283,11 @@ impl Registry {
         &self.presets
     }
 
+    /// The names that a configuration may use besides those of this crate's methods.
+    pub fn kinds(&self) -> Vec<&'static str> {
+        self.estimators.keys().chain(self.refinements.keys()).copied().collect()
+    }
+
     /// Whether every method that a configuration names is known, and its settings work.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Outcome returns, penalties and the populations that scores are compared in.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Group, Trajectory};
+use turnwise_core::{Group, Trajectory, Turn};
 
 use crate::CreditError;
 
@@ -49,7 +49,7 @@ impl Penalty {
 
     /// `R_i`: the sum of rewards, penalties included where the scope is the return.
     pub fn outcome_return(&self, trajectory: &Trajectory) -> f64 {
-        trajectory.turns.iter().map(|turn| turn.reward - self.on_reward(turn.valid)).sum()
+        trajectory.turns.iter().map(|turn| turn.credited_reward() - self.on_reward(turn.valid)).sum()
     }
 
     /// `R_{i,t} = sum_{k>=t} gamma^(k-t) r_k`, penalties by their scope, one per turn.
@@ -60,7 +60,7 @@ impl Penalty {
             .iter()
             .rev()
             .map(|turn| {
-                following = turn.reward - self.on_reward(turn.valid) + gamma * following;
+                following = turn.credited_reward() - self.on_reward(turn.valid) + gamma * following;
                 following - self.on_score(turn.valid)
             })
             .collect();
@@ -118,7 +118,7 @@ fn check_rewards(
     data: &Trajectory,
 ) -> Result<(), CreditError> {
     let mut sum = 0.0_f64;
-    for (turn, value) in data.turns.iter().map(|turn| turn.reward).enumerate() {
+    for (turn, value) in data.turns.iter().map(Turn::credited_reward).enumerate() {
         sum += value.abs();
         if !sum.is_finite() {
             let (field, value) = if value.is_finite() { ("sum of rewards", sum) } else { ("reward", value) };

@@ -174,17 +174,21 @@ pub fn evaluate_with<S: Sampler + Send>(
         history: config.prompt.history,
         params: sampling_params(config, prompter, settings.temperature),
         max_context: config.rollout.max_context,
-        reward_scale: config.env.reward_scale,
         slots: sampling_lanes(config).1,
         run_seed: config.seed,
         purpose: Purpose::Evaluation,
         step: 0,
         stop: settings.stop,
     };
+    let scaled = |mut trajectories: Vec<Trajectory>| {
+        trajectories.iter_mut().for_each(|trajectory| trajectory.scale_rewards(config.env.reward_scale));
+        trajectories
+    };
     let (last, all, trials) = if settings.agent == Agent::Reflexion {
         let played = reflexion::play(&context, &panel.tasks, settings.trials, samplers, &mut tick)?;
         let played = played.ok_or(EvalError::Interrupted)?;
         let trials = trials_of(&played, settings.trials.max(1));
+        let played: Vec<Vec<Trajectory>> = played.into_iter().map(scaled).collect();
         let last = played.iter().filter_map(|trials| trials.last().cloned()).collect();
         (last, Some(played.into_iter().flatten().collect()), trials)
     } else {
@@ -195,7 +199,7 @@ pub fn evaluate_with<S: Sampler + Send>(
             .map(|(group, task)| Job { task: task.clone(), group, sample: 0, preamble: String::new() })
             .collect();
         let played = rollout::run(&context, &jobs, samplers, &mut tick)?.ok_or(EvalError::Interrupted)?;
-        (played, None, Vec::new())
+        (scaled(played), None, Vec::new())
     };
     let seconds = started.elapsed().as_secs_f64();
     let mut evaluation = summarise(&last, panel, settings.temperature, config.seed, seconds);

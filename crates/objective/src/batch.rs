@@ -25,6 +25,8 @@ pub struct ObjectiveSequence {
     pub ref_logprobs: Option<Vec<f32>>,
     /// What the tokens are worth.
     pub advantages: Advantages,
+    /// Whether the trajectory solved its task.
+    pub success: bool,
     /// Which response tokens count; absent: all. A token that does not count changes nothing, not
     /// even a mean or a ratio.
     pub mask: Option<Vec<bool>>,
@@ -38,6 +40,7 @@ impl ObjectiveSequence {
             old_logprobs,
             ref_logprobs: None,
             advantages: Advantages::PerSpan(advantages),
+            success: false,
             mask: None,
         }
     }

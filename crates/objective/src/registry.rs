@@ -65,10 +65,16 @@ use crate::{LossTerm, ObjectiveConfig, normalization, ppo, selective};
 type Build = dyn Fn(&MethodTable) -> Result<(MethodTable, Arc<dyn LossTerm>), ObjectiveError> + Send + Sync;
 
 /// Loss terms by the name that a configuration gives them, and the presets of losses.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Registry {
     terms: BTreeMap<&'static str, Arc<Build>>,
     presets: Vec<Preset>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::builtin()
+    }
 }
 
 impl fmt::Debug for Registry {
@@ -82,7 +88,7 @@ impl Registry {
     /// own in [`ObjectiveConfig`].
     pub fn builtin() -> Self {
         let presets = [ppo::PRESETS, selective::PRESETS, normalization::PRESETS].concat();
-        Self { presets, ..Self::default() }
+        Self { terms: BTreeMap::new(), presets }
     }
 
     /// The registry with one more term. `build` gets the settings of `{ kind = "...", ... }` in their own

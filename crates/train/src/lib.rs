@@ -16,6 +16,7 @@
 pub mod config;
 mod error;
 pub mod learners;
+mod methods;
 pub mod plan;
 pub mod rollout;
 pub mod run;
@@ -27,6 +28,7 @@ pub use config::Config;
 pub use error::TrainError;
 pub use learners::decomposer::{round_folder, turnrd_credits};
 pub use learners::learner_config;
+pub use methods::Methods;
 pub use plan::preflight::{Preflight, preflight};
 pub use rollout::engines::{engines, sampling_lanes, sampling_params};
 pub use rollout::tasks::TaskOrder;

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `group` | which trajectories are compared with each other: a string or a number |
 //! | `turns[].reward` | the environment's reward |
+//! | `turns[].shaped_reward` | what a run made of it (scale, KL, penalty on length), which credit is then assigned from |
 //! | `turns[].observation`, `action` | what was seen and what was done, as texts |
 //! | `turns[].state_key` | the name of the state that methods compare turns by; the observation if not said |
 //! | `turns[].valid` | whether the action was well-formed; `true` if not said |
@@ -63,6 +64,7 @@ struct TurnLine {
     state_key: Option<String>,
     action: Option<String>,
     reward: Option<f64>,
+    shaped_reward: Option<f64>,
     valid: Option<bool>,
     entropy: Option<f64>,
     #[serde(default)]
@@ -83,11 +85,12 @@ enum Values {
 
 const LINE_KEYS: [&str; 9] =
     ["group", "sample", "step", "task", "success", "final_observation", "final_state_key", "stop", "turns"];
-const TURN_KEYS: [&str; 11] = [
+const TURN_KEYS: [&str; 12] = [
     "observation",
     "state_key",
     "action",
     "reward",
+    "shaped_reward",
     "valid",
     "entropy",
     "entropies",
@@ -206,6 +209,7 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         action: read.action.unwrap_or_default(),
         valid: read.valid.unwrap_or(true),
         reward,
+        shaped_reward: read.shaped_reward,
         progress: read.progress,
         response_ids,
         entropies,

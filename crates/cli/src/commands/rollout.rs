@@ -86,7 +86,6 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         history: config.prompt.history,
         params: sampling_params(&config, prompter, temperature),
         max_context: config.rollout.max_context,
-        reward_scale: config.env.reward_scale,
         slots,
         run_seed: config.seed,
         purpose: Purpose::Evaluation,
@@ -104,9 +103,10 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         );
     })?;
     ui.finish();
-    let Some(trajectories) = trajectories else {
+    let Some(mut trajectories) = trajectories else {
         anyhow::bail!("interrupted; nothing was written");
     };
+    trajectories.iter_mut().for_each(|trajectory| trajectory.scale_rewards(config.env.reward_scale));
     write_trajectories(&args.out, trajectories.iter())?;
     let solved = trajectories.iter().filter(|trajectory| trajectory.success).count();
     ui::print(&format!(

@@ -68,6 +68,7 @@ fn overlong_shaping_by_hand() {
     let mut batch = peer_batch();
     batch.groups[0].trajectories[0].turns[2].response_ids = vec![0; 90];
     assert_eq!(config.apply(&mut batch).unwrap(), 1);
-    assert_eq!(batch.groups[0].trajectories[0].turns[2].reward, 9.5);
+    let turn = &batch.groups[0].trajectories[0].turns[2];
+    assert_eq!((turn.reward, turn.credited_reward()), (10.0, 9.5));
     assert!(OverlongConfig { buffer: 200, ..config }.apply(&mut batch).is_err());
 }

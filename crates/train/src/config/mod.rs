@@ -45,6 +45,7 @@ use turnwise_objective::ObjectiveConfig;
 pub use turnwise_settings::suggest;
 
 use crate::TrainError;
+use crate::methods::Methods;
 use crate::rollout::Layout;
 
 /// Everything a run depends on.
@@ -82,6 +83,10 @@ pub struct Config {
     pub train: TrainConfig,
     /// The evaluation.
     pub eval: EvalConfig,
+    /// The methods that `credit` and `objective` may name; not part of the text.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub methods: Methods,
 }
 
 impl Default for Config {
@@ -102,6 +107,7 @@ impl Default for Config {
             critic: CriticConfig::default(),
             train: TrainConfig::default(),
             eval: EvalConfig::default(),
+            methods: Methods::default(),
         }
     }
 }

@@ -235,8 +235,8 @@ impl Rules<'_> {
     /// Estimator, refinements and loss fit each other.
     fn method(&mut self) {
         let Config { credit, objective, rollout, critic, .. } = self.config;
-        self.part("credit", Pipeline::from_config(credit).map(drop));
-        self.part("objective", objective.check());
+        self.part("credit", Pipeline::with_registry(credit, &self.config.methods.credit).map(drop));
+        self.part("objective", self.config.loss().map(drop));
         match (&objective.selective, &credit.outliers) {
             (Some(_), None) => self.fail(
                 "objective.selective",

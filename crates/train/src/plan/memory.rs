@@ -2,10 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use turnwise_credit::EstimatorConfig;
+use turnwise_core::Passes;
 use turnwise_model::engine::EngineConfig;
 use turnwise_model::{AdapterLayout, Layout, LoraConfig, MemoryPlan, ModelConfig, PlanPhase, PlanSettings};
-use turnwise_objective::{BiasNorm, SelectiveEstimator};
 
 use crate::config::Config;
 use crate::learners::learner_config;
@@ -29,24 +28,24 @@ pub struct MemoryReport {
 pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     let weights = Layout::new(model).len;
     let learner = learner_config(config, config.rollout.temperature);
-    let objective = &config.objective;
-    let selective = objective.selective.as_ref();
+    // A config that cannot run needs nothing; what is wrong with it is said elsewhere.
+    let passes = config.loss().map_or_else(|_| Passes::default(), |loss| loss.passes());
+    let has_critic = config.pipeline().is_ok_and(|pipeline| pipeline.needs().values);
     let adapter = |lora: &LoraConfig, critic: bool| {
         AdapterLayout::new(model, lora, critic).map_or(0, |layout| layout.len)
     };
     let lora = config.policy.lora.as_ref();
     let trainable = lora.map_or(weights, |lora| adapter(lora, false));
-    let critic =
-        matches!(config.credit.estimator, EstimatorConfig::Ppo(_)).then(|| match config.critic_lora() {
-            None => [Layout::critic(model).len; 2],
-            Some(critic) => {
-                let trained = adapter(critic, true);
-                // It stands on the policy's base, or, where that moves, on a base of its own.
-                [trained + if lora.is_some() { 0 } else { weights }, trained]
-            }
-        });
+    let critic = has_critic.then(|| match config.critic_lora() {
+        None => [Layout::critic(model).len; 2],
+        Some(critic) => {
+            let trained = adapter(critic, true);
+            // It stands on the policy's base, or, where that moves, on a base of its own.
+            [trained + if lora.is_some() { 0 } else { weights }, trained]
+        }
+    });
     // The adapter switched off, or what a warm start made of it, or a copy of all weights.
-    let reference = match (needs_reference(config), lora) {
+    let reference = match (passes.needs_reference(), lora) {
         (false, _) => 0,
         (true, Some(_)) if config.sft.steps == 0 => 0,
         (true, _) => trainable,
@@ -71,24 +70,11 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         longest: config.rollout.max_context,
         adapter_row,
         reference,
-        divergences: objective.needs_reference_kls()
-            || selective.is_some_and(|selective| selective.estimator == SelectiveEstimator::Full),
-        second_gradient: objective
-            .normalization
-            .as_ref()
-            .is_some_and(|normalization| normalization.norm == BiasNorm::Parameter),
+        divergences: passes.needs_divergences(),
+        second_gradient: passes.bias_gradient,
         critic,
         sampling: Some((lanes, EngineConfig { slots, max_context: config.rollout.max_context })),
     }
-}
-
-/// Whether a run looks at the policy that it started from.
-pub(crate) fn needs_reference(config: &Config) -> bool {
-    let objective = &config.objective;
-    let selective = objective.selective.as_ref().is_some_and(|selective| {
-        selective.penalty_coef() != 0.0 || selective.kl_coef(objective.kl.coef) != 0.0
-    });
-    objective.needs_reference() || objective.kl_in_reward() || selective
 }
 
 impl MemoryReport {

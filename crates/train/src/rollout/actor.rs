@@ -64,7 +64,6 @@ impl Actor {
             history: config.prompt.history,
             params: sampling_params(config, self.prompter(), config.rollout.temperature),
             max_context: config.rollout.max_context,
-            reward_scale: config.env.reward_scale,
             slots,
             run_seed: config.seed,
             purpose: Purpose::Rollout,

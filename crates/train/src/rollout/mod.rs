@@ -74,8 +74,6 @@ pub struct RolloutContext<'a> {
     pub params: SamplingParams,
     /// Longest sequence in tokens.
     pub max_context: usize,
-    /// Factor on the environment's rewards.
-    pub reward_scale: f64,
     /// Trajectories under way at once in each lane.
     pub slots: usize,
     /// The run's seed.
@@ -370,7 +368,7 @@ impl<S: Sampler> Lane<'_, S> {
             Err(error) => return Ok(Some(end(live, StopReason::EnvironmentError(error.to_string())))),
         };
         if let Some(turn) = live.trajectory.turns.last_mut() {
-            turn.reward = step.reward * context.reward_scale;
+            turn.reward = step.reward;
             turn.progress = step.progress;
         }
         for metric in step.metrics {

@@ -55,7 +55,7 @@ pub(crate) fn sample(
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
             trajectories += 1.0;
             solved += f64::from(u8::from(trajectory.success));
-            reward += trajectory.outcome_return();
+            reward += trajectory.environment_return(context.config.env.reward_scale);
         }
         selection.add(round);
     }

@@ -26,14 +26,12 @@ pub mod tensorboard;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_credit::{EstimatorConfig, Pipeline};
 use turnwise_model::Weights;
 
 use crate::TrainError;
 use crate::config::Config;
 use crate::learners::critic::RunCritic;
 use crate::learners::{Learners, critic_learner};
-use crate::plan::memory;
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
@@ -134,13 +132,13 @@ impl Run {
             origin: "env.split".into(),
             reason: format!("the split `{}` has no tasks", self.config.env.split),
         })?;
-        let pipeline = Pipeline::from_config(&self.config.credit)?;
-        if memory::needs_reference(&self.config) {
+        let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
+        if loss.passes().needs_reference() {
             self.learners.policy.set_reference(&self.directory.checkpoints().join(RL_START.label()))?;
         }
         observer.event(Event::Stage("reinforcement learning"));
         while self.state.position.step < total {
-            let method = Method { config: &self.config, pipeline: &pipeline };
+            let method = Method { config: &self.config, pipeline: &pipeline, loss: &loss };
             let mut context = StepContext { directory: &self.directory, order: &order, observer, stop };
             let Some(metrics) =
                 step(&self.actor, &mut self.learners, &mut self.state, &method, &mut context)?
@@ -172,7 +170,7 @@ impl Run {
 
     /// Makes the critic, where the estimator needs one and reinforcement learning begins.
     fn begin_critic(&mut self) -> Result<(), TrainError> {
-        let needed = matches!(self.config.credit.estimator, EstimatorConfig::Ppo(_));
+        let needed = self.config.pipeline()?.needs().values;
         if needed && self.state.position.phase == Phase::Rl {
             let Some(weights) = self.learners.policy.weights() else {
                 return Err(TrainError::Config {

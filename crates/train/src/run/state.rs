@@ -1,6 +1,6 @@
 //! The state of a run: what a checkpoint holds besides weights.
 
-use turnwise_objective::{KlPlace, ObjectiveConfig};
+use turnwise_objective::Loss;
 
 use crate::config::Config;
 use crate::run::checkpoint::CheckpointState;
@@ -39,28 +39,12 @@ impl RunState {
         }
     }
 
-    /// The objective with the KL coefficient of now.
-    pub(crate) fn objective(&self, config: &Config) -> ObjectiveConfig {
-        let mut objective = config.objective.clone();
-        objective.kl.coef = self.kl_coef;
-        if let Some(selective) = &objective.selective {
-            objective.kl.coef = selective.kl_coef(objective.kl.coef);
-        }
-        objective
-    }
-
     /// Lets the KL coefficient follow what was measured, where it adapts.
-    pub(crate) fn adapt_kl(&mut self, config: &Config, in_reward: Option<f64>, report: &UpdateReport) {
-        let kl = &config.objective.kl;
-        if let Some(adaptive) = &kl.adaptive {
-            let measured = match kl.place {
-                KlPlace::Loss => report.metrics.mean(report.metrics.reference_kl),
-                KlPlace::Reward => in_reward.unwrap_or(0.0),
-            };
-            // Without an update nothing was measured.
-            if report.updates > 0 {
-                self.kl_coef = adaptive.next(self.kl_coef, measured);
-            }
+    pub(crate) fn adapt_kl(&mut self, loss: &Loss, in_reward: Option<f64>, report: &UpdateReport) {
+        let in_loss = report.metrics.mean(report.metrics.reference_kl);
+        // Without an update nothing was measured.
+        if report.updates > 0 {
+            self.kl_coef = loss.next_kl_coef(in_reward.unwrap_or(in_loss));
         }
     }
 }

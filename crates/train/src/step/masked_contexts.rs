@@ -1,8 +1,7 @@
 //! Responses after prompts that hide the goal, the history or both.
 
-use turnwise_core::{Batch, PerTurn, TokenSequence, Trajectory, TurnSpan};
+use turnwise_core::{Batch, ContextMask, PerTurn, TokenSequence, Trajectory, TurnSpan};
 use turnwise_env::prompt::{Mask, PromptKind, PromptView};
-use turnwise_objective::BlindMask;
 use turnwise_text::TextError;
 
 use crate::rollout::Layout;
@@ -17,7 +16,7 @@ pub struct MaskedPrompts<'a> {
     /// Earlier turns that a windowed prompt shows.
     pub history: usize,
     /// What is hidden.
-    pub mask: BlindMask,
+    pub mask: ContextMask,
 }
 
 impl MaskedPrompts<'_> {
@@ -44,9 +43,9 @@ impl MaskedPrompts<'_> {
             step: turn,
         };
         let mask = match self.mask {
-            BlindMask::GoalAndHistory => Mask::GoalAndHistory,
-            BlindMask::Goal => Mask::Goal,
-            BlindMask::History => Mask::History,
+            ContextMask::GoalAndHistory => Mask::GoalAndHistory,
+            ContextMask::Goal => Mask::Goal,
+            ContextMask::History => Mask::History,
         };
         let mut tokens =
             self.prompter.start(&self.prompter.template.render(&view, PromptKind::Masked(mask)))?;

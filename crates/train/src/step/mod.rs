@@ -20,6 +20,7 @@ pub mod update;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_credit::Pipeline;
+use turnwise_objective::Loss;
 
 use crate::TrainError;
 use crate::config::Config;
@@ -37,10 +38,11 @@ use crate::step::rewards::shape_rewards;
 use crate::step::training_set::training_set;
 use crate::step::update::update;
 
-/// What is trained by: the settings, and credit as a pipeline.
+/// What is trained by: the settings, credit as a pipeline, and the loss.
 pub(crate) struct Method<'a> {
     pub(crate) config: &'a Config,
     pub(crate) pipeline: &'a Pipeline,
+    pub(crate) loss: &'a Loss,
 }
 
 /// What a step works with besides the parts of a run that it changes.
@@ -71,24 +73,23 @@ pub(crate) fn step(
     let mut batch = sampled.batch;
     record.sampled(&batch, sampled.metrics, mismatch(learners.policy.as_mut(), &batch)?);
 
-    let objective = state.objective(config);
-    let shaped = record.timed("rewards", || shape_rewards(&mut batch, &objective, config, learners))?;
+    let loss = method.loss.with_kl_coef(state.kl_coef)?;
+    let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;
     let observer = &mut *context.observer;
     let supplies =
         record.timed("credit_inputs", || learners.supply(method.pipeline, &batch, at, actor, observer))?;
     let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
     record.credited(&shaped, &credit);
 
-    let set =
-        record.timed("passes", || training_set(&batch, &credit, &objective, actor, learners, config))?;
+    let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
     let report = record
-        .timed("update", || update(&set, &objective, learners, config, at))
+        .timed("update", || update(&set, &loss, learners, config, at))
         .map_err(|error| error.with_batch(context.directory, state.position, &batch))?;
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
     record.updated(&report, learnt);
 
     let metrics = record.finish(&shaped, state, config);
-    state.adapt_kl(config, shaped.reference_kl, &report);
+    state.adapt_kl(&loss, shaped.reference_kl, &report);
     state.tasks_drawn += sampled.drawn;
     state.position.step += 1;
     if config.train.save_trajectories {

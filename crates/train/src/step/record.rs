@@ -183,9 +183,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
         metrics.set("selective/aware_kl", sums.aware_kl / sums.masked_contexts);
         metrics.set("selective/independent_kl", sums.independent_kl / sums.masked_contexts);
     }
-    if report.bias_factor > 0.0 {
-        metrics.set("normalization/bias_norm", report.bias_norm);
-        metrics.set("normalization/factor", report.bias_factor);
+    for (tag, value) in &report.scaling {
+        metrics.set(tag, *value);
     }
     metrics.set("loss/ratio/mean", sums.mean(sums.ratio));
     metrics.set("loss/log_ratio/max", sums.max_log_ratio);

@@ -1,7 +1,8 @@
-//! The rewards stage: what the loss adds to the environment's rewards before credit looks at them.
+//! The rewards stage: from the environment's rewards to those that credit is assigned from. The environment's stay in
+//! [`turnwise_core::Turn::reward`].
 
 use turnwise_core::{Batch, TokenSequence};
-use turnwise_objective::{ObjectiveConfig, kl_estimate, reward_kl};
+use turnwise_objective::{Loss, kl_estimate};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -17,17 +18,19 @@ pub(crate) struct ShapedRewards {
     pub(crate) overlong_turns: Option<usize>,
 }
 
-/// Shapes the rewards of a batch: the KL to the reference policy (`kl.place = "reward"`), then the penalty on overlong
+/// Shapes the rewards of a batch: their scale (`env.reward_scale`), the KL to the reference policy (`kl.place = "reward"`), then the penalty on overlong
 /// responses (`rollout.overlong`).
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
-    objective: &ObjectiveConfig,
+    loss: &Loss,
     config: &Config,
     learners: &mut Learners,
 ) -> Result<ShapedRewards, TrainError> {
     let mut shaped = ShapedRewards::default();
-    if objective.kl_in_reward() {
-        shaped.reference_kl = Some(subtract_reward_kl(learners.policy.as_mut(), objective, batch)?);
+    let trajectories = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
+    trajectories.for_each(|trajectory| trajectory.scale_rewards(config.env.reward_scale));
+    if loss.passes().reward_reference_logprobs {
+        shaped.reference_kl = Some(subtract_reward_kl(learners.policy.as_mut(), loss, batch)?);
     }
     if let Some(overlong) = &config.rollout.overlong {
         let shaping = overlong.shaping(config.rollout.max_response_tokens);
@@ -40,11 +43,11 @@ pub(crate) fn shape_rewards(
 /// returns its mean over tokens.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
-    objective: &ObjectiveConfig,
+    loss: &Loss,
     batch: &mut Batch,
 ) -> Result<f64, TrainError> {
     let (mut sum, mut tokens) = (0.0, 0.0);
-    let kl = &objective.kl;
+    let estimator = loss.config().kl.estimator;
     let sequences: Vec<TokenSequence> =
         batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
     let mut scored = policy.reference_logprobs(&sequences)?.into_iter();
@@ -54,9 +57,10 @@ fn subtract_reward_kl(
             for span in &sequence.spans {
                 let turn = &mut trajectory.turns[span.turn];
                 let of_turn = &logprobs[start..start + span.len()];
-                turn.reward -= reward_kl(kl.estimator, kl.coef, &turn.old_logprobs, of_turn);
+                let penalty = loss.reward_kl(&turn.old_logprobs, of_turn);
+                turn.shape_reward(-penalty);
                 for (&old, &reference) in turn.old_logprobs.iter().zip(of_turn) {
-                    sum += kl_estimate(kl.estimator, f64::from(old), f64::from(reference)).0;
+                    sum += kl_estimate(estimator, f64::from(old), f64::from(reference)).0;
                     tokens += 1.0;
                 }
                 start += span.len();

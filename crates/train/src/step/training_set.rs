@@ -2,7 +2,7 @@
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::gae::TokenAdvantages;
-use turnwise_objective::{Advantages, ObjectiveConfig, ObjectiveSequence, ValueSequence};
+use turnwise_objective::{Advantages, Loss, ObjectiveSequence, ValueSequence};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -12,59 +12,56 @@ use crate::rollout::actor::Actor;
 use crate::step::credit::Credited;
 use crate::step::masked_contexts::MaskedPrompts;
 
-/// The training set of a step, with the passes that the objective asks for.
+/// The training set of a step, with the passes that the loss asks for.
 pub(crate) fn training_set(
     batch: &Batch,
     credit: &Credited,
-    objective: &ObjectiveConfig,
+    loss: &Loss,
     actor: &Actor,
     learners: &mut Learners,
     config: &Config,
 ) -> Result<Vec<TrainingTrajectory>, TrainError> {
-    let masked = masked_sequences(batch, credit, objective, actor, learners, config)?;
+    let masked = masked_sequences(batch, credit, loss, actor, learners, config)?;
     let mut set = paired(
         batch,
         &SetInputs {
             advantages: &credit.report.advantages,
             tokens: credit.report.tokens.as_ref().zip(credit.values.as_ref()),
             masked: &masked,
-            skip_zero: may_skip_zero(objective, learners, config),
+            skip_zero: may_skip_zero(loss, learners, config),
         },
     );
     if config.train.recompute_old_logprobs {
         recompute_old_logprobs(learners.policy.as_mut(), &mut set)?;
     }
-    if objective.needs_reference_logprobs() {
+    if loss.passes().reference_logprobs {
         reference_logprobs(learners.policy.as_mut(), &mut set)?;
     }
     Ok(set)
 }
 
 /// Whether a trajectory whose advantages are all zero has no part in the loss.
-fn may_skip_zero(objective: &ObjectiveConfig, learners: &Learners, config: &Config) -> bool {
-    config.train.skip_zero_advantage
-        && !objective.needs_reference()
-        && objective.entropy_coef == 0.0
-        && learners.critic.is_none()
+fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
+    config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
 
-/// The masked-context sequences of the outlier turns, where the objective compares them.
+/// The masked-context sequences of the turns that credit selected, where the loss compares them.
 fn masked_sequences(
     batch: &Batch,
     credit: &Credited,
-    objective: &ObjectiveConfig,
+    loss: &Loss,
     actor: &Actor,
     learners: &Learners,
     config: &Config,
 ) -> Result<Vec<Vec<(usize, TokenSequence)>>, TrainError> {
-    let (Some(selective), Some(outliers)) = (&objective.selective, &credit.report.outliers) else {
+    let (Some(pass), Some(outliers)) = (loss.passes().masked_context, &credit.report.outliers) else {
         return Ok(Vec::new());
     };
     let prompts = MaskedPrompts {
         prompter: actor.prompter(),
         layout: config.prompt.layout,
         history: config.prompt.history,
-        mask: selective.mask,
+        mask: pass.mask,
     };
     Ok(prompts.of_batch(batch, &outliers.mask, learners.policy.max_context())?)
 }
@@ -130,7 +127,10 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     .copied()
                     .collect();
                 let per_turn = sequence.spans.iter().map(|span| turn_advantages[span.turn]).collect();
-                let mut objective = ObjectiveSequence::new(sequence.spans.clone(), old_logprobs, per_turn);
+                let mut objective = ObjectiveSequence {
+                    success: trajectory.success,
+                    ..ObjectiveSequence::new(sequence.spans.clone(), old_logprobs, per_turn)
+                };
                 let values = inputs.tokens.map(|(found, values)| {
                     objective.advantages =
                         Advantages::PerToken(found.advantages[(index, member)][tokens.clone()].to_vec());

@@ -1,11 +1,13 @@
 //! The updates of one step: epochs over the training set, in minibatches of whole trajectories.
 
-use turnwise_core::{LearnError, LossMetrics, MaskedContext, Objective, Purpose, Seed, TokenSequence};
-use turnwise_model::Schedule;
-use turnwise_objective::{
-    BiasNorm, BiasObjective, ClippingWatch, NormalizationConfig, ObjectiveBatch, ObjectiveConfig,
-    PolicyObjective, SelectiveObjective, Subset,
+use std::collections::BTreeMap;
+
+use turnwise_core::{
+    GradientScale, GradientScaling, LearnError, LossMetrics, MaskedContext, MinibatchObjective as _, Purpose,
+    Seed, TokenSequence, TurnSpan,
 };
+use turnwise_model::Schedule;
+use turnwise_objective::{Loss, ObjectiveBatch};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -27,10 +29,8 @@ pub struct UpdateReport {
     pub updates: u64,
     /// Tokens run through the model.
     pub tokens: usize,
-    /// Mean norm of the clipping bias over updates, where it normalises.
-    pub bias_norm: f64,
-    /// Mean factor on the gradient that came of it.
-    pub bias_factor: f64,
+    /// Mean over updates of what scaled the gradient, by metric tag, where something did.
+    pub scaling: BTreeMap<String, f64>,
     /// The critic's updates, where there is one.
     pub(crate) critic: Option<CriticReport>,
 }
@@ -42,7 +42,7 @@ pub struct UpdateReport {
 /// helped.
 pub(crate) fn update(
     set: &[TrainingTrajectory],
-    objective: &ObjectiveConfig,
+    loss: &Loss,
     learners: &mut Learners,
     config: &Config,
     at: u64,
@@ -72,17 +72,14 @@ pub(crate) fn update(
             if policy_too {
                 let index = ((at as usize * epochs + epoch) * minibatches + minibatch) as u64;
                 let rate = schedule.learning_rate(index);
-                policy_update(learners.policy.as_mut(), objective, &sequences, &tokens, rate, &mut report)?;
+                policy_update(learners.policy.as_mut(), loss, &sequences, &tokens, rate, &mut report)?;
             }
         }
     }
     if report.updates > 0 {
         let updates = report.updates as f64;
-        for sum in
-            [&mut report.loss, &mut report.gradient_norm, &mut report.bias_norm, &mut report.bias_factor]
-        {
-            *sum /= updates;
-        }
+        let sums = [&mut report.loss, &mut report.gradient_norm].into_iter();
+        sums.chain(report.scaling.values_mut()).for_each(|sum| *sum /= updates);
     }
     learners.check_finite()?;
     Ok(report)
@@ -102,7 +99,7 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
 /// One update of the policy on one minibatch.
 fn policy_update(
     policy: &mut dyn PolicyLearner,
-    config: &ObjectiveConfig,
+    loss: &Loss,
     sequences: &[&TrainingSequence],
     tokens: &[TokenSequence],
     rate: f64,
@@ -110,9 +107,6 @@ fn policy_update(
 ) -> Result<(), TrainError> {
     let batch =
         ObjectiveBatch { sequences: sequences.iter().map(|sequence| sequence.objective.clone()).collect() };
-    let surrogate = PolicyObjective::new(config, batch)?;
-    let watch = config.normalization.is_some().then(|| ClippingWatch::new(&surrogate));
-    let objective: &dyn Objective = watch.as_ref().map_or(&surrogate, |watch| watch);
     let masked_contexts: Vec<MaskedContext> = sequences
         .iter()
         .enumerate()
@@ -124,56 +118,48 @@ fn policy_update(
             })
         })
         .collect();
-    let loss = match &config.selective {
-        Some(selective) if !masked_contexts.is_empty() => {
-            let turns = tokens.iter().flat_map(|tokens| &tokens.spans).filter(|span| !span.is_empty());
-            let spans: Vec<_> =
-                masked_contexts.iter().map(|masked_context| masked_context.tokens.spans[0]).collect();
-            let term = SelectiveObjective::for_masked_contexts(selective, &spans, turns.count())?;
-            policy.forward_backward_masked(tokens, &masked_contexts, (objective, &term))?
-        }
-        _ => policy.forward_backward(tokens, objective)?,
+    let masked: Vec<TurnSpan> = masked_contexts.iter().map(|context| context.tokens.spans[0]).collect();
+    let minibatch = loss.for_minibatch(batch, &masked)?;
+    let found = match minibatch.masked_context() {
+        Some(term) => policy.forward_backward_masked(tokens, &masked_contexts, (minibatch.tokens(), term))?,
+        None => policy.forward_backward(tokens, minibatch.tokens())?,
     };
-    if !loss.loss.is_finite() {
-        return Err(LearnError::Backend(format!("the loss is {}", loss.loss)).into());
+    if !found.loss.is_finite() {
+        return Err(LearnError::Backend(format!("the loss is {}", found.loss)).into());
     }
-    if let (Some(config), Some(watch)) = (&config.normalization, watch) {
-        let (norm, factor) = normalise(policy, config, &surrogate, watch, tokens)?;
-        report.bias_norm += norm;
-        report.bias_factor += factor;
+    if let Some(scaling) = minibatch.gradient_scaling() {
+        let scale = scale_gradient(policy, scaling, tokens)?;
+        for (tag, value) in scale.metrics {
+            *report.scaling.entry(tag).or_default() += value;
+        }
     }
     let stepped = policy.step(rate)?;
-    report.loss += loss.loss;
-    report.metrics.add(&loss.metrics);
+    report.loss += found.loss;
+    report.metrics.add(&found.metrics);
     report.gradient_norm += stepped.gradient_norm;
-    report.tokens += loss.total_tokens;
+    report.tokens += found.total_tokens;
     report.updates += 1;
     Ok(())
 }
 
-/// Clipping-triggered normalization: divides the accumulated gradient by `max(||C||, delta)`. For the parameter norm
-/// the clipping bias is run backward over the sequences with clipped tokens, and over none without.
-fn normalise(
+/// Multiplies the accumulated gradient with a factor that depends on the pass that made it, and, where it asks for
+/// one, on the norm of a second gradient.
+fn scale_gradient(
     policy: &mut dyn PolicyLearner,
-    config: &NormalizationConfig,
-    surrogate: &PolicyObjective,
-    watch: ClippingWatch<'_>,
+    scaling: &dyn GradientScaling,
     tokens: &[TokenSequence],
-) -> Result<(f64, f64), TrainError> {
-    let (sum, clipped) = watch.finish();
+) -> Result<GradientScale, TrainError> {
     policy.stash_gradient()?;
-    let norm = match config.norm {
-        BiasNorm::Token => sum.token_norm(),
-        BiasNorm::Scalar => sum.scalar_norm(),
-        BiasNorm::Parameter if clipped.is_empty() => 0.0,
-        BiasNorm::Parameter => {
-            let some: Vec<TokenSequence> = clipped.iter().map(|&index| tokens[index].clone()).collect();
-            let bias = BiasObjective(surrogate);
-            policy.forward_backward(&some, &Subset { inner: &bias, places: &clipped })?;
-            policy.gradient_norm()?
+    let norm = match scaling.second_pass()? {
+        None => None,
+        Some(pass) => {
+            let some: Vec<TokenSequence> =
+                pass.sequences.iter().map(|&index| tokens[index].clone()).collect();
+            policy.forward_backward(&some, &*pass.objective)?;
+            Some(policy.gradient_norm()?)
         }
     };
-    let factor = config.factor(norm)?;
-    policy.restore_gradient(factor)?;
-    Ok((norm, factor))
+    let scale = scaling.scale(norm)?;
+    policy.restore_gradient(scale.factor)?;
+    Ok(scale)
 }

@@ -111,7 +111,6 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
         history: config.prompt.history,
         params: sampling_params(config, prompter, 1.0),
         max_context: 4096,
-        reward_scale: 1.0,
         slots: 1,
         run_seed: 0,
         purpose: Purpose::Rollout,
