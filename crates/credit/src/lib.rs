@@ -3,13 +3,37 @@
 //! Numbers in, numbers out: no tensors, no I/O. All statistics are computed in f64.
 //!
 //! ```
-//! use turnwise_core::Batch;
+//! use turnwise_core::{Batch, Group, Trajectory};
 //! use turnwise_credit::{CreditConfig, Pipeline};
 //!
-//! let pipeline = Pipeline::from_config(&CreditConfig::default())?;
-//! assert!(pipeline.run(&Batch::default())?.is_empty());
-//! # Ok::<(), turnwise_credit::CreditError>(())
+//! let line = |reward: f64| {
+//!     let text = format!(
+//!         r#"{{"schema_version": 1, "task": {{"id": "t", "kind": "k", "goal": "g"}}, "group": 0, "sample": 0,
+//!             "turns": [{{"observation": "s0", "action": "a", "valid": true, "reward": 0}},
+//!                       {{"observation": "s1", "action": "b", "valid": true, "reward": {reward}}}],
+//!             "stop": {{"kind": "terminated"}}, "success": false}}"#
+//!     );
+//!     serde_json::from_str::<Trajectory>(&text)
+//! };
+//! let group = Group { trajectories: vec![line(1.0)?, line(0.0)?] };
+//! let pipeline = Pipeline::from_config(&CreditConfig::default())?; // GRPO
+//! let advantages = pipeline.run(&Batch { groups: vec![group] })?;
+//! // (1 - 0.5) / (0.7071 + 1e-6), the same for both turns of the trajectory.
+//! assert!((advantages[(0, 0, 0)] - 0.707106).abs() < 1e-6);
+//! assert_eq!(advantages[(0, 1, 1)], -advantages[(0, 0, 1)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`grpo`], [`rloo`], [`gae`], [`gigpo`], [`hgpo`] | estimators |
+//! | [`salt`], [`aem`], [`empg`], [`has`] | refinements |
+//! | [`outlier`] | turns of unusual entropy, for loss terms that act on them |
+//! | [`selection`], [`overlong`] | which groups are trained on, and the shaping of long responses |
+//! | [`anchor`], [`similarity`], [`embedding`] | which turns are in the same state |
+//! | [`scores`], [`statistics`], [`entropies`] | what several methods count with |
+//! | `registry` | the methods by name, open for those of other crates |
+//! | `needs`, `pipeline`, `explanation` | inputs, the run of a configuration, why every number is what it is |
 
 pub mod aem;
 pub mod anchor;

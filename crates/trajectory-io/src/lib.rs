@@ -7,6 +7,19 @@
 //!
 //! What each format has and how it is read is said in its own file: [`turnwise`], [`verl`], [`trl`],
 //! [`verifiers`].
+//!
+//! ```
+//! use turnwise_trajectory_io::{ReadOptions, read};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("two.jsonl");
+//! let line = r#"{"group": "a", "turns": [{"observation": "s0", "action": "open", "reward": 1}]}"#;
+//! std::fs::write(&path, format!("{line}\n{line}\n"))?;
+//! let dump = read(&path, &ReadOptions::default())?;
+//! let group = &dump.batches[0].batch.groups[0];
+//! assert_eq!((group.trajectories.len(), group.trajectories[0].outcome_return()), (2, 1.0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod trl;
 pub mod turnwise;

@@ -53,6 +53,7 @@ fn random(seed: u64, per_token: bool, masked: bool) -> (ObjectiveBatch, Vec<Vec<
             let token_advantages = draw(1.5);
             let reference = old.iter().zip(draw(0.3)).map(|(&old, d)| old + d as f32).collect();
             ObjectiveSequence {
+                success: false,
                 spans: spans(lengths),
                 ref_logprobs: Some(reference),
                 advantages: if per_token {

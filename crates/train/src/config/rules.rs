@@ -29,7 +29,13 @@ impl Config {
     /// # Errors
     /// Every setting that is wrong, with its key, its value and what is allowed.
     pub fn check(&self) -> Result<(), TrainError> {
-        check(self)?;
+        // The settings of another crate's methods are held against their own types, by `Config::pipeline`.
+        let mut own = self.clone();
+        own.credit.refinements.retain(|refinement| !matches!(refinement, RefinementConfig::Other(_)));
+        if matches!(own.credit.estimator, EstimatorConfig::Other(_)) {
+            own.credit.estimator = EstimatorConfig::default();
+        }
+        check(&own)?;
         SettingsError::of(self.rule_problems())?;
         Ok(())
     }

@@ -354,6 +354,7 @@ impl<S: Sampler> Lane<'_, S> {
             call: action.call().cloned(),
             valid: parsed.valid,
             reward: 0.0,
+            shaped_reward: None,
             progress: None,
             response_ids: completion.tokens,
             old_logprobs: completion.logprobs,

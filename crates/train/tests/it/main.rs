@@ -4,6 +4,7 @@ mod chat;
 mod common;
 mod composition;
 mod endings;
+mod examples;
 mod lora;
 mod paper;
 mod presets;

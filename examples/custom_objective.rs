@@ -1,0 +1,161 @@
+//! A loss term of one's own, outside of the project's crates: the positive-example language-model loss of VAPO
+//! (Yue et al. 2025, arXiv 2504.05118, section 4.3), which imitates the sampled responses that were right.
+//!
+//! `cargo run --release -p turnwise-train --example custom_objective`
+//!
+//! `L = L_policy + mu L_NLL`, `L_NLL = -1 / (sum of |y_i| over T) sum over T of sum over t of log pi(y_{i,t})`, where T
+//! are the sequences of the optimiser batch whose trajectory solved its task; `mu = 0.1`. A batch without one has
+//! `L_NLL = 0`.
+//!
+//! The switch `examples = "advantage"` takes the turns of positive advantage in the place of solved trajectories; it is
+//! not in the paper.
+#![allow(clippy::print_stdout, dead_code, reason = "an example prints; a test uses a part of it")]
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{MethodTable, Objective, ObjectiveError, TokenGradients, TokenStatistics};
+use turnwise_objective::{Advantages, LossTerm, Minibatch, ObjectiveSequence, TermParts};
+use turnwise_train::config::{ConfigSource, load};
+use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::{Config, Methods, NoopObserver, Run};
+
+/// What is imitated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Examples {
+    /// Every token of a trajectory that solved its task.
+    #[default]
+    Solved,
+    /// Every token whose advantage is positive.
+    Advantage,
+}
+
+/// The switches of the term: `{ kind = "positive-lm", mu = 0.1 }`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PositiveLm {
+    /// Weight of the term.
+    pub(crate) mu: f64,
+    /// What is imitated.
+    pub(crate) examples: Examples,
+}
+
+impl Default for PositiveLm {
+    fn default() -> Self {
+        Self { mu: 0.1, examples: Examples::Solved }
+    }
+}
+
+impl PositiveLm {
+    /// Whether each response token of a sequence is imitated.
+    fn imitated(&self, sequence: &ObjectiveSequence) -> Vec<bool> {
+        let counts = |token: usize| sequence.mask.as_ref().is_none_or(|mask| mask[token]);
+        let positive: Vec<bool> = match (self.examples, &sequence.advantages) {
+            (Examples::Solved, _) => vec![sequence.success; sequence.response_tokens()],
+            (Examples::Advantage, Advantages::PerToken(values)) => {
+                values.iter().map(|&value| value > 0.0).collect()
+            }
+            (Examples::Advantage, Advantages::PerSpan(values)) => {
+                let spans = sequence.spans.iter().zip(values);
+                spans.flat_map(|(span, &value)| vec![value > 0.0; span.len()]).collect()
+            }
+        };
+        positive.into_iter().enumerate().map(|(token, positive)| positive && counts(token)).collect()
+    }
+}
+
+impl LossTerm for PositiveLm {
+    fn kind(&self) -> &'static str {
+        "positive-lm"
+    }
+
+    /// A solved trajectory is imitated also where its group gives it no advantage.
+    fn acts_without_advantage(&self) -> bool {
+        self.mu != 0.0 && self.examples == Examples::Solved
+    }
+
+    fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
+        if !(self.mu >= 0.0 && self.mu.is_finite()) {
+            return Err(ObjectiveError::Setting(format!(
+                "positive-lm.mu is {}; it must be 0 or more",
+                self.mu
+            )));
+        }
+        let imitated: Vec<Vec<bool>> =
+            minibatch.policy.batch().sequences.iter().map(|sequence| self.imitated(sequence)).collect();
+        let count = imitated.iter().flatten().filter(|&&imitated| imitated).count();
+        let weight = if count == 0 { 0.0 } else { self.mu / count as f64 };
+        Ok(TermParts { tokens: Some(Box::new(OverBatch { imitated, weight })), ..TermParts::default() })
+    }
+}
+
+/// The term over one optimiser batch, so that its mean does not depend on how the batch is cut.
+struct OverBatch {
+    imitated: Vec<Vec<bool>>,
+    /// `mu` over the number of imitated tokens.
+    weight: f64,
+}
+
+impl Objective for OverBatch {
+    fn evaluate(
+        &self,
+        sequence: usize,
+        tokens: TokenStatistics<'_>,
+    ) -> Result<TokenGradients, ObjectiveError> {
+        let slopes: Vec<f64> = self.imitated[sequence]
+            .iter()
+            .map(|&imitated| if imitated { -self.weight } else { 0.0 })
+            .collect();
+        let loss =
+            slopes.iter().zip(tokens.logprobs).map(|(slope, &logprob)| slope * f64::from(logprob)).sum();
+        let d_logprobs = slopes.iter().map(|&slope| slope as f32).collect();
+        Ok(TokenGradients { loss, d_logprobs, ..TokenGradients::default() })
+    }
+}
+
+/// A tiny household from scratch. Nothing is solved in two steps, so that turns of positive advantage are imitated.
+pub(crate) fn config(mu: f64) -> Result<Config, Box<dyn Error>> {
+    let overrides = [
+        "env.world.size=tiny",
+        "env.world.train=12",
+        "prompt.valid=admissible",
+        "sft.steps=0",
+        // Nothing is solved here; EMPG gives turns different advantages all the same.
+        "credit.refinements=[{kind=\"empg\"}]",
+        "rollout.group_size=4",
+        "rollout.max_context=512",
+        "train.steps=2",
+        "train.learning_rate=1e-3",
+        "eval.splits=[\"valid_unseen\"]",
+    ];
+    let mut config = load(&ConfigSource {
+        preset: None,
+        files: vec![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml").into()],
+        overrides: overrides.map(str::to_owned).to_vec(),
+    })?;
+    let term = PositiveLm { mu, examples: Examples::Advantage };
+    config.objective.terms.push(MethodTable::new("positive-lm", &term)?);
+    Ok(config.with_methods(Methods::builtin().with_term("positive-lm", |term: PositiveLm| Ok(term)))?)
+}
+
+/// Trains in `root`; the numbers of every step.
+pub(crate) fn train(config: Config, root: &Path) -> Result<Vec<MetricsLine>, Box<dyn Error>> {
+    let mut run = Run::start(config, root, &mut NoopObserver)?;
+    run.train(&mut NoopObserver, &AtomicBool::new(false))?;
+    Ok(read_metrics(&root.join("metrics.jsonl"))?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    for mu in [0.0, 0.1] {
+        for line in train(config(mu)?, &folder.path().join(format!("mu-{mu}")))? {
+            let of = |tag: &str| line.metrics.get(tag).unwrap_or(f64::NAN);
+            let (total, policy) = (of("loss/total"), of("loss/policy"));
+            println!("mu {mu}, step {}: loss {total:.4}, of it the policy's {policy:.4}", line.step);
+        }
+    }
+    Ok(())
+}
