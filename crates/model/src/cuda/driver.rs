@@ -128,6 +128,4 @@ pub(crate) trait Driver: Send + Sync {
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
     /// Forgets a recording.
     fn forget(&self, recording: usize);
-    /// The stream, for libraries that work beside this one; 0 where there is none.
-    fn stream(&self) -> usize;
 }

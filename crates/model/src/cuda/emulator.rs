@@ -36,6 +36,8 @@ struct State {
     /// Recordings by thread: tests run side by side on the one device.
     recording: HashMap<ThreadId, Vec<Noted>>,
     recordings: Vec<Vec<Noted>>,
+    /// Bytes that each thread downloaded.
+    downloaded: HashMap<ThreadId, usize>,
 }
 
 /// An operation that a recording repeats.
@@ -47,18 +49,25 @@ enum Noted {
     Clear(Address, usize),
 }
 
+static OPENED: OnceLock<Option<Arc<Emulator>>> = OnceLock::new();
+
 /// The device, or `None` with a message where there is no C++ compiler.
 pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
-    static OPENED: OnceLock<Option<Arc<dyn Driver>>> = OnceLock::new();
     let opened = OPENED.get_or_init(|| {
         let found = Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success());
-        let device: Arc<dyn Driver> = Arc::new(Emulator { state: Mutex::default() });
+        let device = Arc::new(Emulator { state: Mutex::default() });
         (found && cfg!(target_arch = "x86_64")).then_some(device)
     });
     if opened.is_none() {
         eprintln!("skipped: the kernels are run on the processor only where g++ is, on x86-64");
     }
-    opened.clone()
+    opened.clone().map(|device| device as Arc<dyn Driver>)
+}
+
+/// Bytes that this thread has downloaded so far.
+pub(crate) fn downloaded() -> usize {
+    let device = OPENED.get().and_then(Option::as_ref);
+    device.map_or(0, |device| device.state().downloaded.get(&current().id()).copied().unwrap_or(0))
 }
 
 /// Compiles the kernels for a shape, or finds what was compiled before.
@@ -248,7 +257,10 @@ impl Driver for Emulator {
     }
 
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
-        assert!(!self.state().records(), "nothing can be waited for while recording");
+        let mut state = self.state();
+        assert!(!state.records(), "nothing can be waited for while recording");
+        *state.downloaded.entry(current().id()).or_default() += bytes.len();
+        drop(state);
         // SAFETY: part of a buffer.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
@@ -311,9 +323,5 @@ impl Driver for Emulator {
 
     fn forget(&self, recording: usize) {
         self.state().recordings[recording].clear();
-    }
-
-    fn stream(&self) -> usize {
-        0
     }
 }

@@ -8,16 +8,15 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pulp::Arch;
 use turnwise_core::SamplingParams;
 
 use super::CudaError;
 use super::angles::Angles;
 use super::device::{Accumulate, matrix, multiply, wide};
 use super::kernels::{CHOICE_CHUNK, TILE};
-use super::memory::{Bf16, Buffer, Part, Tile};
+use super::memory::{Bf16, Buffer, Tile};
 use super::network::{Low, Network};
-use crate::engine::{Choice, Row, TokenSampler};
+use crate::engine::{Choice, Row};
 use crate::lora::Joint;
 
 /// Prompt rows that a step takes in besides the rows of sequences being decoded.
@@ -59,7 +58,8 @@ pub(crate) struct Engine {
     recordings: HashMap<usize, Recording>,
     /// True if this device has refused to record.
     direct: bool,
-    chooser: TokenSampler,
+    top_ks: Buffer<i32>,
+    top_ps: Buffer<f32>,
 }
 
 /// The state of recording for steps of one number of rows.
@@ -111,7 +111,8 @@ impl Engine {
             choices: Buffer::new(driver, wanted * 4)?,
             recordings: HashMap::new(),
             direct: false,
-            chooser: TokenSampler::default(),
+            top_ks: Buffer::new(driver, wanted)?,
+            top_ps: Buffer::new(driver, wanted)?,
             network,
         })
     }
@@ -291,8 +292,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// The choice of every row of logits of the last step: `None` where they are not finite. Rows that
-    /// keep only some tokens are chosen on the host.
+    /// The choice of every row of logits of the last step: `None` where they are not finite. Top-k and top-p are
+    /// taken on the device, so that no row of logits is downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],
@@ -312,24 +313,25 @@ impl Engine {
         let numbers = self.inverse_temperatures.part(0..count);
         let choices = self.choices.part(0..4 * count);
         let (uniforms, chunks) = (self.uniforms.part(0..count), self.chunks.all());
-        self.network.kernels.choose(logits, vocabulary, numbers, uniforms, chunks, choices)?;
-        let words = choices.download(self.network.driver())?;
-        let mut found = Vec::with_capacity(count);
-        for (row, (words, &(params, uniform))) in words.chunks_exact(4).zip(draws).enumerate() {
-            let token = words[0].to_bits();
-            let truncated = !greedy(params) && (params.top_k > 0 || params.top_p < 1.0);
-            found.push(if token == u32::MAX {
-                None
-            } else if truncated {
-                let logits: Part<f32> = self.logits.part(row * stride..row * stride + vocabulary);
-                let mut logits = logits.download(self.network.driver())?;
-                logits.resize(stride, f32::MIN);
-                self.chooser.choose(Arch::new(), &logits, vocabulary, params, uniform)
-            } else {
-                Some(Choice { token, logprob: words[1], entropy: words[2] })
-            });
+        let kernels = &self.network.kernels;
+        kernels.choose(logits, vocabulary, numbers, uniforms, chunks, choices)?;
+        if draws.iter().any(|(params, _)| !greedy(params) && (params.top_k > 0 || params.top_p < 1.0)) {
+            let top_ks: Vec<i32> =
+                draws.iter().map(|(params, _)| i32::try_from(params.top_k).unwrap_or(i32::MAX)).collect();
+            let top_ps: Vec<f32> = draws.iter().map(|(params, _)| params.top_p).collect();
+            self.put(&self.top_ks, &top_ks)?;
+            self.put(&self.top_ps, &top_ps)?;
+            let kept = (self.top_ks.part(0..count), self.top_ps.part(0..count));
+            kernels.choose_truncated(logits, vocabulary, numbers, uniforms, kept, choices)?;
         }
-        Ok(found)
+        let words = choices.download(self.network.driver())?;
+        Ok(words
+            .chunks_exact(4)
+            .map(|words| {
+                let token = words[0].to_bits();
+                (token != u32::MAX).then_some(Choice { token, logprob: words[1], entropy: words[2] })
+            })
+            .collect())
     }
 }
 

@@ -3,15 +3,16 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{ThreadId, current};
 
 use super::CudaError;
 use super::compile::binary;
 use super::driver::{Address, Driver, Launch, Product, Shape};
 use super::library::{
     BF16, BlasLibrary, CAPABILITY_MAJOR, CAPABILITY_MINOR, CAPTURE_THREAD_LOCAL, COMPUTE_F32,
-    DEFAULT_ALGORITHM, DYNAMIC_SHARED, DriverLibrary, F32, Handle, MULTIPROCESSORS, NON_BLOCKING,
-    OUT_OF_MEMORY, blas, driver,
+    DEFAULT_ALGORITHM, DYNAMIC_SHARED, DriverLibrary, F32, F32_REDUCTION, Handle, MULTIPROCESSORS,
+    NON_BLOCKING, OUT_OF_MEMORY, blas, driver,
 };
 
 /// Oldest architecture with bfloat16 matrix products and asynchronous copies.
@@ -29,9 +30,21 @@ pub(crate) struct Gpu {
     architecture: String,
     multiprocessors: usize,
     context: Handle,
+    /// Everything is done here, in order.
+    main: Queue,
+    /// Launches are noted here while a thread records, so that what other threads ask for meanwhile is done and
+    /// not noted.
+    recorder: Queue,
+    /// The thread that records.
+    recording: Mutex<Option<ThreadId>>,
+    recorded: Condvar,
+    state: Mutex<State>,
+}
+
+/// A stream with a handle of cuBLAS and its scratch memory.
+struct Queue {
     stream: Handle,
     products: Handle,
-    state: Mutex<State>,
 }
 
 #[derive(Default)]
@@ -50,7 +63,15 @@ struct Module {
 impl Gpu {
     /// Opens a device by its number.
     pub(crate) fn open(ordinal: usize) -> Result<Self, CudaError> {
-        let (driver, blas) = (driver()?, blas()?);
+        Self::with(driver()?, blas()?, ordinal)
+    }
+
+    /// The same through these libraries.
+    pub(super) fn with(
+        driver: &'static DriverLibrary,
+        blas: &'static BlasLibrary,
+        ordinal: usize,
+    ) -> Result<Self, CudaError> {
         let check = |call, code| checked(driver, call, code);
         // SAFETY: the first call of the driver's interface.
         check("cuInit", unsafe { (driver.init)(0) })
@@ -84,31 +105,37 @@ impl Gpu {
                 capability % 10
             )));
         }
-        let (mut context, mut stream, mut products) = (0, 0, 0);
-        // SAFETY: places for handles; the context is kept until the program ends.
+        let mut context = 0;
+        // SAFETY: a place for a handle; the context is kept until the program ends.
         unsafe {
             check("cuDevicePrimaryCtxRetain", (driver.retain)(&raw mut context, device))?;
             check("cuCtxSetCurrent", (driver.set_current)(context))?;
-            check("cuStreamCreate", (driver.stream)(&raw mut stream, NON_BLOCKING))?;
-            check_blas("cublasCreate", (blas.create)(&raw mut products))?;
-            check_blas("cublasSetStream", (blas.set_stream)(products, stream))?;
         }
-        let multiprocessors = attribute(MULTIPROCESSORS)? as usize;
-        let gpu = Self {
+        Ok(Self {
             driver,
             blas,
             name,
             architecture: format!("sm_{capability}"),
-            multiprocessors,
+            multiprocessors: attribute(MULTIPROCESSORS)? as usize,
             context,
-            stream,
-            products,
+            main: Queue::new(driver, blas)?,
+            recorder: Queue::new(driver, blas)?,
+            recording: Mutex::default(),
+            recorded: Condvar::new(),
             state: Mutex::default(),
-        };
-        let workspace = gpu.allocate(WORKSPACE)?;
-        // SAFETY: memory of that size that is never given back.
-        check_blas("cublasSetWorkspace", unsafe { (blas.set_workspace)(products, workspace, WORKSPACE) })?;
-        Ok(gpu)
+        })
+    }
+
+    /// The queue of this thread.
+    fn queue(&self) -> &Queue {
+        let recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        if *recording == Some(current().id()) { &self.recorder } else { &self.main }
+    }
+
+    /// Lets the next thread record.
+    fn end_recording(&self) {
+        *self.recording.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.recorded.notify_one();
     }
 
     fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
@@ -145,6 +172,22 @@ impl Gpu {
         }
         module.functions.insert(launch.kernel, function);
         Ok(function)
+    }
+}
+
+impl Queue {
+    fn new(driver: &DriverLibrary, blas: &BlasLibrary) -> Result<Self, CudaError> {
+        let (mut stream, mut products, mut workspace) = (0, 0, 0);
+        // SAFETY: places for handles and an address; memory of that size that is never given back.
+        unsafe {
+            checked(driver, "cuStreamCreate", (driver.stream)(&raw mut stream, NON_BLOCKING))?;
+            check_blas("cublasCreate", (blas.create)(&raw mut products))?;
+            check_blas("cublasSetStream", (blas.set_stream)(products, stream))?;
+            check_blas("cublasSetMathMode", (blas.set_math_mode)(products, F32_REDUCTION))?;
+            checked(driver, "cuMemAlloc", (driver.allocate)(&raw mut workspace, WORKSPACE))?;
+            check_blas("cublasSetWorkspace", (blas.set_workspace)(products, workspace, WORKSPACE))?;
+        }
+        Ok(Self { stream, products })
     }
 }
 
@@ -206,7 +249,7 @@ impl Driver for Gpu {
     fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), CudaError> {
         self.enter()?;
         // SAFETY: the driver has read pageable memory when it returns.
-        let code = unsafe { (self.driver.upload)(to, bytes.as_ptr().cast(), bytes.len(), self.stream) };
+        let code = unsafe { (self.driver.upload)(to, bytes.as_ptr().cast(), bytes.len(), self.main.stream) };
         self.check("cuMemcpyHtoDAsync", code)
     }
 
@@ -214,22 +257,22 @@ impl Driver for Gpu {
         self.enter()?;
         // SAFETY: room for all bytes, and nothing is read from it before the stream is done.
         let code =
-            unsafe { (self.driver.download)(bytes.as_mut_ptr().cast(), from, bytes.len(), self.stream) };
+            unsafe { (self.driver.download)(bytes.as_mut_ptr().cast(), from, bytes.len(), self.main.stream) };
         self.check("cuMemcpyDtoHAsync", code)?;
         // SAFETY: the stream lives as long as the program.
-        self.check("cuStreamSynchronize", unsafe { (self.driver.wait)(self.stream) })
+        self.check("cuStreamSynchronize", unsafe { (self.driver.wait)(self.main.stream) })
     }
 
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), CudaError> {
         self.enter()?;
         // SAFETY: both are parts of buffers.
-        self.check("cuMemcpyDtoDAsync", unsafe { (self.driver.copy)(to, from, bytes, self.stream) })
+        self.check("cuMemcpyDtoDAsync", unsafe { (self.driver.copy)(to, from, bytes, self.queue().stream) })
     }
 
     fn clear(&self, at: Address, bytes: usize) -> Result<(), CudaError> {
         self.enter()?;
         // SAFETY: part of a buffer.
-        self.check("cuMemsetD8Async", unsafe { (self.driver.clear)(at, 0, bytes, self.stream) })
+        self.check("cuMemsetD8Async", unsafe { (self.driver.clear)(at, 0, bytes, self.queue().stream) })
     }
 
     fn module(&self, shape: Shape) -> Result<usize, CudaError> {
@@ -258,9 +301,9 @@ impl Driver for Gpu {
         // SAFETY: the arguments are those of the kernel's signature (`kernels.rs` is the only caller), and
         // the driver copies them.
         let code = unsafe {
-            let arguments = pointers.as_mut_ptr();
+            let (arguments, stream) = (pointers.as_mut_ptr(), self.queue().stream);
             let none = std::ptr::null_mut();
-            (self.driver.launch)(function, x, y, z, bx, by, bz, launch.shared, self.stream, arguments, none)
+            (self.driver.launch)(function, x, y, z, bx, by, bz, launch.shared, stream, arguments, none)
         };
         self.check(launch.kernel, code)
     }
@@ -272,7 +315,7 @@ impl Driver for Gpu {
         // SAFETY: the operands are parts of buffers; alpha and beta are read before it returns.
         let code = unsafe {
             (self.blas.multiply)(
-                self.products,
+                self.queue().products,
                 c_int::from(b.transposed),
                 c_int::from(a.transposed),
                 n as c_int,
@@ -298,17 +341,27 @@ impl Driver for Gpu {
 
     fn record(&self) -> Result<(), CudaError> {
         self.enter()?;
+        let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        while recording.is_some() {
+            recording = self.recorded.wait(recording).unwrap_or_else(PoisonError::into_inner);
+        }
         // SAFETY: the stream lives as long as the program.
-        let code = unsafe { (self.driver.begin_capture)(self.stream, CAPTURE_THREAD_LOCAL) };
-        self.check("cuStreamBeginCapture", code)
+        let code = unsafe { (self.driver.begin_capture)(self.recorder.stream, CAPTURE_THREAD_LOCAL) };
+        self.check("cuStreamBeginCapture", code)?;
+        *recording = Some(current().id());
+        Ok(())
     }
 
     fn finish_recording(&self) -> Result<usize, CudaError> {
-        self.enter()?;
+        let entered = self.enter();
         let (mut graph, mut executable) = (0, 0);
-        // SAFETY: places for handles; the graph is not needed once it is executable.
+        // SAFETY: a place for a handle.
+        let ended = unsafe { (self.driver.end_capture)(self.recorder.stream, &raw mut graph) };
+        self.end_recording();
+        entered?;
+        self.check("cuStreamEndCapture", ended)?;
+        // SAFETY: a place for a handle; the graph is not needed once it is executable.
         unsafe {
-            self.check("cuStreamEndCapture", (self.driver.end_capture)(self.stream, &raw mut graph))?;
             let code = (self.driver.instantiate)(&raw mut executable, graph, 0);
             (self.driver.destroy_graph)(graph);
             self.check("cuGraphInstantiate", code)?;
@@ -325,7 +378,7 @@ impl Driver for Gpu {
             return Err(CudaError::Call { call: "cuGraphLaunch", reason });
         };
         // SAFETY: an executable graph that was not destroyed.
-        self.check("cuGraphLaunch", unsafe { (self.driver.launch_graph)(graph, self.stream) })
+        self.check("cuGraphLaunch", unsafe { (self.driver.launch_graph)(graph, self.main.stream) })
     }
 
     fn forget(&self, recording: usize) {
@@ -334,9 +387,5 @@ impl Driver for Gpu {
             // SAFETY: taken out, so destroyed once; the driver waits for its runs.
             unsafe { (self.driver.destroy_executable)(graph) };
         }
-    }
-
-    fn stream(&self) -> usize {
-        self.stream
     }
 }

@@ -653,6 +653,35 @@ impl Kernels {
         self.rows("choose", rows, 256, arguments)
     }
 
+    /// Draws anew in the rows that keep only the `top_ks` largest logits (0 for all) and of those the share `top_ps`;
+    /// after [`Kernels::choose`].
+    pub(crate) fn choose_truncated(
+        &self,
+        (logits, stride): (Part<f32>, usize),
+        vocabulary: usize,
+        inverse_temperatures: Part<f32>,
+        uniforms: Part<f64>,
+        (top_ks, top_ps): (Part<i32>, Part<f32>),
+        choices: Part<f32>,
+    ) -> Result<(), CudaError> {
+        let rows = inverse_temperatures.len;
+        hold(choices, rows, 4);
+        hold(uniforms, rows, 1);
+        hold(top_ks, rows, 1);
+        hold(top_ps, rows, 1);
+        let arguments = arguments![
+            logits,
+            long(stride),
+            vocabulary,
+            inverse_temperatures,
+            uniforms,
+            top_ks,
+            top_ps,
+            choices
+        ];
+        self.rows("choose_truncated", rows, 256, arguments)
+    }
+
     /// Log-sum, log-probability of the target and entropy of every row of logits, three numbers each.
     pub(crate) fn row_statistics(
         &self,

@@ -21,6 +21,9 @@ pub(super) const BF16: c_int = 14;
 pub(super) const F32: c_int = 0;
 /// Products are summed in f32.
 pub(super) const COMPUTE_F32: c_int = 68;
+/// Math mode: sums of a product split among blocks are joined in f32 too, never rounded to bfloat16 in between
+/// (`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION` beside the default mode).
+pub(super) const F32_REDUCTION: c_int = 16;
 /// The library chooses how.
 pub(super) const DEFAULT_ALGORITHM: c_int = -1;
 /// Attribute of a device: multiprocessors.
@@ -104,6 +107,7 @@ library! {
         create = "cublasCreate_v2"(*mut Handle) -> c_int;
         set_stream = "cublasSetStream_v2"(Handle, Handle) -> c_int;
         set_workspace = "cublasSetWorkspace_v2"(Handle, u64, usize) -> c_int;
+        set_math_mode = "cublasSetMathMode"(Handle, c_int) -> c_int;
         multiply = "cublasGemmEx"(
             Handle, c_int, c_int, c_int, c_int, c_int, *const f32, u64, c_int, c_int, u64, c_int, c_int, *const f32,
             u64, c_int, c_int, c_int, c_int

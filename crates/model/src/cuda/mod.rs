@@ -14,6 +14,8 @@ mod emulator;
 mod engine;
 mod error;
 mod gpu;
+#[cfg(test)]
+mod gpu_tests;
 mod head;
 #[cfg(test)]
 mod kernel_tests;

@@ -9,7 +9,7 @@ use turnwise_core::{
 };
 
 use super::Trained;
-use super::emulator::emulator;
+use super::emulator::{downloaded, emulator};
 use super::memory::Bf16;
 use crate::decoder::tests::{batch, config, parameters, sequence};
 use crate::engine::{EngineConfig, NativeEngine};
@@ -251,6 +251,25 @@ fn updates_moments_and_checkpoints_are_the_processors() {
     assert_eq!(device.weights(), resumed.weights());
     assert_eq!(device.optimizer_state(), resumed.optimizer_state());
     assert!(distance(&device.weights().base.data, &updated.data) > 1e-4);
+}
+
+#[test]
+fn updates_and_passes_download_no_weights() {
+    let weights = weights(&families()[0], 11);
+    let Some([_, mut device]) = both(&weights, settings()) else { return };
+    let batch = batch(VOCABULARY, 9);
+    let all = 4 * weights.data.len();
+    let before = downloaded();
+    for _ in 0..3 {
+        device.forward_backward(&batch, &PROBE).unwrap();
+        device.step(1e-3).unwrap();
+        device.logprobs(&batch).unwrap();
+        drop(device.engine_weights().unwrap());
+    }
+    assert!(downloaded() - before < all / 4, "{} of {all} bytes", downloaded() - before);
+    // A checkpoint does.
+    device.fetch().unwrap();
+    assert!(downloaded() - before >= 3 * all);
 }
 
 #[test]

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use backend::{Backend, PROMPT_ROWS};
 use cache::LayerCache;
 #[cfg(feature = "cuda")]
-pub(crate) use choose::{Choice, TokenSampler};
+pub(crate) use choose::Choice;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use choose::TokenSampler;
 #[cfg(feature = "cuda")]
 pub(crate) use forward::Row;
 #[cfg(not(feature = "cuda"))]

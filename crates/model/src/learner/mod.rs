@@ -184,6 +184,11 @@ impl NativeLearner {
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
             return weights;
         }
+        self.pass_weights()
+    }
+
+    /// The weights for a pass. A device reads its own and asks these for shapes alone, so that nothing is downloaded.
+    fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
 
@@ -299,7 +304,7 @@ impl NativeLearner {
             self.check_tokens(sequence, tokens)?;
             shifted[sequence].check().map_err(|reason| LearnError::Sequence { sequence, reason })?;
         }
-        let weights = self.weights();
+        let weights = self.pass_weights();
         let network = Network::from(&weights);
         let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false };
         #[cfg(feature = "cuda")]
@@ -324,7 +329,7 @@ impl Learner for NativeLearner {
     }
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        let weights = self.weights();
+        let weights = self.pass_weights();
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         self.score(Network::from(&weights), batch)

@@ -80,7 +80,7 @@ impl NativeLearner {
     ) -> Result<Vec<Found<TokenGradients>>, LearnError> {
         self.check(batch)?;
         self.check_masked_contexts(batch, masked_contexts)?;
-        let weights = self.weights();
+        let weights = self.pass_weights();
         let needs = objective.needs_reference_kls()
             || masked_context_objective.is_some_and(MaskedContextObjective::needs_reference)
                 && !masked_contexts.is_empty();

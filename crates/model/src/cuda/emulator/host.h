@@ -30,6 +30,12 @@ static inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4);
 static inline float __int_as_float(int x) { return __uint_as_float((unsigned)x); }
 static inline int __float_as_int(float x) { return (int)__float_as_uint(x); }
 static inline int min(int a, int b) { return a < b ? a : b; }
+// Fibers change at barriers alone.
+template <typename T> static T atomicAdd(T* to, T value) {
+    T before = *to;
+    *to += value;
+    return before;
+}
 
 namespace host {
 

@@ -232,3 +232,125 @@ choose(const float* logits, long long stride, int vocabulary, const float* inver
         to[3] = most;
     }
 }
+
+// The weight e^x of truncated sampling in fixed point, 2^40 for the largest logit: sums of integers do not
+// depend on the order in which threads add them, so that a draw repeats to the bit.
+__device__ __forceinline__ unsigned long long choice_weight(float logit, float most, float inverse) {
+    return (unsigned long long)((double)expf((logit - most) * inverse) * 1099511627776.0);
+}
+
+// A logit as an unsigned number of the same order; 0 and -0 are one.
+__device__ __forceinline__ unsigned choice_key(float logit) {
+    unsigned bits = __float_as_uint(logit + 0.0f);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// Selection without sorting, eight bits of the keys at a time from the highest: the key at which a running
+// sum over the tokens, from the largest key on, reaches `wanted`, and the sum over all larger keys. What is
+// summed is 1 a token, or its weight. `bins` has 256 entries in shared memory; all threads call it and get
+// the same.
+__device__ void choice_select(const float* row, int vocabulary, float most, float inverse, bool weighted,
+                              unsigned long long wanted, unsigned long long* bins, unsigned& key,
+                              unsigned long long& above) {
+    unsigned mask = 0;
+    key = 0;
+    above = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        bins[threadIdx.x] = 0;
+        __syncthreads();
+        for (int at = threadIdx.x; at < vocabulary; at += 256) {
+            unsigned own = choice_key(row[at]);
+            if ((own & mask) == key)
+                atomicAdd(bins + (own >> shift & 255), weighted ? choice_weight(row[at], most, inverse) : 1ull);
+        }
+        __syncthreads();
+        unsigned digit = 255;
+        while (digit > 0 && above + bins[digit] < wanted) above += bins[digit--];
+        key |= digit << shift;
+        mask |= 255u << shift;
+        __syncthreads();
+    }
+}
+
+// Draws anew in the rows that keep only some tokens: the `top_ks` largest logits (0 for all), and of those
+// the fewest whose weights reach the share `top_ps`; of equal logits the first tokens. Tokens are drawn in
+// the order of the vocabulary. After `choose`, of whose words it changes token and log-probability; the
+// latter stays that of the full distribution. Grid: rows. Block: 256.
+extern "C" __global__ void __launch_bounds__(256)
+choose_truncated(const float* logits, long long stride, int vocabulary, const float* inverse_temperatures,
+                 const double* uniforms, const int* top_ks, const float* top_ps, float* choices) {
+    __shared__ unsigned long long bins[256], whole;
+    __shared__ int ties[256];
+    long long row_index = blockIdx.x;
+    const float* row = logits + row_index * stride;
+    float* to = choices + row_index * 4;
+    int top_k = top_ks[row_index], token = __float_as_int(to[0]);
+    float top_p = top_ps[row_index], inverse = inverse_temperatures[row_index], most = to[3];
+    double uniform = uniforms[row_index];
+    if (uniform < 0 || token < 0 || !((top_k > 0 && top_k < vocabulary) || top_p < 1.0f)) return;
+    float log_total = (row[token] - most) * inverse - to[1];
+
+    // Top-k: the smallest key kept, and how many tokens with just that key.
+    unsigned least = 0;
+    unsigned long long above = 0, spare = (unsigned long long)vocabulary;
+    if (top_k > 0 && top_k < vocabulary) {
+        choice_select(row, vocabulary, most, inverse, false, (unsigned long long)top_k, bins, least, above);
+        spare = (unsigned long long)top_k - above;
+    }
+    if (threadIdx.x == 0) { whole = 0; ties[0] = 0; }
+    __syncthreads();
+    unsigned long long sum = 0;
+    for (int at = threadIdx.x; at < vocabulary; at += 256) {
+        unsigned own = choice_key(row[at]);
+        if (own > least) sum += choice_weight(row[at], most, inverse);
+        // Equal keys have equal weights.
+        else if (own == least && atomicAdd(ties, 1) == 0) sum += spare * choice_weight(row[at], most, inverse);
+    }
+    atomicAdd(&whole, sum);
+    __syncthreads();
+
+    // Top-p within these: the same two numbers for what is kept in the end, and its weight.
+    unsigned long long wanted = (unsigned long long)ceil((double)top_p * (double)whole);
+    if (wanted > whole) wanted = whole;
+    if (wanted == 0) wanted = 1;
+    choice_select(row, vocabulary, most, inverse, true, wanted, bins, least, above);
+    unsigned long long each = choice_weight(
+        __uint_as_float(least >> 31 ? least & 0x7fffffffu : ~least), most, inverse);
+    long long edge = (long long)((wanted - above + each - 1) / each);
+    unsigned long long kept = above + (unsigned long long)edge * each;
+
+    // The draw: runs of neighbouring tokens, one a thread, then the tokens of the run that holds it.
+    unsigned long long target = (unsigned long long)(uniform * (double)kept);
+    if (target >= kept) target = kept - 1;
+    int share = (vocabulary + 255) / 256, first = threadIdx.x * share, end = min(vocabulary, first + share);
+    int equal = 0;
+    for (int at = first; at < end; at++) equal += choice_key(row[at]) == least;
+    __syncthreads();
+    ties[threadIdx.x] = equal;
+    __syncthreads();
+    long long seen = 0;
+    for (int t = 0; t < threadIdx.x; t++) seen += ties[t];
+    sum = 0;
+    for (int at = first; at < end; at++) {
+        unsigned own = choice_key(row[at]);
+        if (own > least || (own == least && seen++ < edge)) sum += choice_weight(row[at], most, inverse);
+    }
+    bins[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    int run = 0;
+    for (seen = 0; run < 255 && target >= bins[run]; run++) {
+        target -= bins[run];
+        seen += ties[run];
+    }
+    for (int at = run * share; at < min(vocabulary, (run + 1) * share); at++) {
+        unsigned own = choice_key(row[at]);
+        if (!(own > least || (own == least && seen++ < edge))) continue;
+        unsigned long long weight = choice_weight(row[at], most, inverse);
+        token = at;
+        if (target < weight) break;
+        target -= weight;
+    }
+    to[0] = __int_as_float(token);
+    to[1] = (row[token] - most) * inverse - log_total;
+}

@@ -1,0 +1,220 @@
+//! The device through doubles of its libraries: which streams are used, and how products are set up.
+#![expect(unsafe_code, reason = "the doubles have the signatures of C functions")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{Mutex, mpsc};
+
+use super::driver::{Driver, Matrix, Output, Product};
+use super::gpu::Gpu;
+use super::library::{BlasLibrary, DriverLibrary, Handle};
+
+/// The device's side: the streams and handles that were made, what each was asked for, and the stream that captures.
+#[derive(Default)]
+struct Device {
+    made: usize,
+    capturing: Option<Handle>,
+    clears: Vec<(Handle, bool)>,
+    products: Vec<Handle>,
+    streams_of_handles: Vec<(Handle, Handle)>,
+    math_modes: Vec<(Handle, c_int)>,
+}
+
+static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
+
+fn device<T>(look: impl FnOnce(&mut Device) -> T) -> T {
+    look(DEVICE.lock().unwrap().get_or_insert_default())
+}
+
+fn make(at: *mut Handle) -> c_int {
+    let made = device(|device| {
+        device.made += 1;
+        device.made
+    });
+    // SAFETY: the caller gives a place for a handle.
+    unsafe { at.write(made) };
+    0
+}
+
+unsafe extern "C" fn make_stream(at: *mut Handle, _: c_uint) -> c_int {
+    make(at)
+}
+unsafe extern "C" fn make_handle(at: *mut Handle) -> c_int {
+    make(at)
+}
+unsafe extern "C" fn one(at: *mut c_int) -> c_int {
+    // SAFETY: the caller gives a place for a number.
+    unsafe { at.write(1) };
+    0
+}
+unsafe extern "C" fn zeroth(at: *mut c_int, _: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { at.write(0) };
+    0
+}
+unsafe extern "C" fn attribute(at: *mut c_int, _: c_int, _: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { at.write(9) };
+    0
+}
+unsafe extern "C" fn allocate(at: *mut u64, _: usize) -> c_int {
+    // SAFETY: as above.
+    unsafe { at.write(4096) };
+    0
+}
+unsafe extern "C" fn clear(_: u64, _: u8, _: usize, stream: Handle) -> c_int {
+    device(|device| device.clears.push((stream, device.capturing == Some(stream))));
+    0
+}
+unsafe extern "C" fn begin_capture(stream: Handle, _: c_uint) -> c_int {
+    device(|device| {
+        assert_eq!(device.capturing, None, "one capture at a time");
+        device.capturing = Some(stream);
+    });
+    0
+}
+unsafe extern "C" fn end_capture(stream: Handle, graph: *mut Handle) -> c_int {
+    assert_eq!(device(|device| device.capturing.take()), Some(stream));
+    make(graph)
+}
+unsafe extern "C" fn instantiate(at: *mut Handle, _: Handle, _: u64) -> c_int {
+    make(at)
+}
+unsafe extern "C" fn retain(at: *mut Handle, _: c_int) -> c_int {
+    make(at)
+}
+unsafe extern "C" fn set_stream(handle: Handle, stream: Handle) -> c_int {
+    device(|device| device.streams_of_handles.push((handle, stream)));
+    0
+}
+unsafe extern "C" fn set_math_mode(handle: Handle, mode: c_int) -> c_int {
+    device(|device| device.math_modes.push((handle, mode)));
+    0
+}
+unsafe extern "C" fn multiply(
+    handle: Handle,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: *const f32,
+    _: u64,
+    _: c_int,
+    _: c_int,
+    _: u64,
+    _: c_int,
+    _: c_int,
+    _: *const f32,
+    _: u64,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+) -> c_int {
+    device(|device| device.products.push(handle));
+    0
+}
+
+/// Functions that do nothing, for any signature.
+macro_rules! nothing {
+    ($($name:ident($($argument:ty),*);)*) => {
+        $(unsafe extern "C" fn $name($(_: $argument),*) -> c_int {
+            0
+        })*
+    };
+}
+
+nothing! {
+    init(c_uint);
+    error_string(c_int, *mut *const c_char);
+    device_name(*mut c_char, c_int, c_int);
+    set_current(Handle);
+    memory_info(*mut usize, *mut usize);
+    free(u64);
+    upload(u64, *const c_void, usize, Handle);
+    download(*mut c_void, u64, usize, Handle);
+    copy(u64, u64, usize, Handle);
+    wait(Handle);
+    load(*mut Handle, *const c_void);
+    function(*mut Handle, Handle, *const c_char);
+    set_attribute(Handle, c_int, c_int);
+    launch(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+    launch_graph(Handle, Handle);
+    destroy(Handle);
+    set_workspace(Handle, u64, usize);
+}
+
+static DRIVER: DriverLibrary = DriverLibrary {
+    init,
+    error_string,
+    device_count: one,
+    device: zeroth,
+    device_name,
+    device_attribute: attribute,
+    retain,
+    set_current,
+    memory_info,
+    allocate,
+    free,
+    upload,
+    download,
+    copy,
+    clear,
+    stream: make_stream,
+    wait,
+    load,
+    function,
+    set_attribute,
+    launch,
+    begin_capture,
+    end_capture,
+    instantiate,
+    launch_graph,
+    destroy_graph: destroy,
+    destroy_executable: destroy,
+};
+
+static BLAS: BlasLibrary =
+    BlasLibrary { create: make_handle, set_stream, set_workspace, set_math_mode, multiply };
+
+#[test]
+fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
+    let gpu = Gpu::with(&DRIVER, &BLAS, 0).unwrap();
+    // Every handle of cuBLAS joins partial sums in f32.
+    let handles: Vec<(Handle, Handle)> = device(|device| device.streams_of_handles.clone());
+    assert_eq!(handles.len(), 2);
+    for (handle, _) in &handles {
+        assert!(device(|device| device.math_modes.contains(&(*handle, 16))));
+    }
+    let matrix = Matrix { at: 0, stride: 1, transposed: false };
+    let c = Output { at: 0, stride: 1, wide: true };
+    let product = Product { a: matrix, b: matrix, c, m: 1, n: 1, k: 1, alpha: 1.0, beta: 0.0 };
+    // While one thread records, another works: on a stream that does not capture.
+    let (go, may_go) = mpsc::channel();
+    let (done, is_done) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let gpu = &gpu;
+        scope.spawn(move || {
+            may_go.recv().unwrap();
+            gpu.clear(0, 1).unwrap();
+            gpu.multiply(&product).unwrap();
+            done.send(()).unwrap();
+        });
+        gpu.record().unwrap();
+        gpu.clear(0, 1).unwrap();
+        gpu.multiply(&product).unwrap();
+        go.send(()).unwrap();
+        is_done.recv().unwrap();
+        gpu.finish_recording().unwrap();
+        gpu.clear(0, 1).unwrap();
+    });
+    let clears = device(|device| device.clears.clone());
+    assert_eq!(clears.iter().map(|clear| clear.1).collect::<Vec<_>>(), [true, false, false]);
+    assert!(clears[0].0 != clears[1].0 && clears[1].0 == clears[2].0);
+    // The products go the same two ways.
+    let products = device(|device| device.products.clone());
+    let stream = |handle: Handle| handles.iter().find(|pair| pair.0 == handle).map(|pair| pair.1);
+    assert_eq!([stream(products[0]), stream(products[1])], [Some(clears[0].0), Some(clears[1].0)]);
+}
