@@ -75,13 +75,13 @@ pub struct TensorSlice<'a> {
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
-    header: HashMap<String, String>,
+    header: impl IntoIterator<Item = (String, String)>,
 ) -> Result<(), ModelError> {
     let views = tensors.iter().map(|TensorSlice { name, shape, values }| {
         let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes_of(values));
         view.map(|view| (name.clone(), view)).map_err(|error| ModelError::file(path, error))
     });
-    write_tensors(path, views.collect::<Result<Vec<_>, _>>()?, header)
+    write_tensors(path, views.collect::<Result<Vec<_>, _>>()?, header.into_iter().collect())
 }
 
 /// A `safetensors` file in memory.

@@ -49,7 +49,7 @@ impl TurnRd {
         let entry = Header { config: self.config.clone(), input_dim: self.input_dim, step: *step };
         let entry = serde_json::to_string(&entry).map_err(|error| ModelError::file(&path, error))?;
         // One entry only: the header's order is not fixed, and equal networks are to be equal files.
-        save_tensors(&path, &tensors, [(HEADER.to_owned(), entry)].into())?;
+        save_tensors(&path, &tensors, [(HEADER.to_owned(), entry)])?;
         let mut readable =
             serde_json::to_value(&self.config).map_err(|error| ModelError::file(&path, error))?;
         if let Some(entries) = readable.as_object_mut() {
