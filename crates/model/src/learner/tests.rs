@@ -2,6 +2,7 @@ use super::*;
 use crate::decoder::Workspace;
 use crate::decoder::tests::{batch, config, parameters, sequence, whole_backward};
 use crate::packing::Packing;
+use crate::testing::TensorDifferences;
 use crate::{AdamWConfig, Compute};
 use turnwise_core::{
     LossMetrics, MaskedContextGradients, MaskedContextStatistics, ObjectiveError, TokenGradients,
@@ -323,6 +324,8 @@ struct Compare {
     detached: bool,
     reference: bool,
     divergences: bool,
+    /// Of the numbers (0 full, 1 blind, 2 aware, 3 independent), one that counts but has its derivative left out.
+    dropped: Option<usize>,
 }
 
 impl MaskedContextObjective for Compare {
@@ -351,13 +354,15 @@ impl MaskedContextObjective for Compare {
         assert_eq!(independent.len(), if self.divergences && self.reference { tokens } else { 0 });
         let weight =
             |kind: usize, token: usize| ((masked_context * 17 + token * 5 + kind) as f64 * 0.37).sin();
+        let slope =
+            |kind: usize, token: usize| if self.dropped == Some(kind) { 0.0 } else { weight(kind, token) };
         let mut value = MaskedContextGradients::default();
         for token in 0..tokens {
             for (kind, number, slopes) in
                 [(0, full[token], &mut value.d_full), (1, blind[token], &mut value.d_blind)]
             {
                 value.loss += weight(kind, token) * f64::from(number);
-                slopes.push(weight(kind, token) as f32);
+                slopes.push(slope(kind, token) as f32);
             }
         }
         for (kind, numbers, slopes) in
@@ -365,25 +370,24 @@ impl MaskedContextObjective for Compare {
         {
             for (token, number) in numbers.iter().enumerate() {
                 value.loss += weight(kind, token) * number;
-                slopes.push(weight(kind, token));
+                slopes.push(slope(kind, token));
             }
         }
         Ok(value)
     }
 }
 
-/// The derivative of a loss along its gradient by central difference, and what it should be.
-fn along(gradient: &[f32], policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) -> (f64, f64) {
-    let norm = gradient.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
-    let at = |step: f64| {
+/// Part of a difference of these losses that rounding makes up.
+const NOISE: f64 = 5e-3;
+
+/// Differences of a loss in every tensor of the policy.
+fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) -> TensorDifferences {
+    let tensors = policy.layout.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.range.clone()));
+    TensorDifferences::of(&policy.data, tensors, |data| {
         let mut moved = policy.clone();
-        for (weight, &value) in moved.data.iter_mut().zip(gradient) {
-            *weight += (step * f64::from(value) / norm) as f32;
-        }
+        moved.data.copy_from_slice(data);
         loss(moved)
-    };
-    let step = 2e-3;
-    ((at(step) - at(-step)) / (2.0 * step), norm)
+    })
 }
 
 /// Other prompts for some of the spans of [`sequences`].
@@ -414,15 +418,16 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
     for (detached, with_reference, divergences) in
         [(false, true, true), (true, true, true), (false, false, true), (false, true, false)]
     {
-        let objective = Compare { detached, reference: with_reference, divergences };
-        let run = |settings: LearnerConfig, parameters: Parameters<f32>| {
+        let exact = Compare { detached, reference: with_reference, divergences, dropped: None };
+        let under = |objective: &Compare, settings: LearnerConfig, parameters: Parameters<f32>| {
             let mut learner = NativeLearner::new(parameters, settings).unwrap();
             learner.set_reference(Arc::new(reference.clone())).unwrap();
             let report =
-                learner.forward_backward_masked(&batch, &masked_contexts, (&PROBE, &objective)).unwrap();
+                learner.forward_backward_masked(&batch, &masked_contexts, (&PROBE, objective)).unwrap();
             assert_eq!(report.metrics.masked_contexts, 4.0);
             (report.loss, learner.gradient())
         };
+        let run = |settings, parameters| under(&exact, settings, parameters);
         let policy: Parameters<f32> = parameters(&config(4, 2, true), 11).cast();
         let (loss, gradient) = run(base, policy.clone());
         for settings in [
@@ -433,17 +438,27 @@ fn the_gradient_of_masked_contexts_is_the_derivative_of_their_loss() {
             assert!((loss - other_loss).abs() < 1e-4 * loss.abs().max(1.0));
             assert!(distance(&gradient, &other) < 1e-5, "{}", distance(&gradient, &other));
         }
-        // Along the gradient; a detached side has a loss but no derivative.
-        let (difference, slope) = along(&gradient, &policy, |moved| run(base, moved).0);
-        let error = (difference - slope).abs() / difference.abs().max(1.0);
-        assert_eq!(error < 5e-3, !detached, "detached {detached}: {difference} against {slope}");
+        let differences = differences(&policy, |moved| run(base, moved).0);
+        if detached {
+            // A detached side has a loss but no derivative.
+            assert!(!differences.wrong(&gradient, NOISE).is_empty());
+            continue;
+        }
+        differences.check(&gradient, NOISE);
+        // Each divergence matters by itself: without its derivative the gradient is refused.
+        for dropped in [(2, divergences), (3, divergences && with_reference)] {
+            if let (kind, true) = dropped {
+                let (_, without) = under(&Compare { dropped: Some(kind), ..exact }, base, policy.clone());
+                assert!(!differences.wrong(&without, NOISE).is_empty(), "number {kind} is not seen");
+            }
+        }
     }
 }
 
 #[test]
 fn masked_contexts_that_do_not_fit_are_refused() {
     let batch = sequences();
-    let objective = Compare { detached: false, reference: false, divergences: true };
+    let objective = Compare { detached: false, reference: false, divergences: true, dropped: None };
     let mut learner = learner(LearnerConfig::default());
     let mut wrong = masked_contexts(&batch);
     wrong[0].tokens.tokens[2] += 1;
@@ -490,8 +505,7 @@ fn the_full_divergence_from_the_reference_has_its_gradient() {
         (loss, learner.gradient())
     };
     let (_, gradient) = run(policy.clone());
-    let (difference, slope) = along(&gradient, &policy, |moved| run(moved).0);
-    assert!((difference - slope).abs() < 5e-3 * difference.abs().max(1.0), "{difference} against {slope}");
+    differences(&policy, |moved| run(moved).0).check(&gradient, NOISE);
 }
 
 #[test]
