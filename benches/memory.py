@@ -15,7 +15,7 @@ import tempfile
 
 UNITS = {"MiB": 2**20, "GiB": 2**30}
 BASE = [
-    "env.world.size=tiny", "env.world.train=64", "env.world.valid_unseen=8", "eval.tasks=8", "env.max_turns=6",
+    "env.generator.size=tiny", "env.generator.train=64", "env.generator.valid_unseen=8", "eval.tasks=8", "env.max_turns=6",
     "sft.steps=0", "sft.demonstrations=64", "rollout.tasks_per_step=4", "rollout.group_size=8", "rollout.max_num_seqs=16",
     "train.steps=2", "train.num_minibatches=1", "train.save_trajectories=false", "train.skip_zero_advantage=false",
     "train.micro_batch_tokens=2048", "prompt.valid=admissible",

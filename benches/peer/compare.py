@@ -251,8 +251,8 @@ class Comparison:
             "--preset=quickstart",
             f"--runs={self.scratch}",
             "name=start",
-            "env.world.train=2000",
-            "env.world.valid_unseen=1",
+            "env.generator.train=2000",
+            "env.generator.valid_unseen=1",
             "sft.demonstrations=2000",
             f"sft.steps={steps}",
             # Long enough for twenty turns in the official scenes, which are larger than the generated ones.

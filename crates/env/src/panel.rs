@@ -5,11 +5,10 @@
 //! inside a task set changes which tasks are chosen or in which order they come.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use turnwise_core::{EnvError, Purpose, Seed, Task, TaskSet};
+use turnwise_core::{EnvError, Purpose, Seed, Task, TaskSet, digest};
 
 /// Which tasks of a split a panel takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +30,8 @@ pub struct Panel {
     pub split: String,
     /// The tasks, ordered by content hash.
     pub tasks: Vec<Task>,
-    /// SHA-256 over the tasks' ids in this order, each with its length in front; lower-case hexadecimal.
+    /// SHA-256 over the tasks' ids and the digests of their contents ([`Task::content_digest`]) in this order, each with
+    /// its length in front; lower-case hexadecimal.
     pub hash: String,
 }
 
@@ -73,24 +73,35 @@ impl Panel {
         Self { env: env.to_owned(), split: split.to_owned(), tasks, hash }
     }
 
-    /// Refuses two panels of one environment that have a task in common.
+    /// Refuses two panels of one environment that have a task in common, be it under two names: contents are compared.
+    ///
+    /// # Errors
+    /// There is such a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
         }
-        let known: BTreeSet<&str> = self.tasks.iter().map(|task| task.id.as_str()).collect();
-        let shared: Vec<&str> =
-            other.tasks.iter().map(|task| task.id.as_str()).filter(|id| known.contains(id)).collect();
-        match shared.first() {
-            None => Ok(()),
-            Some(task) => Err(EnvError::Other(format!(
-                "the panels of `{}` and `{}` share {} tasks, for example `{task}`; training and evaluation need \
-                 different tasks: choose another split or other counts",
-                self.split,
-                other.split,
-                shared.len()
-            ))),
-        }
+        let known: BTreeMap<String, &str> =
+            self.tasks.iter().map(|task| (task.content_digest(), task.id.as_str())).collect();
+        let ids: BTreeSet<&str> = self.tasks.iter().map(|task| task.id.as_str()).collect();
+        let shared: Vec<(&str, &str)> = other
+            .tasks
+            .iter()
+            .filter_map(|task| {
+                let same = known.get(&task.content_digest()).copied();
+                Some((same.or_else(|| ids.get(task.id.as_str()).copied())?, task.id.as_str()))
+            })
+            .collect();
+        let Some((task, also)) = shared.first() else { return Ok(()) };
+        let also =
+            if task == also { String::new() } else { format!(" (which `{}` has as `{also}`)", other.split) };
+        Err(EnvError::Other(format!(
+            "the panels of `{}` and `{}` share {} tasks, for example `{task}`{also}; training and evaluation need \
+             different tasks: choose another split or other counts",
+            self.split,
+            other.split,
+            shared.len()
+        )))
     }
 
     /// Checks that the list is the one its hash was taken of.
@@ -120,6 +131,15 @@ impl Panel {
         for task in &self.tasks {
             match known.get(task.id.as_str()) {
                 Some(found) if *found == task => {}
+                Some(found) if found.goal == task.goal && found.kind == task.kind => {
+                    return Err(EnvError::Other(format!(
+                        "the content of task `{}` has changed since the panel was pinned, under the same name (its digest \
+                         was {}, it is {}); the data are not the same",
+                        task.id,
+                        task.content_digest(),
+                        found.content_digest()
+                    )));
+                }
                 Some(found) => {
                     return Err(EnvError::Other(format!(
                         "task `{}` has changed since the panel was pinned: its goal was `{}` ({}), it is `{}` ({}); \
@@ -140,7 +160,7 @@ impl Panel {
 }
 
 fn sort(tasks: &mut [Task]) {
-    tasks.sort_by_cached_key(|task| (content(task), task.id.clone()));
+    tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
 
 /// Lengths go in front of texts, so that no two lists of texts have the same bytes.
@@ -149,7 +169,9 @@ fn feed(hash: &mut Sha256, text: &str) {
     hash.update(text.as_bytes());
 }
 
-fn content(task: &Task) -> [u8; 32] {
+/// What decides a task's place: the words that name it. Its content does not, so that a file that changed under its name
+/// stays in its place and is noticed.
+fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
         feed(&mut hash, text);
@@ -158,15 +180,7 @@ fn content(task: &Task) -> [u8; 32] {
 }
 
 fn hash(tasks: &[Task]) -> String {
-    let mut hash = Sha256::new();
-    for task in tasks {
-        feed(&mut hash, &task.id);
-    }
-    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing into a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    digest(tasks.iter().flat_map(|task| [task.id.clone(), task.content_digest()]))
 }
 
 /// One task of each kind, then the second of each, and so on; inside a kind the order stays.
@@ -221,6 +235,10 @@ mod tests {
         Choice { count: Some(count), ..Choice::default() }
     }
 
+    fn ids(panel: &Panel) -> Vec<&str> {
+        panel.tasks.iter().map(|task| task.id.as_str()).collect()
+    }
+
     fn pin(choice: Choice) -> Panel {
         Panel::pin(&set(), "train", choice).unwrap()
     }
@@ -238,7 +256,7 @@ mod tests {
         assert_ne!(pin(choice(7)).hash, pin(choice(8)).hash);
         assert_ne!(pin(choice(7)).hash, pin(Choice { seed: Some(3), ..choice(7) }).hash);
         // Pinned: a change means that old runs' panels no longer verify.
-        assert_eq!(pin(choice(2)).hash, "8f50d2214624c731358e820f7c2f05cf8db146075a724eb235b8a94735f313f9");
+        assert_eq!(pin(choice(2)).hash, "38e14f223fb6d3835b64ece7ac4ff2775fe17ba5abed8bd87ce3e58c2e4637dd");
     }
 
     #[test]
@@ -272,6 +290,11 @@ mod tests {
         assert!(error.contains("share 1 tasks") && error.contains(&first.tasks[0].id), "{error}");
         second.env = "another".into();
         first.check_disjoint(&second).unwrap();
+        // The same content under another name is the same task.
+        let twin = Task { id: "renamed".into(), ..first.tasks[0].clone() };
+        let third = Panel::of("test", "valid", vec![twin]);
+        let error = first.check_disjoint(&third).unwrap_err().to_string();
+        assert!(error.contains("(which `valid` has as `renamed`)"), "{error}");
     }
 
     #[test]
@@ -286,6 +309,13 @@ mod tests {
 
         let mut other = set();
         let index = other.0.iter().position(|task| task.id == panel.tasks[2].id).unwrap();
+        let mut silent = set();
+        silent.0[index].metadata.insert("answer".into(), 42.into());
+        let error = panel.verify(&silent).unwrap_err().to_string();
+        assert!(error.contains("under the same name"), "{error}");
+        let of = |set: &Set| Panel::pin(set, "train", choice(6)).unwrap();
+        assert_ne!(of(&silent).hash, panel.hash, "the content is in the hash");
+        assert_eq!(ids(&of(&silent)), ids(&panel), "and not in the order");
         other.0[index].goal = "another".into();
         assert!(panel.verify(&other).unwrap_err().to_string().contains("has changed since"));
         other.0.remove(index);

@@ -51,7 +51,7 @@ pub struct ActionParser {
 }
 
 /// Characters that a malformed response is cut to, from its end.
-const TAIL: usize = 30;
+pub(crate) const TAIL: usize = 30;
 
 impl ActionParser {
     /// A parser for a style of response. `admissible`: an action that the environment would not understand

@@ -36,7 +36,15 @@ impl Agent {
             return Ok(());
         }
         if setup::template(config)?.style() != ResponseStyle::React {
-            config.prompt.template = format!("{}-react", config.env.name);
+            let kind = config.env.worlds.kind(&config.env.kind)?;
+            let template = kind.usual().react_template.ok_or_else(|| TrainError::Config {
+                origin: "prompt.template".into(),
+                reason: format!(
+                    "the world `{}` has no template for ReAct; name one of your own whose response.style is \"react\"",
+                    kind.name()
+                ),
+            })?;
+            config.prompt.template = template.to_owned();
         }
         config.prompt.layout = Layout::Concatenated;
         config.prompt.verl_agent_parsing = false;

@@ -225,7 +225,7 @@ fn the_agents_prompts_are_those_of_the_environment() {
     Agent::Plain.configure(&mut config).unwrap();
     assert_eq!(config, Config::default());
     config.prompt.layout = Layout::Windowed;
-    config.env.name = "webshop".into();
+    config.env.kind = "webshop".into();
     Agent::Reflexion.configure(&mut config).unwrap();
     assert_eq!(
         (config.prompt.template.as_str(), config.prompt.layout),

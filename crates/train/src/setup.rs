@@ -1,23 +1,20 @@
 //! What a config stands for: its world, its prompts, its policy.
 
-use std::path::Path;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use turnwise_core::{Purpose, Seed, TaskSet};
-use turnwise_env::alfworld::demonstrations::{DemonstrationOptions, demonstrate};
-use turnwise_env::alfworld::generator::generate;
-use turnwise_env::alfworld::{AlfworldSet, PHRASES};
-use turnwise_env::demonstration::Demonstrations;
+use turnwise_core::{Purpose, Seed};
+use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations, explore};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
-use turnwise_env::webshop::{self, WebshopSet};
+use turnwise_env::world::{self, OpenOptions};
 use turnwise_model::{ModelConfig, Parameters};
 use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatFormat, ChatSettings};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 
 use crate::TrainError;
-use crate::config::{Config, EnvConfig, ShopConfig, Switch, Validity};
+use crate::config::{Config, EnvConfig, Switch, Validity};
 use crate::rollout::Layout;
 use crate::run::observer::{Event, Observer};
 use crate::sft;
@@ -25,116 +22,85 @@ use crate::sft;
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
 const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
 
-/// Characters of a malformed response that verl-agent sends to WebShop.
-const WEBSHOP_TAIL: usize = 20;
+/// The open world of a run, as its config names it.
+pub struct World(Box<dyn world::World>);
 
-/// The world of a run: its tasks and who can show how they are done.
-pub struct World(Set);
+impl Deref for World {
+    type Target = dyn world::World;
 
-enum Set {
-    Alfworld(AlfworldSet),
-    Webshop(WebshopSet),
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
 }
 
 impl World {
-    /// Builds or loads the world. Files that could not be read are told to the observer and left out.
+    /// Opens the world that a config names, for these splits. What had to be left out is told to the observer.
+    ///
+    /// # Errors
+    /// The registry has no such world, its settings are wrong, or its data cannot be read.
     pub fn new(config: &EnvConfig, splits: &[&str], observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        if config.name == "webshop" {
-            let ShopConfig { products, seed, options } = &config.shop;
-            let set = if let Some(folder) = &config.data {
-                WebshopSet::open(folder, None, options)?
-            } else {
-                let generator = webshop::generator::GeneratorConfig { seed: *seed, products: *products };
-                WebshopSet::generated(generator, options)?
-            };
-            return Ok(Self(Set::Webshop(set.with_max_steps(config.max_turns))));
-        }
-        let set = match &config.data {
-            Some(path) => {
-                let (set, broken) = AlfworldSet::load_splits(path, splits)?;
-                for error in &broken {
-                    observer.event(Event::Note(format!("left out: {error}")));
-                }
-                set
-            }
-            None => generate(&config.world)?,
+        let mut options = OpenOptions {
+            splits,
+            max_turns: config.max_turns,
+            note: &mut |note| observer.event(Event::Note(note)),
         };
-        Ok(Self(Set::Alfworld(set.with_max_steps(config.max_turns))))
+        Ok(Self(config.worlds.kind(&config.kind)?.open(&config.settings, &mut options)?))
     }
 
-    /// The tasks and their environments.
-    pub fn task_set(&self) -> &dyn TaskSet {
-        match &self.0 {
-            Set::Alfworld(set) => set,
-            Set::Webshop(set) => set,
-        }
-    }
-
-    /// Up to `count` solved episodes on the training split.
+    /// Up to `count` episodes of the expert on the training split.
+    ///
+    /// # Errors
+    /// The split has no tasks, or the world has no expert.
     pub fn demonstrations(&self, config: &Config, count: usize) -> Result<Demonstrations, TrainError> {
+        let found = self.0.demonstrations(&self.request(config, count)?)?;
+        found.ok_or_else(|| TrainError::Config {
+            origin: "sft.steps".into(),
+            reason: format!("the world `{}` has no expert to imitate; set sft.steps to 0", config.env.kind),
+        })
+    }
+
+    /// Episodes whose words a tokenizer is trained on: the expert's, or random ones where there is no expert.
+    fn texts(&self, config: &Config, count: usize) -> Result<Demonstrations, TrainError> {
+        let request = self.request(config, count)?;
+        Ok(match self.0.demonstrations(&request)? {
+            Some(found) => found,
+            None => explore(self.0.task_set(), &request)?,
+        })
+    }
+
+    fn request<'a>(&self, config: &'a Config, count: usize) -> Result<DemonstrationRequest<'a>, TrainError> {
         let split = &config.env.split;
-        if self.task_set().tasks(split)?.is_empty() {
+        if self.0.task_set().tasks(split)?.is_empty() {
             return Err(TrainError::Config {
                 origin: "env.split".into(),
                 reason: format!("the split `{split}` has no tasks, so there is nothing to demonstrate"),
             });
         }
-        // They are most of the memory.
-        let keep_admissible = template(config)?.lists_admissible();
-        let set = match &self.0 {
-            Set::Alfworld(set) => set,
-            Set::Webshop(set) => {
-                let options = webshop::demonstrations::DemonstrationOptions {
-                    invalid_action_prob: config.sft.invalid_action_prob,
-                    option_drop_prob: config.sft.option_drop_prob,
-                    keep_admissible,
-                };
-                return Ok(webshop::demonstrations::demonstrate(set, split, count, &options, config.seed)?);
-            }
-        };
-        let options = DemonstrationOptions {
-            source: config.sft.source,
-            order: config.sft.order,
+        Ok(DemonstrationRequest {
+            split,
+            count,
             invalid_action_prob: config.sft.invalid_action_prob,
-            max_steps: config.env.max_turns,
-            keep_admissible,
-        };
-        Ok(demonstrate(set, split, count, &options, config.seed)?)
-    }
-
-    /// The world's fixed phrases, for tokenizers of small models.
-    pub fn phrases(&self) -> Result<Vec<String>, TrainError> {
-        Ok(match &self.0 {
-            Set::Alfworld(_) => PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect(),
-            Set::Webshop(set) => set.phrases()?,
+            max_turns: config.env.max_turns,
+            // They are most of the memory.
+            keep_admissible: template(config)?.lists_admissible(),
+            seed: config.seed,
         })
-    }
-
-    /// Whether tokenizers of small models take a name and its number apart: in a shop the number is a size, a price or
-    /// a quantity and not part of the name.
-    pub fn split_numbers(&self) -> bool {
-        matches!(self.0, Set::Webshop(_))
     }
 }
 
-/// The template a config names: embedded, or a file.
+/// The template a config names: one that comes with a world of its registry, or a file.
+///
+/// # Errors
+/// There is neither, or it is no template.
 pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
-    let name = &config.prompt.template;
-    Ok(if Path::new(name).is_file() {
-        PromptTemplate::load(Path::new(name))?
-    } else {
-        PromptTemplate::named(name)?
-    })
+    Ok(PromptTemplate::find(&config.prompt.template, &config.env.worlds)?)
 }
 
 /// The parser a config asks for.
 pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
-    let parser = ActionParser::new(
-        template.style(),
-        config.prompt.valid == Validity::Admissible,
-        config.prompt.verl_agent_parsing,
-    );
-    if config.env.name == "webshop" { parser.with_tail(WEBSHOP_TAIL) } else { parser }
+    let admissible = config.prompt.valid == Validity::Admissible;
+    ActionParser::new(template.style(), admissible, config.prompt.verl_agent_parsing)
+        .with_tail(template.tail())
 }
 
 /// The chat format that a config wraps its prompts in, if any.
@@ -200,7 +166,7 @@ pub(crate) fn scratch_parts(
     template: &PromptTemplate,
 ) -> Result<(ModelConfig, Tokenizer), TrainError> {
     let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
-    let demonstrations = world.demonstrations(config, count)?;
+    let demonstrations = world.texts(config, count)?;
     let texts: Vec<String> =
         demonstrations.episodes.iter().map(|demonstration| sft::texts(demonstration, template)).collect();
     let tokenizer = Tokenizer::train(

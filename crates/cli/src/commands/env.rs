@@ -1,5 +1,6 @@
 //! `turnwise env`: which environments there are, worlds as files, recorded episodes against the engine.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read as _, Write};
@@ -9,11 +10,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use turnwise_core::TaskSet as _;
-use turnwise_env::alfworld::generator::{GeneratorConfig, Size, write_games};
-use turnwise_env::alfworld::replay::replay;
-use turnwise_env::alfworld::{AlfworldSet, TaskType};
+use toml::{Table, Value};
+use turnwise_core::TaskSet;
+use turnwise_env::alfworld::TaskType;
+use turnwise_env::alfworld::generator::GeneratorConfig;
+use turnwise_env::registry::Registry;
 use turnwise_env::replay::Difference;
+use turnwise_env::world::{OpenOptions, ReplayRequest};
 
 use crate::ui::print;
 
@@ -39,15 +42,6 @@ enum Command {
     Search(super::search::SearchArgs),
 }
 
-/// The environments that run natively.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EnvironmentName {
-    /// Household tasks in text.
-    Alfworld,
-    /// Buying what an instruction describes, in a shop of searchable pages.
-    Webshop,
-}
-
 /// How large generated scenes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SizeName {
@@ -62,20 +56,11 @@ pub(crate) enum SizeName {
     Full,
 }
 
-impl From<SizeName> for Size {
-    fn from(name: SizeName) -> Self {
-        match name {
-            SizeName::Tiny => Self::Tiny,
-            SizeName::Small => Self::Small,
-            SizeName::Medium => Self::Medium,
-            SizeName::Full => Self::Full,
-        }
-    }
-}
-
 #[derive(Args)]
 struct ListArgs {
-    /// Count the games of this folder, game file or `.tar.zst` archive instead of the generated world.
+    /// Only this kind, with the tasks of every split by kind of task.
+    environment: Option<String>,
+    /// Count the tasks of these official files instead of the generated world (of `alfworld` if no kind is named).
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 }
@@ -83,7 +68,7 @@ struct ListArgs {
 #[derive(Args)]
 struct GenerateArgs {
     /// Which environment.
-    environment: EnvironmentName,
+    environment: String,
     /// Folder to write to; it must be new or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -113,7 +98,7 @@ struct GenerateArgs {
 #[derive(Args)]
 struct ReplayArgs {
     /// Which environment.
-    environment: EnvironmentName,
+    environment: String,
     /// The recording: JSON lines, one episode a line, as they are or compressed with zstd.
     file: PathBuf,
     /// What it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the folder
@@ -148,56 +133,62 @@ fn task_type(name: &str) -> Result<TaskType, String> {
     })
 }
 
-/// Loads games and tells, on standard error, what had to be left out.
-pub(crate) fn load(path: &Path) -> anyhow::Result<AlfworldSet> {
-    const SHOWN: usize = 3;
-    let (set, broken) = AlfworldSet::load(path)?;
-    let mut stderr = std::io::stderr();
-    for error in broken.iter().take(SHOWN) {
-        let _ = writeln!(stderr, "left out: {error}");
-    }
-    if broken.len() > SHOWN {
-        let _ = writeln!(stderr, "left out: {} more broken files", broken.len() - SHOWN);
-    }
-    Ok(set)
-}
-
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
-    let mut out = String::from(
-        "alfworld   household tasks in text: find things, clean, heat or cool them, put them away\n\
-         webshop    buying what an instruction describes, in a shop of searchable pages (generated, or --data DIR)\n",
-    );
-    if let Some(path) = &args.data {
-        let set = load(path)?;
-        let _ = writeln!(out, "\n{}: {} games", path.display(), set.len());
-        if set.unsolvable() > 0 {
-            let _ = writeln!(
-                out,
-                "({} more are marked unsolvable in their files and left out)",
-                set.unsolvable()
-            );
+    let registry = Registry::builtin();
+    let mut out = String::new();
+    for kind in registry.kinds() {
+        let _ = writeln!(out, "{:<10} {}", kind.name(), kind.summary());
+    }
+    let first = registry.kinds().next().map(|kind| kind.name().to_owned());
+    let named = args.environment.clone().or(first.filter(|_| args.data.is_some()));
+    if let Some(name) = named {
+        let kind = registry.kind(&name)?;
+        let mut settings = Table::new();
+        if let Some(path) = &args.data {
+            settings.insert("data".into(), path.display().to_string().into());
+        }
+        let mut notes = Vec::new();
+        let mut options = OpenOptions {
+            splits: &[],
+            max_turns: kind.usual().max_turns,
+            note: &mut |note| notes.push(note),
+        };
+        let world = kind.open(&settings, &mut options)?;
+        let of = args.data.as_ref().map_or_else(|| "generated".to_owned(), |path| path.display().to_string());
+        let _ = writeln!(out, "\n{name}, {of}");
+        const SHOWN: usize = 3;
+        notes.iter().take(SHOWN).for_each(|note| {
+            let _ = writeln!(out, "({note})");
+        });
+        if notes.len() > SHOWN {
+            let _ = writeln!(out, "({} more of the kind)", notes.len() - SHOWN);
         }
         out.push('\n');
-        table(&mut out, &set)?;
+        table(&mut out, world.task_set())?;
     } else {
-        let config = GeneratorConfig::default();
-        let _ = write!(
-            out,
-            "\ngenerated, nothing to download (default numbers)\n  train {:>15}\n  valid_seen {:>10}\n  valid_unseen {:>8}\n\n\
-             play        turnwise play alfworld\n\
-             as files    turnwise env generate alfworld --out DIR\n\
-             official    turnwise env list --data DIR\n",
-            config.train, config.valid_seen, config.valid_unseen
+        out.push_str(
+            "\ntasks       turnwise env list KIND      generated, nothing to download; --data PATH counts official files\n\
+             play        turnwise play KIND\n\
+             as files    turnwise env generate alfworld --out DIR\n",
         );
+        for kind in registry.kinds() {
+            let _ = writeln!(out, "evaluation  {:<10} {}", kind.name(), kind.usual().splits.join(", "));
+        }
     }
     print(out.trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Kinds of tasks down, splits across.
-fn table(out: &mut String, set: &AlfworldSet) -> anyhow::Result<()> {
+fn table(out: &mut String, set: &dyn TaskSet) -> anyhow::Result<()> {
     let splits = set.splits();
-    let width = TaskType::ALL.iter().map(|kind| kind.name().len()).max().unwrap_or_default();
+    let mut counts: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (column, split) in splits.iter().enumerate() {
+        for task in set.tasks(split)? {
+            counts.entry(task.kind).or_insert_with(|| vec![0; splits.len()])[column] += 1;
+        }
+    }
+    let width = counts.keys().map(String::len).max().unwrap_or_default().max(3);
     let columns: Vec<usize> = splits.iter().map(|split| split.len().max(7)).collect();
     let mut row = |name: &str, cells: &[String]| {
         let _ = write!(out, "{name:<width$}");
@@ -207,25 +198,19 @@ fn table(out: &mut String, set: &AlfworldSet) -> anyhow::Result<()> {
         out.push('\n');
     };
     row("", &splits);
-    for kind in TaskType::ALL {
-        let mut cells = Vec::new();
-        for split in &splits {
-            cells.push(set.split(split)?.iter().filter(|game| game.task_type() == kind).count().to_string());
-        }
-        row(kind.name(), &cells);
+    let texts = |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>();
+    for (kind, counts) in &counts {
+        row(kind, &texts(counts));
     }
-    let mut totals = Vec::new();
-    for split in &splits {
-        totals.push(set.split(split)?.len().to_string());
-    }
-    row("all", &totals);
+    let totals: Vec<usize> =
+        (0..splits.len()).map(|column| counts.values().map(|counts| counts[column]).sum()).collect();
+    row("all", &texts(&totals));
     Ok(())
 }
 
 fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
-    if args.environment == EnvironmentName::Webshop {
-        bail!("a generated shop is made in memory from its seed; there are no files to write");
-    }
+    let registry = Registry::builtin();
+    let kind = registry.kind(&args.environment)?;
     let occupied = match std::fs::read_dir(&args.out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
@@ -238,18 +223,29 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
             args.out.display()
         );
     }
-    let defaults = GeneratorConfig::default();
-    let config = GeneratorConfig {
-        seed: args.seed,
-        size: args.size.into(),
-        train: args.train,
-        valid_seen: args.valid_seen,
-        valid_unseen: args.valid_unseen,
-        floor_plans: args.floor_plans,
-        task_types: if args.task_types.is_empty() { defaults.task_types } else { args.task_types.clone() },
-    };
+    let types = |types: &[TaskType]| types.iter().map(|kind| kind.name().into()).collect::<Vec<Value>>();
+    let mut generator = Table::new();
+    generator.insert("seed".into(), Value::try_from(args.seed)?);
+    let size = args.size.to_possible_value().context("a size has a name")?;
+    generator.insert("size".into(), size.get_name().into());
+    for (key, count) in [
+        ("train", args.train),
+        ("valid_seen", args.valid_seen),
+        ("valid_unseen", args.valid_unseen),
+        ("floor_plans", args.floor_plans),
+    ] {
+        generator.insert(key.into(), Value::try_from(count)?);
+    }
+    if !args.task_types.is_empty() {
+        generator.insert("task_types".into(), types(&args.task_types).into());
+    }
+    let mut settings = kind.play_settings(args.seed, true)?;
+    // A world whose files are not these has none, whatever its settings.
+    if settings.get("generator").and_then(|known| known.get("train")).is_some() {
+        settings.insert("generator".into(), generator.into());
+    }
     let start = Instant::now();
-    let count = write_games(&config, &args.out)?;
+    let count = kind.write_files(&settings, &args.out)?;
     print(&format!(
         "{count} games in {:.1} s: {}\nplay one: turnwise play alfworld --data {}",
         start.elapsed().as_secs_f64(),
@@ -260,44 +256,37 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    if args.environment == EnvironmentName::Webshop {
-        if args.dump.is_some() {
-            bail!("--dump: recordings of webshop cannot be written, only replayed");
-        }
-        return super::webshop::replay_file(&args.file, &args.data, &args.unanswered, args.show);
-    }
-    if !args.unanswered.is_empty() {
-        bail!("--unanswered: alfworld has no search; leave the option out");
-    }
+    let registry = Registry::builtin();
+    let kind = registry.kind(&args.environment)?;
     // The recording first: a wrong name should not cost the time to load four thousand games.
     let recording = open(&args.file)?;
-    let set = load(&args.data)?;
     let name = args.file.display().to_string();
+    let request = |recording, dump| ReplayRequest {
+        name: &name,
+        recording,
+        data: &args.data,
+        unanswered: &args.unanswered,
+        dump,
+    };
     let report = match &args.dump {
-        None => replay(&name, recording, &set, None)?,
+        None => kind.replay(request(recording, None))?,
         Some(path) => {
             let file = File::create(path).with_context(|| format!("--dump {}", path.display()))?;
             let failed = || format!("--dump {}", path.display());
             if path.extension().is_some_and(|extension| extension == "zst") {
                 let mut encoder = zstd::Encoder::new(file, 0).with_context(failed)?;
-                let report = replay(&name, recording, &set, Some(&mut encoder))?;
+                let report = kind.replay(request(recording, Some(&mut encoder)))?;
                 encoder.finish().with_context(failed)?;
                 report
             } else {
                 let mut file = BufWriter::new(file);
-                let report = replay(&name, recording, &set, Some(&mut file))?;
+                let report = kind.replay(request(recording, Some(&mut file)))?;
                 file.flush().with_context(failed)?;
                 report
             }
         }
     };
-    let counts = format!(
-        "{} episodes, {} steps, {} differences",
-        report.episodes,
-        report.steps,
-        report.differences.len()
-    );
-    print(&replay_summary(counts, "episode", &report.differences, args.show));
+    print(&replay_summary(report.counts, report.unit, &report.differences, args.show));
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -321,7 +310,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
 }
 
 /// A replay's result in one line, and the first differences in full. `unit` is what an episode is called.
-pub(crate) fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
+fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(
             out,

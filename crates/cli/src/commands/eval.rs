@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use turnwise_env::registry::Registry;
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
-use turnwise_train::run::directory::write_trajectories;
-use turnwise_train::run::panel::pin_first;
+use turnwise_train::run::directory::{RunDirectory, write_trajectories};
+use turnwise_train::run::panel;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
-use super::env::EnvironmentName;
 use super::train::split_arguments;
 use crate::ui::{self, Ui};
 
@@ -32,7 +32,7 @@ pub(crate) struct EvalArgs {
     settings: Vec<String>,
     /// The environment; the config's by default. Another one than the config's brings its own prompts and splits.
     #[arg(long)]
-    env: Option<EnvironmentName>,
+    env: Option<String>,
     /// How the model is prompted: as the config says, with ReAct (a thought and an action each turn), or with Reflexion
     /// (ReAct, and a reflection and another trial after a failure).
     #[arg(long, value_enum, default_value_t)]
@@ -86,7 +86,8 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     let agent = args.agent.into();
     let mut ui = Ui::new();
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
-    let sources = args.sources.into_iter().chain(args.settings).collect();
+    let sources: Vec<String> = args.sources.into_iter().chain(args.settings).collect();
+    let own = own_panels(&args.policy, &sources, args.env.is_some() || args.tasks.is_some())?;
     let mut config = config_of(&args.policy, &policy, sources, args.env, agent)?;
     Agent::configure(agent, &mut config)?;
     if let Some(seed) = args.seed {
@@ -107,7 +108,14 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     let mut results = Vec::new();
     let mut played = Vec::new();
     for split in &config.eval.splits {
-        let panel = pin_first(world.task_set(), split, config.eval.tasks)?;
+        let pinned = match &own {
+            Some(run) => panel::pinned(run, split, world.task_set())?,
+            None => None,
+        };
+        let panel = match pinned {
+            Some(panel) => panel,
+            None => panel::pin_first(world.task_set(), split, config.eval.tasks)?,
+        };
         let settings = EvaluationSettings {
             config: &config,
             world: &world,
@@ -141,13 +149,27 @@ pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The run whose panels are played: the one that the policy lies in, unless other tasks are asked for. Data may lie
+/// elsewhere than it did (`env.data`); its content is held against the panels.
+fn own_panels(policy: &Path, sources: &[String], other: bool) -> anyhow::Result<Option<RunDirectory>> {
+    let other_tasks = |source: &String| match source.split_once('=') {
+        Some((key, _)) => key == "eval.tasks" || key.starts_with("env.") && key != "env.data",
+        None => true,
+    };
+    if other || sources.iter().any(other_tasks) {
+        return Ok(None);
+    }
+    let run = enclosing_run(policy).filter(|run| run.join("panel.json").is_file());
+    Ok(run.map(|run| RunDirectory::open(&run)).transpose()?)
+}
+
 /// The config a policy was trained with, where it lies in a run directory; else what the files say; else, for a
 /// model that knows how a response ends (one of the hub's), the prompts that such a model is asked with.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
     sources: Vec<String>,
-    env: Option<EnvironmentName>,
+    env: Option<String>,
     agent: Agent,
 ) -> anyhow::Result<Config> {
     let (mut files, overrides) = split_arguments(sources);
@@ -162,47 +184,53 @@ pub(crate) fn config_of(
     }
     let mut first = Vec::new();
     if plain_model {
-        first = model_defaults(policy, "alfworld", agent);
+        first = model_defaults(policy, &Config::default().env.kind, agent)?;
     }
-    if let Some(env) = env {
-        let name = env.to_possible_value().context("an environment has a name")?.get_name().to_owned();
+    if let Some(kind) = env {
         let before = load(&ConfigSource { preset: None, files: files.clone(), overrides: first.clone() })?;
         if plain_model {
-            first = model_defaults(policy, &name, agent);
-        } else if before.env.name != name {
-            let template = before.prompt.template.replacen(&before.env.name, &name, 1);
-            first = world_defaults(&name);
+            first = model_defaults(policy, &kind, agent)?;
+        } else if before.env.kind != kind {
+            // Templates of the same purpose have the same ending.
+            let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
+            let usual = before.env.worlds.kind(&kind)?.usual().template;
+            let template = if before.env.worlds.template(&name).is_some() { &name } else { usual };
+            first = world_defaults(&kind)?;
             first.push(format!("prompt.template={template}"));
         }
-        first.push(format!("env.name={name}"));
+        first.push(format!("env.kind={kind}"));
     }
     first.extend(overrides);
     Ok(load(&ConfigSource { preset: None, files, overrides: first })?)
 }
 
 /// The limits and the splits of an environment's usual evaluation.
-fn world_defaults(env: &str) -> Vec<String> {
-    let (turns, splits) = match env {
-        "webshop" => (15, r#"["test"]"#),
-        _ => (50, r#"["valid_seen", "valid_unseen"]"#),
-    };
-    vec![format!("env.name={env}"), format!("env.max_turns={turns}"), format!("eval.splits={splits}")]
+fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
+    let registry = Registry::builtin();
+    let usual = registry.kind(kind)?.usual();
+    let splits: Vec<String> = usual.splits.iter().map(|split| format!("{split:?}")).collect();
+    Ok(vec![
+        format!("env.kind={kind}"),
+        format!("env.max_turns={}", usual.max_turns),
+        format!("eval.splits=[{}]", splits.join(", ")),
+    ])
 }
 
 /// How a model of the hub is asked: free reasoning, two earlier turns, prompts of 4,096 and responses of 512 tokens;
 /// where an agent keeps the whole history, four times that.
-fn model_defaults(policy: &Policy, env: &str, agent: Agent) -> Vec<String> {
+fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);
-    let mut defaults = world_defaults(env);
+    let mut defaults = world_defaults(kind)?;
+    let template = Registry::builtin().kind(kind)?.usual().template.to_owned();
     defaults.extend([
-        format!("prompt.template={env}"),
+        format!("prompt.template={template}"),
         "prompt.layout=windowed".to_owned(),
         "prompt.history=2".to_owned(),
         "rollout.max_response_tokens=512".to_owned(),
         format!("rollout.max_context={context}"),
     ]);
-    defaults
+    Ok(defaults)
 }
 
 /// A result as a table by kind of task.

@@ -14,4 +14,3 @@ pub(crate) mod search;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod web;
-pub(crate) mod webshop;

@@ -1,5 +1,6 @@
 //! `turnwise play`: a person plays in the terminal.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -15,39 +16,39 @@ use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use toml::{Table, Value};
 use turnwise_core::{Action, Environment, Metric, Observation, Purpose, Seed, Task, TaskSet};
-use turnwise_env::alfworld::expert::Expert;
-use turnwise_env::alfworld::generator::{GeneratorConfig, generate};
-use turnwise_env::alfworld::{self, AlfworldSet, Prior};
-use turnwise_env::webshop::{self, WebshopSet};
+use turnwise_env::registry::Registry;
+use turnwise_env::webshop::WebshopWorld;
+use turnwise_env::world::{Advisor, OpenOptions};
 
-use super::env::{EnvironmentName, SizeName, load};
+use super::env::SizeName;
 
 /// Play an environment yourself in the terminal.
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// Which environment.
-    environment: EnvironmentName,
-    /// alfworld: official or generated games, as a folder, a game file or a `.tar.zst` archive; without it a world
-    /// is generated. webshop: the folder of the official files; without it a catalogue is generated.
+    /// The world, by its kind (`turnwise env list` lists them).
+    environment: String,
+    /// Settings of the world, written key.sub=value, as in the [env] table of a config.
+    #[arg(value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Official data (alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the folder of the
+    /// official files), the same as data=PATH. Without it a world is generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// The split to play from [default: valid_unseen, or the first there is; webshop: test].
+    /// The split to play from; the last of the kind's usual evaluation by default, or the first there is.
     #[arg(long)]
     split: Option<String>,
-    /// The game's id, or a part of it that no other game has.
+    /// The task's id, or a part of it that no other task has.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Picks the game; another number, another game. With --task (and for webshop) it is also the seed of
-    /// the generated world.
+    /// Picks the task; another number, another task. It is also the seed of a generated world.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How large the generated scene is.
-    #[arg(long, value_enum, default_value_t)]
-    size: SizeName,
-    /// Steps until the episode ends.
-    ///
-    /// [default: 50 for alfworld, 15 for webshop]
+    /// How large the generated scene is (alfworld), the same as generator.size=SIZE.
+    #[arg(long, value_enum)]
+    size: Option<SizeName>,
+    /// Steps until the episode ends; the kind's usual number by default.
     #[arg(long, value_name = "N")]
     max_steps: Option<usize>,
     /// Only for webshop: serve the shop as pages for a browser instead, at this address.
@@ -59,7 +60,7 @@ const HELP: &str = "\
   an action   is carried out and costs a step; Tab completes it, twice Tab lists what fits
   admissible  lists every action that would be understood now
   hint        what the expert would do, knowing only what has been seen so far
-  help        this text (the world's own help costs a step: !help)
+  help        this text
   quit        leaves
   !TEXT       sends TEXT to the world as it stands";
 
@@ -68,18 +69,37 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if args.max_steps == Some(0) {
         bail!("--max-steps 0: an episode needs at least one step");
     }
+    let registry = Registry::builtin();
+    let kind = registry.kind(&args.environment)?;
+    let mut settings = match args.data {
+        Some(_) => Table::new(),
+        None => kind.play_settings(args.seed, args.task.is_some())?,
+    };
+    for (key, value) in overrides(&args)? {
+        insert(&mut settings, &key, value);
+    }
+    let max_steps = args.max_steps.unwrap_or(kind.usual().max_turns);
+    let mut note = |note: String| {
+        let _ = writeln!(std::io::stderr(), "{note}");
+    };
+    let mut options = OpenOptions { splits: &[], max_turns: max_steps, note: &mut note };
+    let world = kind.open(&settings, &mut options)?;
+    let mut tasks = choose(world.task_set(), kind.usual().splits, &args)?;
     if let Some(address) = &args.web {
-        if args.environment != EnvironmentName::Webshop {
+        let any: &dyn Any = &*world;
+        let Some(shop) = any.downcast_ref::<WebshopWorld>() else {
             bail!("--web: only webshop has pages for a browser; leave the option out");
-        }
-        let set = shop(&args)?;
-        let tasks = super::webshop::goals(&set, args.split.as_deref(), args.task.as_deref(), args.seed)?;
-        super::web::serve(set, tasks, address)?;
+        };
+        super::web::serve(shop.set().clone(), tasks, address)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let round = match args.environment {
-        EnvironmentName::Alfworld => alfworld(args)?,
-        EnvironmentName::Webshop => webshop(&args)?,
+    let task = tasks.swap_remove(0);
+    let round = Round {
+        environment: world.task_set().environment()?,
+        advisor: world.advisor(&task)?,
+        task,
+        max_steps,
+        help: kind.play_help().to_owned(),
     };
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let stdout = std::io::stdout();
@@ -98,106 +118,87 @@ struct Round {
     environment: Box<dyn Environment>,
     max_steps: usize,
     /// Reads along, so that its advice fits whatever the person has done.
-    advisor: Box<dyn Advisor>,
+    advisor: Option<Box<dyn Advisor>>,
+    /// What the world adds to the help.
+    help: String,
 }
 
-/// Says what it would do, knowing only what the person has seen.
-trait Advisor {
-    /// The next action after this observation.
-    fn advise(&mut self, observation: &Observation) -> String;
-}
-
-impl Advisor for Expert<'_> {
-    fn advise(&mut self, observation: &Observation) -> String {
-        self.act(observation)
-    }
-}
-
-fn alfworld(args: PlayArgs) -> anyhow::Result<Round> {
-    let max_steps = args.max_steps.unwrap_or(alfworld::DEFAULT_MAX_STEPS);
-    let set = world(&args)?.with_max_steps(max_steps);
-    let id = choose(&set, args)?;
-    let tasks = set.tasks(set.game(&id)?.split())?;
-    let task = tasks.into_iter().find(|task| task.id == id);
-    let task = task.with_context(|| format!("{id} is not in its split"))?;
-    let mut environment = set.environment()?;
-    let mut expert = Expert::new(Prior::embedded()?);
-    let start = Seed::derive(0, Purpose::Environment, &[]);
-    expert.reset(&environment.reset(&task, start)?.text(), &task.goal);
-    Ok(Round { task, environment, max_steps, advisor: Box::new(expert) })
-}
-
-fn webshop(args: &PlayArgs) -> anyhow::Result<Round> {
-    let set = shop(args)?;
-    let max_steps = set.max_steps();
-    let goals = super::webshop::goals(&set, args.split.as_deref(), args.task.as_deref(), args.seed)?;
-    let task = goals.into_iter().next().context("the split is empty")?;
-    let expert = webshop::Expert::new(&task.goal).with_max_steps(max_steps);
-    let advisor: Box<dyn Advisor> = Box::new(Shopper(expert));
-    Ok(Round { task, environment: set.environment()?, max_steps, advisor })
-}
-
-fn shop(args: &PlayArgs) -> anyhow::Result<WebshopSet> {
-    let max_steps = args.max_steps.unwrap_or(webshop::DEFAULT_MAX_STEPS);
-    Ok(super::webshop::shop(args.data.as_deref(), args.seed)?.with_max_steps(max_steps))
-}
-
-struct Shopper(webshop::Expert);
-
-impl Advisor for Shopper {
-    fn advise(&mut self, observation: &Observation) -> String {
-        self.0.act(observation)
-    }
-}
-
-/// Games from files, or generated: all of a world where one is asked for by name, else just enough.
-fn world(args: &PlayArgs) -> anyhow::Result<AlfworldSet> {
+/// The settings that the arguments name.
+fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
+    let mut found = Vec::new();
     if let Some(path) = &args.data {
-        return load(path);
+        found.push(("data".to_owned(), Value::String(path.display().to_string())));
     }
-    let mut config =
-        GeneratorConfig { seed: args.seed, size: args.size.into(), ..GeneratorConfig::default() };
-    if args.task.is_none() {
-        // One for each kind of task.
-        let count = config.task_types.len();
-        (config.train, config.valid_seen, config.valid_unseen) = (count, count, count);
+    if let Some(size) = args.size {
+        let name = size.to_possible_value().context("a size has a name")?;
+        found.push(("generator.size".to_owned(), Value::String(name.get_name().to_owned())));
     }
-    Ok(generate(&config)?)
+    for text in &args.settings {
+        let (key, value) =
+            text.split_once('=').with_context(|| format!("{text}: write it as key.sub=value"))?;
+        // What is not TOML is a bare string, as in overrides of a config.
+        let parsed =
+            format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+        found.push((key.trim().to_owned(), parsed.unwrap_or_else(|| Value::String(value.to_owned()))));
+    }
+    Ok(found)
 }
 
-fn choose(set: &AlfworldSet, args: PlayArgs) -> anyhow::Result<String> {
-    if let Some(wanted) = args.task {
-        if set.game(&wanted).is_ok() {
-            return Ok(wanted);
+/// Puts a value into a table of tables.
+fn insert(table: &mut Table, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.to_owned(), value);
         }
-        let inside =
-            |game: &&str| args.split.as_deref().is_none_or(|split| game.starts_with(&format!("{split}/")));
-        let found: Vec<&str> = set
-            .iter()
-            .map(|game| game.id())
-            .filter(inside)
-            .filter(|id| id.contains(wanted.as_str()))
-            .collect();
+        Some((outer, inner)) => {
+            let nested = table.entry(outer).or_insert_with(|| Value::Table(Table::new()));
+            if !nested.is_table() {
+                *nested = Value::Table(Table::new());
+            }
+            if let Value::Table(nested) = nested {
+                insert(nested, inner, value);
+            }
+        }
+    }
+}
+
+/// The tasks to play: the one whose id has the wanted text in it, or those of a split in an order drawn by the seed. At
+/// least one.
+fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
+    let splits = set.splits();
+    if let Some(wanted) = &args.task {
+        let mut found = Vec::new();
+        for split in splits.iter().filter(|split| args.split.as_ref().is_none_or(|only| only == *split)) {
+            for task in set.tasks(split)? {
+                if task.id == *wanted {
+                    return Ok(vec![task]);
+                }
+                if task.id.contains(wanted.as_str()) {
+                    found.push(task);
+                }
+            }
+        }
         return match found.as_slice() {
             [] => {
-                bail!("--task {wanted}: no game has this in its id; without --task one is picked by --seed")
+                bail!("--task {wanted}: no task has this in its id; without --task one is picked by --seed")
             }
-            [one] => Ok((*one).to_owned()),
-            [first, second, ..] => {
-                bail!(
-                    "--task {wanted}: {} games have this in their id, for example {first} and {second}; write more of it",
-                    found.len()
-                )
-            }
+            [_] => Ok(found),
+            [first, second, ..] => bail!(
+                "--task {wanted}: {} tasks have this in their id, for example {} and {}; write more of it",
+                found.len(),
+                first.id,
+                second.id
+            ),
         };
     }
-    let splits = set.splits();
-    let default = splits.iter().find(|split| *split == "valid_unseen").or(splits.first());
-    let split = args.split.as_ref().or(default).context("there are no games")?;
-    let games = set.split(split)?;
-    let game =
-        Seed::derive(args.seed, Purpose::Tasks, &[]).rng().choose(games).context("the split is empty")?;
-    Ok(game.id().to_owned())
+    let default = usual.iter().rev().find(|usual| splits.iter().any(|split| split == **usual)).copied();
+    let split = args.split.as_deref().or(default).or(splits.first().map(String::as_str));
+    let mut tasks = set.tasks(split.context("there are no tasks")?)?;
+    if tasks.is_empty() {
+        bail!("the split `{}` is empty", split.unwrap_or_default());
+    }
+    Seed::derive(args.seed, Purpose::Tasks, &[]).rng().shuffle(&mut tasks);
+    Ok(tasks)
 }
 
 /// Where lines come from.
@@ -330,9 +331,10 @@ fn wrap(text: &str, width: usize) -> String {
 }
 
 fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> anyhow::Result<()> {
-    let Round { task, mut environment, max_steps, mut advisor } = round;
+    let Round { task, mut environment, max_steps, mut advisor, help } = round;
     let mut observation = environment.reset(&task, Seed::derive(0, Purpose::Environment, &[]))?;
-    let mut advice = advisor.advise(&observation);
+    let mut advise = |observation: &Observation| advisor.as_mut().map(|advisor| advisor.advise(observation));
+    let mut advice = advise(&observation);
     let mut taken = 0;
     page.dim(&format!("{}, {max_steps} steps", task.id))?;
     page.world(&observation.text())?;
@@ -354,6 +356,9 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
             "quit" | "exit" => return page.line(&left(taken)),
             "help" => {
                 page.line(HELP)?;
+                if !help.is_empty() {
+                    page.line(&help)?;
+                }
                 continue;
             }
             "admissible" => {
@@ -361,7 +366,10 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
                 continue;
             }
             "hint" => {
-                page.line(&format!("  the expert would: {advice}"))?;
+                page.line(&match &advice {
+                    Some(advice) => format!("  the expert would: {advice}"),
+                    None => "  this world has no expert".to_owned(),
+                })?;
                 continue;
             }
             other => other.strip_prefix('!').unwrap_or(other).trim(),
@@ -372,7 +380,7 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
             page.dim(&format!("  not understood{}", near(action, &observation)))?;
         }
         observation = step.observation;
-        advice = advisor.advise(&observation);
+        advice = advise(&observation);
         taken += 1;
         for Metric { name, value, .. } in &step.metrics {
             page.dim(&format!("  {name} {value:.3}"))?;

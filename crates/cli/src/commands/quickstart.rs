@@ -31,8 +31,8 @@ pub(crate) struct QuickstartArgs {
 
 /// What `--smoke` changes.
 const SMOKE: &[&str] = &[
-    "env.world.train=400",
-    "env.world.valid_unseen=32",
+    "env.generator.train=400",
+    "env.generator.valid_unseen=32",
     "sft.demonstrations=400",
     "sft.steps=20",
     "sft.warmup=5",

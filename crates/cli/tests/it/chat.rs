@@ -97,17 +97,18 @@ fn any_model_is_evaluated_in_any_environment_with_any_agent() {
     let folder = tempfile::tempdir().unwrap();
     let model = model(folder.path(), true);
     let out = folder.path().join("out.json");
-    let short = "env.max_turns=2 rollout.max_response_tokens=4 env.shop.products=60 env.world.size=tiny env.world.train=4 \
-                 env.world.valid_seen=2 env.world.valid_unseen=2";
+    let short = "env.max_turns=2 rollout.max_response_tokens=4";
+    let household = "env.generator.size=tiny env.generator.train=4 env.generator.valid_seen=2 env.generator.valid_unseen=2";
+    let shop = "env.generator.products=60";
     let worlds = [
-        ("alfworld", "plain", "valid_seen"),
-        ("webshop", "react", "test"),
-        ("alfworld", "reflexion", "valid_seen"),
+        ("alfworld", "plain", "valid_seen", household),
+        ("webshop", "react", "test", shop),
+        ("alfworld", "reflexion", "valid_seen", household),
     ];
-    for (env, agent, split) in worlds {
+    for (env, agent, split, small) in worlds {
         let mut arguments =
             vec!["eval", &model, "--env", env, "--agent", agent, "--trials", "2", "--tasks", "2"];
-        for setting in short.split_whitespace() {
+        for setting in short.split_whitespace().chain(small.split_whitespace()) {
             arguments.extend(["--set", setting]);
         }
         arguments.extend(["--out", out.to_str().unwrap()]);

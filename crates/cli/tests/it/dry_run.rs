@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 const SMALL_WORLD: &[&str] = &[
-    "env.world.size=tiny",
-    "env.world.train=12",
-    "env.world.valid_seen=2",
-    "env.world.valid_unseen=4",
+    "env.generator.size=tiny",
+    "env.generator.train=12",
+    "env.generator.valid_seen=2",
+    "env.generator.valid_unseen=4",
     "eval.tasks=2",
     "train.steps=2",
 ];
@@ -57,7 +57,7 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
     for (wrong, expected) in [
         ("env.split=nothing", "unknown split"),
         (
-            "env.split=valid_seen  env.world.valid_seen=0  eval.splits=[\"valid_unseen\"]",
+            "env.split=valid_seen  env.generator.valid_seen=0  eval.splits=[\"valid_unseen\"]",
             "no tasks to train on",
         ),
         ("prompt.chat=on", "prompt.chat"),

@@ -95,12 +95,12 @@ fn a_seed_names_a_game() {
 fn a_game_is_found_by_a_part_of_its_id() {
     let text = said(&play(&["--split", "valid_seen", "--task", "trial_G000003"], ""));
     assert!(text.starts_with("valid_seen/") && text.contains("trial_G000003, 50 steps"), "{text}");
-    assert!(refused(&["--task", "trial_G000003"]).contains("games have this in their id, for example"));
+    assert!(refused(&["--task", "trial_G000003"]).contains("tasks have this in their id, for example"));
 }
 
 #[test]
 fn refusals_name_the_mend() {
-    assert!(refused(&["--task", "no such game"]).contains("no game has this in its id"));
+    assert!(refused(&["--task", "no such game"]).contains("no task has this in its id"));
     assert!(refused(&["--split", "test"]).contains("unknown split `test`"));
     assert!(refused(&["--max-steps", "0"]).contains("at least one step"));
     assert!(refused(&["--data", "no/such/folder"]).contains("no/such/folder"));

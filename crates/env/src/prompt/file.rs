@@ -8,11 +8,11 @@ use turnwise_core::EnvError;
 use super::PromptTemplate;
 use super::observation::ObservationSection;
 use super::text::{Rule, Slot, Text, nearest};
-use crate::parse::ResponseStyle;
+use crate::parse::{ResponseStyle, TAIL};
 use crate::registry::Registry;
 
 const KEYS: [(&str, &[&str]); 5] = [
-    ("response", &["style", "think", "text", "end", "stop"]),
+    ("response", &["style", "think", "text", "end", "stop", "tail"]),
     ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote", "lowercase"]),
     ("history", &["line", "separator", "max_chars"]),
     ("admissible", &["item", "separator", "exclude"]),
@@ -32,7 +32,8 @@ const KEYS: [(&str, &[&str]); 5] = [
 
 /// Keys that have a default: `think` means nothing for one-line responses, the others little for observations in
 /// sentences.
-const OPTIONAL: [&str; 7] = ["think", "goal_end", "separator", "join", "quote", "lowercase", "max_chars"];
+const OPTIONAL: [&str; 8] =
+    ["tail", "think", "goal_end", "separator", "join", "quote", "lowercase", "max_chars"];
 
 const FULL: Rule = Rule {
     allowed: &[
@@ -110,6 +111,9 @@ struct ResponseSection {
     style: String,
     #[serde(default)]
     think: bool,
+    /// Characters of a malformed response that are sent in place of an action, from its end.
+    #[serde(default = "usual_tail")]
+    tail: usize,
     text: String,
     end: String,
     stop: Vec<String>,
@@ -216,6 +220,7 @@ impl PromptTemplate {
         };
         let template = Self {
             style,
+            tail: file.response.tail,
             response: text("response.text", &file.response.text, &RESPONSE)?,
             end: file.response.end,
             stop: file.response.stop,
@@ -250,6 +255,10 @@ impl PromptTemplate {
         }
         Ok(template)
     }
+}
+
+fn usual_tail() -> usize {
+    TAIL
 }
 
 /// Templates that stand on each other, at most.

@@ -69,6 +69,7 @@ pub struct PromptView<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptTemplate {
     style: ResponseStyle,
+    tail: usize,
     response: Text,
     end: String,
     stop: Vec<String>,
@@ -107,6 +108,11 @@ impl PromptTemplate {
     /// The form of the responses.
     pub fn style(&self) -> ResponseStyle {
         self.style
+    }
+
+    /// Characters of a malformed response that are sent in place of an action, from its end.
+    pub fn tail(&self) -> usize {
+        self.tail
     }
 
     /// The strings that end a response.

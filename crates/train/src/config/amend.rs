@@ -33,7 +33,7 @@ pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError
         }
     }
     SettingsError::of(found)?;
-    resolve(&settings)
+    resolve(&settings, &config.env.worlds)
 }
 
 fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

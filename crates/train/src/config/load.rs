@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use toml::Value;
+use toml::{Table, Value};
+use turnwise_env::registry::Registry;
 use turnwise_settings::{Problem, SettingsError, problems, schema_of};
 
-use super::Config;
 use super::layers::Layer;
 use super::presets::{METHOD_KEYS, Preset};
 use super::renamed;
+use super::{Config, EnvConfig, env_schema};
 use crate::TrainError;
 
 /// The sources of a config, in the order in which they win over each other, the weakest first:
@@ -41,6 +42,14 @@ pub struct ConfigSource {
 /// Everything that is wrong with the settings, each with the file and line (or the argument) it comes from, its key,
 /// its value and what is allowed.
 pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
+    load_with(source, &Registry::builtin())
+}
+
+/// [`load`], where `env.kind` may name any of these worlds and `prompt.template` any template that comes with them.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(source: &ConfigSource, worlds: &Registry) -> Result<Config, TrainError> {
     let files = source.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let mut named = source.preset.clone();
     let mut arguments = Vec::new();
@@ -62,7 +71,7 @@ pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     }
     renamed::check(files.iter().chain(&arguments))?;
     let merged = merge(files, named.as_deref(), arguments)?;
-    resolve(&merged)
+    resolve(&merged, worlds)
 }
 
 /// The sources, laid one over the other.
@@ -100,9 +109,17 @@ fn merge(files: Vec<Layer>, named: Option<&str>, arguments: Vec<Layer>) -> Resul
 
 /// Reads the config of a run directory as it was resolved.
 pub fn load_resolved(path: &Path) -> Result<Config, TrainError> {
+    load_resolved_with(path, &Registry::builtin())
+}
+
+/// [`load_resolved`] with these worlds.
+///
+/// # Errors
+/// As [`load_resolved`].
+pub fn load_resolved_with(path: &Path, worlds: &Registry) -> Result<Config, TrainError> {
     let layer = read(path)?;
     renamed::check(std::iter::once(&layer))?;
-    resolve(&layer)
+    resolve(&layer, worlds)
 }
 
 fn read(path: &Path) -> Result<Layer, TrainError> {
@@ -110,11 +127,20 @@ fn read(path: &Path) -> Result<Layer, TrainError> {
     Ok(Layer::file(&text, &path.display().to_string())?)
 }
 
-/// Holds the settings against the schema, reads them, and holds the config against the rules between settings.
-pub(super) fn resolve(layer: &Layer) -> Result<Config, TrainError> {
-    let value = Value::Table(layer.table.clone());
-    located(layer, problems(&schema_of::<Config>(), &value))?;
-    let config: Config = match value.try_into() {
+/// Holds the settings against the schema, reads them, and holds the config against the rules between settings. The
+/// world's own settings are those of its kind in `worlds`, with their defaults spelled out.
+pub(super) fn resolve(layer: &Layer, worlds: &Registry) -> Result<Config, TrainError> {
+    let mut table = layer.table.clone();
+    // The default kind is spelled out, since the kind decides which keys the table may have.
+    let env = table.entry("env").or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(env) = env {
+        env.entry("kind").or_insert_with(|| Value::String(EnvConfig::default().kind));
+    }
+    let value = Value::Table(table);
+    let mut schema = schema_of::<Config>();
+    schema["properties"]["env"] = env_schema(worlds);
+    located(layer, problems(&schema, &value))?;
+    let mut config: Config = match value.try_into() {
         Ok(config) => config,
         // The schema lets nothing pass that cannot be read, but for texts that a type reads by a rule of its own.
         Err(error) => {
@@ -122,6 +148,18 @@ pub(super) fn resolve(layer: &Layer) -> Result<Config, TrainError> {
             return Err(SettingsError(vec![Problem::new("config", reason)]).into());
         }
     };
+    let of_env = |error: SettingsError| {
+        let keyed = error.0.into_iter().map(|problem| {
+            let key = if problem.key.is_empty() { "env".into() } else { format!("env.{}", problem.key) };
+            Problem { key, ..problem }
+        });
+        keyed.collect::<Vec<_>>()
+    };
+    match worlds.kind(&config.env.kind).and_then(|kind| kind.resolve(&config.env.settings)) {
+        Ok(settings) => config.env.settings = settings,
+        Err(error) => located(layer, of_env(error))?,
+    }
+    config.env.worlds = worlds.clone();
     located(layer, config.rule_problems())?;
     Ok(config)
 }

@@ -29,19 +29,16 @@ use std::path::PathBuf;
 
 pub use amend::amend;
 pub use describe::{reference_page, schema};
-pub use load::{ConfigSource, load, load_resolved};
+pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
 use serde::{Deserialize, Serialize};
 use turnwise_credit::CreditConfig;
 use turnwise_credit::selection::SelectionConfig;
-use turnwise_env::alfworld::demonstrations::Source;
-use turnwise_env::alfworld::expert::SearchOrder;
-use turnwise_env::alfworld::generator::GeneratorConfig;
-use turnwise_env::webshop::WebshopOptions;
-use turnwise_env::webshop::generator::DEFAULT_PRODUCTS;
+use turnwise_env::registry::Registry;
 use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
 use turnwise_objective::ObjectiveConfig;
+use turnwise_settings::schema_of;
 pub use turnwise_settings::suggest;
 
 use crate::TrainError;
@@ -112,60 +109,78 @@ impl Default for Config {
     }
 }
 
-/// Which world, and how episodes end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+/// The world and how episodes end. The other keys of the table are the world's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct EnvConfig {
-    /// The environment.
-    #[schemars(length(min = 1))]
-    pub name: String,
-    /// Official games: a folder, one file or an archive. Without it the embedded generator makes the world.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<PathBuf>,
-    /// The generated household world; not used with `data`.
-    pub world: GeneratorConfig,
-    /// The shop (`name = "webshop"`).
-    pub shop: ShopConfig,
+    /// The kind of world, by its name in the registry.
+    pub kind: String,
     /// Split that is trained on.
     pub split: String,
     /// Turns after which an episode is cut off.
-    #[schemars(range(min = 1, max = 100000))]
     pub max_turns: usize,
-    /// Factor on the environment's rewards (ALFWorld gives 1 for success; verl-agent uses 10).
-    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
+    /// Factor on the environment's rewards.
     pub reward_scale: f64,
+    /// The world's own keys: see its settings type, such as [`turnwise_env::alfworld::AlfworldSettings`].
+    #[serde(flatten)]
+    pub settings: toml::Table,
+    /// The worlds that `kind` may name, and the templates that come with them.
+    #[serde(skip)]
+    pub worlds: Registry,
 }
 
 impl Default for EnvConfig {
     fn default() -> Self {
+        let CommonKeys { split, max_turns, reward_scale } = CommonKeys::default();
         Self {
-            name: "alfworld".into(),
-            data: None,
-            world: GeneratorConfig::default(),
-            shop: ShopConfig::default(),
-            split: "train".into(),
-            max_turns: 50,
-            reward_scale: 1.0,
+            kind: "alfworld".into(),
+            split,
+            max_turns,
+            reward_scale,
+            settings: toml::Table::new(),
+            worlds: Registry::builtin(),
         }
     }
 }
 
-/// Which shop, and which goals.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ShopConfig {
-    /// Products of the generated catalogue; not used with `env.data`.
-    #[schemars(range(min = 1, max = 10000000))]
-    pub products: u32,
-    /// Seed of the generated catalogue.
-    pub seed: u64,
-    /// Goals, splits, pages and scoring.
-    pub options: WebshopOptions,
+/// The keys of the `[env]` table that every world has, with their ranges.
+#[derive(Serialize, schemars::JsonSchema)]
+#[serde(default)]
+struct CommonKeys {
+    /// Split that is trained on.
+    split: String,
+    /// Turns after which an episode is cut off.
+    #[schemars(range(min = 1, max = 100000))]
+    max_turns: usize,
+    /// Factor on the environment's rewards (ALFWorld gives 1 for success; verl-agent uses 10).
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
+    reward_scale: f64,
 }
 
-impl Default for ShopConfig {
+impl Default for CommonKeys {
     fn default() -> Self {
-        Self { products: DEFAULT_PRODUCTS, seed: 0, options: WebshopOptions::default() }
+        Self { split: "train".into(), max_turns: 50, reward_scale: 1.0 }
+    }
+}
+
+/// The JSON Schema of the `[env]` table with these worlds.
+pub(crate) fn env_schema(worlds: &Registry) -> serde_json::Value {
+    let common = schema_of::<CommonKeys>();
+    let none = serde_json::Map::new();
+    let mut schema =
+        worlds.schema(common.get("properties").and_then(serde_json::Value::as_object).unwrap_or(&none));
+    schema["description"] = "The world and how episodes end.".into();
+    schema
+}
+
+impl schemars::JsonSchema for EnvConfig {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "EnvConfig".into()
+    }
+
+    /// The worlds that come with the program.
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        env_schema(&Registry::builtin()).try_into().unwrap_or_default()
     }
 }
 
@@ -331,18 +346,10 @@ pub struct SftConfig {
     /// Most demonstrations that are made.
     #[schemars(range(max = 10000000))]
     pub demonstrations: usize,
-    /// Who plays: the expert that knows only what it has seen, or the games' walkthroughs, which know all.
-    pub source: Source,
-    /// In which order the expert searches.
-    pub order: SearchOrder,
     /// Before a step, an action that the world does not understand is inserted with this probability,
     /// without loss on it, so that the policy has seen failures.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub invalid_action_prob: f64,
-    /// WebShop: the demonstrated shopper overlooks an option that the goal asks for with this probability, and buys
-    /// without it. Such demonstrations are imitated although they miss their goal.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub option_drop_prob: f64,
     /// Tokens in one update.
     #[schemars(range(min = 1, max = 100000000))]
     pub batch_tokens: usize,
@@ -367,10 +374,7 @@ impl Default for SftConfig {
         Self {
             steps: 0,
             demonstrations: 13_000,
-            source: Source::Expert,
-            order: SearchOrder::Likely,
             invalid_action_prob: 0.06,
-            option_drop_prob: 0.0,
             batch_tokens: 2_000,
             observation_weight: 0.1,
             learning_rate: 2e-3,

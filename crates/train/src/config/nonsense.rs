@@ -145,20 +145,20 @@ const NONSENSE: &[(&str, &str)] = &[
 
 /// Nonsense of one world's own settings.
 const WORLDS: &[(&str, &str)] = &[
-    ("env.name=webship", "env.name"),
-    ("env.world.floor_plans=0", "env.world.floor_plans"),
-    ("env.world.floor_plans=500", "env.world.floor_plans"),
-    ("env.world.train=0", "env.world.train"),
-    ("env.world.task_types=[]", "env.world.task_types"),
-    ("env.world.task_types=[\"juggle\"]", "env.world.task_types[0] = \"juggle\""),
-    ("env.world.size=huge", "env.world.size"),
-    ("env.shop.products=0", "env.shop.products"),
-    ("env.shop.options.goals_per_product=0", "env.shop.options.goals_per_product"),
-    ("env.shop.options.goals=robot", "env.shop.options.goals"),
-    ("env.name=webshop  prompt.template=alfworld", "prompt.template"),
+    ("env.kind=webship", "env.kind"),
+    ("env.generator.floor_plans=0", "env.generator.floor_plans"),
+    ("env.generator.floor_plans=500", "env.generator.floor_plans"),
+    ("env.generator.train=0", "env.generator.train"),
+    ("env.generator.task_types=[]", "env.generator.task_types"),
+    ("env.generator.task_types=[\"juggle\"]", "env.generator.task_types[0] = \"juggle\""),
+    ("env.generator.size=huge", "env.generator.size"),
+    ("env.kind=webshop  env.generator.products=0", "env.generator.products"),
+    ("env.kind=webshop  env.goals_per_product=0", "env.goals_per_product"),
+    ("env.kind=webshop  env.goals=robot", "env.goals"),
+    ("env.kind=webshop  prompt.template=alfworld", "prompt.template"),
     ("sft.invalid_action_prob=1", "sft.invalid_action_prob"),
-    ("sft.option_drop_prob=2", "sft.option_drop_prob"),
-    ("sft.option_drop_prob=0.5", "sft.option_drop_prob"),
+    ("env.kind=webshop  env.expert.option_drop_prob=2", "env.expert.option_drop_prob"),
+    ("env.expert.option_drop_prob=0.5", "env.expert"),
 ];
 
 #[test]

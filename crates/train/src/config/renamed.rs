@@ -5,13 +5,36 @@ use turnwise_settings::{Problem, SettingsError};
 use super::layers::Layer;
 
 /// Old key and new key, dotted from the root of a config.
-const RENAMED: [(&str, &str); 6] = [
+const RENAMED: [(&str, &str); 29] = [
     ("rollout.groups", "rollout.tasks_per_step"),
     ("rollout.slots", "rollout.max_num_seqs"),
     ("train.minibatches", "train.num_minibatches"),
     ("train.epochs", "train.update_epochs"),
     ("sft.injection", "sft.invalid_action_prob"),
-    ("sft.overlook", "sft.option_drop_prob"),
+    ("sft.overlook", "env.expert.option_drop_prob"),
+    ("sft.option_drop_prob", "env.expert.option_drop_prob"),
+    ("sft.source", "env.expert.source"),
+    ("sft.order", "env.expert.search_order"),
+    ("env.name", "env.kind"),
+    ("env.world.seed", "env.generator.seed"),
+    ("env.world.size", "env.generator.size"),
+    ("env.world.train", "env.generator.train"),
+    ("env.world.valid_seen", "env.generator.valid_seen"),
+    ("env.world.valid_unseen", "env.generator.valid_unseen"),
+    ("env.world.floor_plans", "env.generator.floor_plans"),
+    ("env.world.task_types", "env.generator.task_types"),
+    ("env.world", "env.generator"),
+    ("env.shop.products", "env.generator.products"),
+    ("env.shop.seed", "env.generator.seed"),
+    ("env.shop.options.size", "env.size"),
+    ("env.shop.options.goals", "env.goals"),
+    ("env.shop.options.goals_per_product", "env.goals_per_product"),
+    ("env.shop.options.seed", "env.goal_seed"),
+    ("env.shop.options.splits", "env.goal_splits"),
+    ("env.shop.options.matching", "env.matching"),
+    ("env.shop.options.reward", "env.reward"),
+    ("env.shop.options.observation", "env.observation"),
+    ("env.shop.options.show_attributes", "env.show_attributes"),
 ];
 
 /// Refuses keys of earlier versions.

@@ -5,16 +5,12 @@ use std::path::Path;
 use turnwise_credit::has::DecomposerKind;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{EstimatorConfig, Pipeline, RefinementConfig};
-use turnwise_env::registry::Registry;
 use turnwise_model::{LoraConfig, ModelError};
 use turnwise_objective::RatioKind;
 use turnwise_settings::{Problem, SettingsError, check, suggest};
 
 use super::{Config, DecomposerConfig, Switch};
 use crate::TrainError;
-
-/// The worlds by name.
-const WORLDS: [&str; 2] = ["alfworld", "webshop"];
 
 /// Most trajectories of a step.
 const MOST_TRAJECTORIES: usize = 1 << 20;
@@ -84,12 +80,12 @@ impl Rules<'_> {
 
     /// The world has the splits and what else is asked of it.
     fn world(&mut self) {
-        let Config { env, eval, sft, .. } = self.config;
-        if !WORLDS.contains(&env.name.as_str()) {
-            let nearest = suggest(&env.name, &WORLDS)
-                .map(|name| format!(" Did you mean {name:?}?"))
-                .unwrap_or_default();
-            self.fail("env.name", format!("is {:?}; there are: {}.{nearest}", env.name, WORLDS.join(", ")));
+        let Config { env, eval, .. } = self.config;
+        if let Err(error) = env.worlds.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings)) {
+            self.found.extend(error.0.into_iter().map(|problem| Problem {
+                key: format!("env.{}", problem.key).trim_end_matches('.').to_owned(),
+                ..problem
+            }));
         }
         if eval.splits.contains(&env.split) {
             let split = &env.split;
@@ -101,20 +97,14 @@ impl Rules<'_> {
         if let Some(split) = first_repeated(&eval.splits) {
             self.fail("eval.splits", format!("names {split:?} twice; name it once"));
         }
-        if sft.option_drop_prob > 0.0 && env.name != "webshop" {
-            self.fail(
-                "sft.option_drop_prob",
-                "is what shoppers do; only env.name = \"webshop\" has it; set it to 0",
-            );
-        }
     }
 
     /// The template is one of this world's, or a file.
     fn prompt(&mut self) {
         let Config { env, prompt, .. } = self.config;
         let name = prompt.template.as_str();
-        let worlds = Registry::builtin();
-        if let Ok(world) = worlds.kind(&env.name)
+        let worlds = &env.worlds;
+        if let Ok(world) = worlds.kind(&env.kind)
             && !Path::new(name).is_file()
         {
             let foreign = |name: &str| {

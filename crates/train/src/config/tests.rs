@@ -92,7 +92,7 @@ fn overrides_are_typed_and_win() {
         with(&["train.steps=7", "name=here", "env.data=some/folder", "eval.splits=[\"a\"]"]).unwrap();
     assert_eq!(config.train.steps, 7);
     assert_eq!(config.name, "here");
-    assert_eq!(config.env.data, Some("some/folder".into()));
+    assert_eq!(config.env.settings["data"].as_str(), Some("some/folder"));
     assert_eq!(config.eval.splits, ["a"]);
     assert_eq!(with(&["objective.clip=[0.1, 0.3]"]).unwrap().objective.clip.high, 0.3);
 }

@@ -13,7 +13,7 @@ use crate::run::directory::RunDirectory;
 /// The panels of a run by split, and the training split's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panels {
-    /// Hash over the ids of all training tasks.
+    /// Hash of all training tasks, their contents included ([`Panel::hash`]).
     pub train_hash: String,
     /// Number of training tasks.
     pub train_tasks: usize,
@@ -38,10 +38,32 @@ pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, 
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }
 
+/// The panel that a run pinned for a split when it started, held against the tasks as they are now; `None` where it
+/// pinned none for this split.
+///
+/// # Errors
+/// A task of it is gone, or is another one under its name.
+pub fn pinned(run: &RunDirectory, split: &str, set: &dyn TaskSet) -> Result<Option<Panel>, TrainError> {
+    let mut panels: Panels = run.read_json("panel.json")?;
+    let Some(panel) = panels.evaluation.remove(split) else { return Ok(None) };
+    verify_panel(run, &panel, set)?;
+    Ok(Some(panel))
+}
+
+fn verify_panel(run: &RunDirectory, panel: &Panel, set: &dyn TaskSet) -> Result<(), TrainError> {
+    panel.verify(set).map_err(|error| TrainError::file(&run.path("panel.json"), error.to_string()))
+}
+
 /// Refuses to go on when the world is not the one the run began with.
+///
+/// # Errors
+/// A task is gone, or is another one under its name; the error names the first of the evaluation.
 pub fn verify(run: &RunDirectory, config: &Config, set: &dyn TaskSet) -> Result<(), TrainError> {
-    let pinned: Panels = run.read_json("panel.json")?;
-    if pin(config, set)? == pinned {
+    let panels: Panels = run.read_json("panel.json")?;
+    for panel in panels.evaluation.values() {
+        verify_panel(run, panel, set)?;
+    }
+    if pin(config, set)? == panels {
         return Ok(());
     }
     Err(TrainError::file(

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use turnwise_env::registry::Registry;
 use turnwise_model::Weights;
 use turnwise_policy::Policy;
 
@@ -27,11 +28,14 @@ use crate::setup::World;
 pub struct RunParts {
     /// Where the policy comes from.
     pub policies: Arc<dyn PolicySource>,
+    /// The worlds that the config of a resumed run may name; one that starts has those it was loaded with
+    /// ([`config::load_with`]).
+    pub worlds: Registry,
 }
 
 impl Default for RunParts {
     fn default() -> Self {
-        Self { policies: Arc::new(NativeSource) }
+        Self { policies: Arc::new(NativeSource), worlds: Registry::builtin() }
     }
 }
 
@@ -109,7 +113,7 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Self, TrainError> {
         let directory = RunDirectory::open(root)?;
-        let began = config::load_resolved(&directory.path("config.toml"))?;
+        let began = config::load_resolved_with(&directory.path("config.toml"), &parts.worlds)?;
         let config = config::amend(&began, &resume.overrides)?;
         open_device(&config, observer)?;
         observer.event(Event::Stage("building the world"));

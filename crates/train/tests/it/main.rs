@@ -3,7 +3,11 @@
 mod chat;
 mod common;
 mod composition;
+#[path = "../../../../examples/custom_environment.rs"]
+#[expect(dead_code, reason = "the example's `main` is for the terminal")]
+mod custom_environment;
 mod endings;
+mod foreign_learner;
 mod examples;
 mod lora;
 mod paper;
@@ -11,3 +15,4 @@ mod presets;
 mod resume;
 mod warning;
 mod webshop;
+mod worlds;

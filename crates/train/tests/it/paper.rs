@@ -60,10 +60,10 @@ fn every_file_says_how_it_is_started_and_cites_its_values() {
 fn the_settings_are_the_papers() {
     for (path, config) in files() {
         let alfworld = path.contains("alfworld");
-        assert_eq!(config.env.name, if alfworld { "alfworld" } else { "webshop" }, "{path}");
+        assert_eq!(config.env.kind, if alfworld { "alfworld" } else { "webshop" }, "{path}");
         assert_eq!(config.rollout.group_size, 8, "{path}");
         // Only STAPO prints prompts (figures 12 to 15); the others train with verl-agent's.
-        let world = &config.env.name;
+        let world = &config.env.kind;
         let prompts = if path.contains("/stapo/") { world.clone() } else { format!("{world}-verl-agent") };
         assert_eq!(config.prompt.template, prompts, "{path}");
         assert_eq!(config.rollout.temperature, 1.0, "{path}");

@@ -15,8 +15,8 @@ pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.t
 /// Two steps of a model of a few thousand weights in a world of a dozen games, where nothing is ever
 /// solved: what there is to learn from is that turns that are not understood cost.
 pub(crate) const TINY: &[&str] = &[
-    "env.world.size=tiny",
-    "env.world.train=12",
+    "env.generator.size=tiny",
+    "env.generator.train=12",
     "prompt.valid=admissible",
     "sft.demonstrations=12",
     "sft.steps=0",

@@ -1,0 +1,353 @@
+//! A learner that is not the native one trains in the same loop: a table of two logits over two whole responses, with
+//! samplers and checkpoints of its own. Nothing of the loop knows it.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{
+    Action, Completion, EnvError, Environment, FinishReason, LearnError, Learner, LossReport,
+    MaskedContextLearner, Objective, Observation, RequestId, SampleError, SampleRequest, Sampler, Seed, Step,
+    StepReport, Task, TaskSet, TokenSequence, TokenStatistics,
+};
+use turnwise_env::registry::Registry;
+use turnwise_env::world::{OpenOptions, World, WorldKind};
+use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::{Config, ConfigSource, load_with};
+use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
+use turnwise_train::learners::source::{NewRun, PolicySource, SourcedPolicy};
+use turnwise_train::run::checkpoint::Checkpoint;
+use turnwise_train::run::metrics::read_metrics;
+use turnwise_train::{Event, NoopObserver, Observer, Phase, Resume, Run, RunEnd, RunParts, TrainError};
+
+/// The responses that the policy knows; the second is the right one.
+const RESPONSES: [&str; 2] = ["left\n", "right\n"];
+
+/// A world of one turn that rewards `right`.
+struct Fork;
+
+impl Environment for Fork {
+    fn reset(&mut self, _task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
+        Ok(Observation::new("A fork in the road."))
+    }
+
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let success = action.text() == "right";
+        let reward = f64::from(u8::from(success));
+        Ok(Step {
+            observation: Observation::new("You arrive."),
+            reward,
+            terminated: true,
+            success,
+            understood: true,
+            ..Step::default()
+        })
+    }
+}
+
+struct Forks;
+
+impl TaskSet for Forks {
+    fn name(&self) -> &'static str {
+        "fork"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        vec!["train".into(), "test".into()]
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        let task = |index| {
+            let mut task = Task::new(format!("{split}-{index}"), "fork", "go the right way");
+            task.metadata.insert("index".into(), format!("{split}-{index}").into());
+            task
+        };
+        Ok((0..8).map(task).collect())
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(Fork))
+    }
+}
+
+impl World for Forks {
+    fn task_set(&self) -> &dyn TaskSet {
+        self
+    }
+}
+
+#[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+struct ForkKind;
+
+impl WorldKind for ForkKind {
+    type Settings = NoSettings;
+
+    fn name(&self) -> &'static str {
+        "fork"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a fork in the road"
+    }
+
+    fn open(&self, _: &NoSettings, _: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
+        Ok(Box::new(Forks))
+    }
+}
+
+/// The policy: `pi(response k) = softmax(theta)_k`, all of it at the first token of a response.
+#[derive(Clone, Serialize, Deserialize)]
+struct Table {
+    theta: [f64; 2],
+    version: u64,
+}
+
+impl Table {
+    fn probabilities(&self) -> [f64; 2] {
+        let odds = (self.theta[1] - self.theta[0]).exp();
+        [1.0 / (1.0 + odds), odds / (1.0 + odds)]
+    }
+
+    fn logprobs(&self, response: usize, tokens: usize) -> Vec<f32> {
+        let mut logprobs = vec![0.0; tokens];
+        logprobs[0] = self.probabilities()[response].ln() as f32;
+        logprobs
+    }
+}
+
+struct TablePolicy {
+    table: Table,
+    gradient: [f64; 2],
+    tokenizer: Arc<Tokenizer>,
+    responses: [Vec<u32>; 2],
+}
+
+impl TablePolicy {
+    fn new(table: Table, tokenizer: Arc<Tokenizer>) -> Self {
+        let responses = RESPONSES.map(|text| tokenizer.encode(text));
+        Self { table, gradient: [0.0; 2], tokenizer, responses }
+    }
+
+    /// The responses of a sequence, in span order.
+    fn written(&self, sequence: &TokenSequence) -> Vec<usize> {
+        let of = |tokens: &[u32]| self.responses.iter().position(|known| known == tokens).unwrap();
+        sequence.spans.iter().map(|span| of(&sequence.tokens[span.start..span.end])).collect()
+    }
+}
+
+impl Learner for TablePolicy {
+    fn forward_backward(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError> {
+        let mut report = LossReport::default();
+        let logprobs = self.logprobs(batch)?;
+        for (index, (sequence, logprobs)) in batch.iter().zip(&logprobs).enumerate() {
+            let statistics = TokenStatistics { logprobs, entropies: &[], reference_kls: &[] };
+            let found = objective.evaluate(index, statistics)?;
+            let mut first = 0;
+            for (span, response) in sequence.spans.iter().zip(self.written(sequence)) {
+                let slope = f64::from(found.d_logprobs[first]);
+                let probabilities = self.table.probabilities();
+                for (index, gradient) in self.gradient.iter_mut().enumerate() {
+                    *gradient += slope * (f64::from(u8::from(index == response)) - probabilities[index]);
+                }
+                first += span.len();
+            }
+            report.loss += found.loss;
+            report.metrics.add(&found.metrics);
+            report.total_tokens += sequence.tokens.len();
+        }
+        Ok(report)
+    }
+
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        let of = |sequence: &TokenSequence| {
+            let written = self.written(sequence).into_iter().zip(&sequence.spans);
+            written.flat_map(|(response, span)| self.table.logprobs(response, span.len())).collect()
+        };
+        Ok(batch.iter().map(of).collect())
+    }
+
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
+        let gradient_norm = self.gradient[0].hypot(self.gradient[1]);
+        for (theta, gradient) in self.table.theta.iter_mut().zip(std::mem::take(&mut self.gradient)) {
+            *theta -= learning_rate * gradient;
+        }
+        self.table.version += 1;
+        Ok(StepReport { gradient_norm, step: self.table.version })
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.table.version
+    }
+}
+
+impl MaskedContextLearner for TablePolicy {
+    fn forward_backward_masked(
+        &mut self,
+        _: &[TokenSequence],
+        _: &[turnwise_core::MaskedContext],
+        _: (&dyn Objective, &dyn turnwise_core::MaskedContextObjective),
+    ) -> Result<LossReport, LearnError> {
+        Err(LearnError::Backend("a table has no masked contexts".into()))
+    }
+}
+
+impl HiddenStates for TablePolicy {
+    fn max_context(&self) -> usize {
+        512
+    }
+}
+
+impl PolicyLearner for TablePolicy {
+    fn samplers(
+        &self,
+        lanes: usize,
+        _: usize,
+        _: usize,
+    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
+        let sampler = || TableSampler {
+            table: self.table.clone(),
+            responses: self.responses.clone(),
+            waiting: Vec::new(),
+            next: 0,
+        };
+        Ok((0..lanes).map(|_| Box::new(sampler()) as Box<dyn Sampler + Send>).collect())
+    }
+
+    fn begin_phase(&mut self, _: &Config, _: Phase) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn save(&self, folder: &Path) -> Result<(), TrainError> {
+        let policy = folder.join("policy");
+        std::fs::create_dir_all(&policy).unwrap();
+        std::fs::write(policy.join("table.json"), serde_json::to_vec(&self.table).unwrap()).unwrap();
+        self.tokenizer.save_folder(&policy).unwrap();
+        Ok(())
+    }
+}
+
+struct TableSampler {
+    table: Table,
+    responses: [Vec<u32>; 2],
+    waiting: Vec<(RequestId, SampleRequest)>,
+    next: RequestId,
+}
+
+impl Sampler for TableSampler {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        self.next += 1;
+        self.waiting.push((self.next, request));
+        Ok(self.next)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        let answer = |(id, request): (RequestId, SampleRequest)| {
+            let response = usize::from(request.seed.rng().uniform() < self.table.probabilities()[1]);
+            let tokens = self.responses[response].clone();
+            Completion {
+                request: id,
+                logprobs: self.table.logprobs(response, tokens.len()),
+                entropies: vec![0.5; tokens.len()],
+                tokens,
+                finish: FinishReason::Stop,
+                weights_version: self.table.version,
+            }
+        };
+        Ok(self.waiting.drain(..).map(answer).collect())
+    }
+
+    fn end_session(&mut self, _: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        self.table.version
+    }
+}
+
+struct TableSource;
+
+impl PolicySource for TableSource {
+    fn start(&self, _: &NewRun<'_>, _: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
+        let tokenizer = Tokenizer::train(RESPONSES.into_iter(), &TokenizerConfig::default()).unwrap();
+        let tokenizer = Arc::new(tokenizer);
+        let table = Table { theta: [1.0, 0.0], version: 0 };
+        Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer))), tokenizer))
+    }
+
+    fn resume(&self, _: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+        let folder = checkpoint.policy();
+        let table = serde_json::from_slice(&std::fs::read(folder.join("table.json")).unwrap()).unwrap();
+        let tokenizer = Arc::new(Tokenizer::load_folder(&folder).unwrap());
+        Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer))), tokenizer))
+    }
+}
+
+fn config() -> Config {
+    let settings = "env.kind=fork prompt.template=plain rollout.tasks_per_step=4 rollout.group_size=8 \
+                    rollout.max_response_tokens=8 rollout.max_context=256 train.steps=12 train.learning_rate=20 \
+                    train.num_minibatches=2 train.checkpoint_every=1 eval.splits=[\"test\"]";
+    let overrides = settings.split_whitespace().map(str::to_owned).collect();
+    let worlds = Registry::builtin().with(ForkKind);
+    load_with(&ConfigSource { overrides, ..ConfigSource::default() }, &worlds).unwrap()
+}
+
+fn table(root: &Path) -> Table {
+    let path = root.join("checkpoints/step-000012/policy/table.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Stops a run at its next safe place after some steps.
+struct StopAfter<'a>(usize, &'a AtomicBool);
+
+impl Observer for StopAfter<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        if matches!(event, Event::Step { .. }) {
+            self.0 -= 1;
+            if self.0 == 0 {
+                self.1.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        _: &mut turnwise_train::EvaluationPoint<'_>,
+    ) -> Result<std::ops::ControlFlow<()>, String> {
+        Ok(std::ops::ControlFlow::Continue(()))
+    }
+}
+
+#[test]
+fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
+    let worlds = Registry::builtin().with(ForkKind);
+    let parts = RunParts { policies: Arc::new(TableSource), worlds, ..RunParts::default() };
+    let mut run = Run::start_with(&parts, config(), &whole, &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
+    assert!(run.weights().is_none(), "its weights are its own");
+    let success: Vec<f64> = read_metrics(&whole.join("metrics.jsonl"))
+        .unwrap()
+        .iter()
+        .map(|line| line.metrics.get("train/success_rate").unwrap())
+        .collect();
+    let learnt = table(&whole);
+    assert!(learnt.probabilities()[1] > 0.9, "{success:?} {:?}", learnt.theta);
+    assert!(success[0] < 0.6 && success[11] > 0.8, "{success:?}");
+
+    // Cut in two and resumed, it ends with the same numbers.
+    let stop = AtomicBool::new(false);
+    let mut run = Run::start_with(&parts, config(), &halves, &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut StopAfter(5, &stop), &stop).unwrap(), RunEnd::Interrupted);
+    let mut run = Run::resume_with(&parts, &halves, &Resume::default(), &mut NoopObserver).unwrap();
+    assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
+    assert_eq!(table(&halves).theta.map(f64::to_bits), learnt.theta.map(f64::to_bits));
+}

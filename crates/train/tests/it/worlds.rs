@@ -1,0 +1,75 @@
+//! A world from outside of the project, and panels that pin what tasks are made of.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use turnwise_train::config::ConfigSource;
+use turnwise_train::config::load;
+use turnwise_train::run::panel;
+use turnwise_train::setup::World;
+use turnwise_train::{NoopObserver, RunDirectory};
+
+use crate::custom_environment;
+
+#[test]
+fn a_world_of_another_crate_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = custom_environment::train(&folder.path().join("run")).unwrap();
+    let rates: Vec<f64> = lines.iter().filter_map(|line| line.metrics.get("train/success_rate")).collect();
+    assert_eq!(rates.len(), 3, "three steps of reinforcement learning");
+    // The warm start has taught it something: letters at random open nothing.
+    assert!(rates.iter().any(|rate| *rate > 0.0), "{rates:?}");
+    // Without the registry the run's config names a world that is not there.
+    let error = turnwise_train::Run::resume(&folder.path().join("run"), &mut NoopObserver).err().unwrap();
+    assert!(error.to_string().contains("there is no world `lock`"), "{error}");
+}
+
+#[test]
+fn a_game_that_changed_under_its_name_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let games = folder.path().join("games");
+    let generator = turnwise_env::alfworld::generator::GeneratorConfig {
+        train: 6,
+        valid_seen: 0,
+        valid_unseen: 2,
+        ..Default::default()
+    };
+    turnwise_env::alfworld::generator::write_games(&generator, &games).unwrap();
+    let overrides = [format!("env.data={}", games.display()), "eval.splits=[\"valid_unseen\"]".into()];
+    let config = load(&ConfigSource { overrides: overrides.to_vec(), ..ConfigSource::default() }).unwrap();
+    let open = || World::new(&config.env, &config.splits(), &mut NoopObserver).unwrap();
+    let world = open();
+    let run = RunDirectory::create(&folder.path().join("run")).unwrap();
+    let panels = panel::pin(&config, world.task_set()).unwrap();
+    run.write_json("panel.json", &panels).unwrap();
+    panel::verify(&run, &config, world.task_set()).unwrap();
+    let own = panel::pinned(&run, "valid_unseen", world.task_set()).unwrap().unwrap();
+    assert_eq!(own, panels.evaluation["valid_unseen"]);
+    assert!(panel::pinned(&run, "train", world.task_set()).unwrap().is_none());
+
+    // One thing of one game's scene is another thing now; its goal and its name stay.
+    let id = &own.tasks[0].id;
+    let file = games.join(id);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let world_of = |text: &str| turnwise_env::alfworld::Game::parse(id, text).unwrap();
+    let before = world_of(&text);
+    let changed =
+        ["cd", "pencil", "book", "fork", "spoon", "cup", "plate", "vase", "statue", "tissuebox", "soapbar"]
+            .iter()
+            .map(|name| {
+                text.replacen(&format!("objectAtLocation {name}_bar_"), "objectAtLocation missing_bar_", 1)
+            })
+            .chain([text.replace("(openable ", "(cleanable ")])
+            .find(|changed| {
+                turnwise_env::alfworld::Game::parse(id, changed)
+                    .is_ok_and(|game| game.task().digest != before.task().digest)
+            });
+    let changed = changed.expect("some fact of the game can be another");
+    assert_eq!(world_of(&changed).sentence(), before.sentence());
+    std::fs::write(&file, changed).unwrap();
+    let world = open();
+    for error in [
+        panel::verify(&run, &config, world.task_set()).unwrap_err().to_string(),
+        panel::pinned(&run, "valid_unseen", world.task_set()).unwrap_err().to_string(),
+    ] {
+        assert!(error.contains("under the same name") && error.contains(id), "{error}");
+    }
+}
