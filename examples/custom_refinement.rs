@@ -117,7 +117,7 @@ impl Igpo {
 }
 
 /// `exp` of the mean log-probability; nothing of no tokens.
-fn likelihood(score: &Vec<f32>) -> Option<f64> {
+fn likelihood(score: &[f32]) -> Option<f64> {
     let mean = score.iter().copied().map(f64::from).sum::<f64>() / score.len() as f64;
     (!score.is_empty()).then(|| mean.exp())
 }

@@ -121,7 +121,7 @@ impl Hgpo {
                     let next = texts.len();
                     *texts.entry(text).or_insert(next)
                 };
-                trajectory.turns.iter().map(|turn| turn.state_key()).map(id).collect()
+                trajectory.turns.iter().map(turnwise_core::Turn::state_key).map(id).collect()
             })
             .collect();
         let mut levels = vec![(observations.clone(), texts.len())];

@@ -191,7 +191,7 @@ fn factory<'a, T: ?Sized>(
 }
 
 /// The factory of a method of another crate.
-fn read<C, M, T: ?Sized>(
+fn read<C, M, T>(
     method: &'static str,
     build: impl Fn(C) -> Result<M, CreditError> + Send + Sync + 'static,
     boxed: fn(M) -> Box<T>,
@@ -199,7 +199,7 @@ fn read<C, M, T: ?Sized>(
 where
     C: Serialize + DeserializeOwned,
     M: 'static,
-    T: 'static,
+    T: ?Sized + 'static,
 {
     Arc::new(move |table| {
         let fail = |error: serde_json::Error| CreditError::Setting { method, reason: error.to_string() };

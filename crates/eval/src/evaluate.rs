@@ -181,7 +181,9 @@ pub fn evaluate_with<S: Sampler + Send>(
         stop: settings.stop,
     };
     let scaled = |mut trajectories: Vec<Trajectory>| {
-        trajectories.iter_mut().for_each(|trajectory| trajectory.scale_rewards(config.env.reward_scale));
+        for trajectory in &mut trajectories {
+            trajectory.scale_rewards(config.env.reward_scale);
+        }
         trajectories
     };
     let (last, all, trials) = if settings.agent == Agent::Reflexion {

@@ -159,16 +159,14 @@ impl Registry {
     }
 
     fn built(&self, table: &MethodTable) -> Result<(MethodTable, Arc<dyn LossTerm>), ObjectiveError> {
-        match self.terms.get(table.kind.as_str()) {
-            Some(build) => build(table),
-            None => {
-                let known: Vec<String> = self.terms.keys().map(|kind| format!("`{kind}`")).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(ObjectiveError::Setting(format!(
-                    "terms: unknown term `{}`; this program has {known} (Registry::with_term adds one)",
-                    table.kind
-                )))
-            }
+        if let Some(build) = self.terms.get(table.kind.as_str()) {
+            return build(table);
         }
+        let known: Vec<String> = self.terms.keys().map(|kind| format!("`{kind}`")).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Err(ObjectiveError::Setting(format!(
+            "terms: unknown term `{}`; this program has {known} (Registry::with_term adds one)",
+            table.kind
+        )))
     }
 }

@@ -20,6 +20,9 @@ use turnwise_env::world::{OpenOptions, ReplayRequest};
 
 use crate::ui::print;
 
+/// Notes about a world that are shown in a list.
+const SHOWN: usize = 3;
+
 /// The first bytes of a zstd frame.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -156,7 +159,6 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         let world = kind.open(&settings, &mut options)?;
         let of = args.data.as_ref().map_or_else(|| "generated".to_owned(), |path| path.display().to_string());
         let _ = writeln!(out, "\n{name}, {of}");
-        const SHOWN: usize = 3;
         notes.iter().take(SHOWN).for_each(|note| {
             let _ = writeln!(out, "({note})");
         });

@@ -65,6 +65,7 @@ const HELP: &str = "\
   !TEXT       sends TEXT to the world as it stands";
 
 /// Plays one game.
+#[expect(clippy::needless_pass_by_value, reason = "as every command")]
 pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if args.max_steps == Some(0) {
         bail!("--max-steps 0: an episode needs at least one step");

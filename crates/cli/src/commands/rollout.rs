@@ -106,7 +106,9 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     let Some(mut trajectories) = trajectories else {
         anyhow::bail!("interrupted; nothing was written");
     };
-    trajectories.iter_mut().for_each(|trajectory| trajectory.scale_rewards(config.env.reward_scale));
+    for trajectory in &mut trajectories {
+        trajectory.scale_rewards(config.env.reward_scale);
+    }
     write_trajectories(&args.out, trajectories.iter())?;
     let solved = trajectories.iter().filter(|trajectory| trajectory.success).count();
     ui::print(&format!(

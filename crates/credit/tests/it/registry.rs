@@ -1,4 +1,5 @@
 //! Methods of other crates, and what a provider is asked for.
+#![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn};

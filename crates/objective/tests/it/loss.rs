@@ -1,4 +1,5 @@
 //! The configured loss: what it asks of the loop, and the objective of each minibatch.
+#![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{

@@ -80,12 +80,11 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     if let Err(error) = config.policy.device.open() {
         missing.push(error.to_string());
     }
-    let (model, tokenizer) = match &config.policy.model {
-        Some(path) => model_of(path, &mut missing, observer)?,
-        None => {
-            let (model, tokenizer) = setup::scratch_parts(config, &world, &template)?;
-            (model, Some(tokenizer))
-        }
+    let (model, tokenizer) = if let Some(path) = &config.policy.model {
+        model_of(path, &mut missing, observer)?
+    } else {
+        let (model, tokenizer) = setup::scratch_parts(config, &world, &template)?;
+        (model, Some(tokenizer))
     };
     if let Some(tokenizer) = tokenizer {
         setup::chat(config, &tokenizer)?;

@@ -198,7 +198,7 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
             let label = checkpoint.position.label();
-            let free = (1..)
+            let free = (1..u32::MAX)
                 .map(|number| run.checkpoints().join(format!("{ABANDONED}{number}-{label}")))
                 .find(|path| !path.exists());
             if let Some(free) = free {

@@ -57,7 +57,7 @@ fn information_gain_by_hand() {
         &[a + 0.5 * (b + 0.5 * c), b + 0.5 * c, c, d],
     );
     // Gains 0.25, -0.25 and outcomes 1, 0 among themselves.
-    let [gain, outcome] = [0.707107, 0.707107];
+    let [gain, outcome] = [std::f64::consts::FRAC_1_SQRT_2; 2];
     let separate = IgpoConfig { standardise: Standardise::Separate, ..IgpoConfig::default() };
     close(&refine(separate), &[outcome, outcome - gain, outcome, -outcome]);
 }

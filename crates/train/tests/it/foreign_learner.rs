@@ -207,12 +207,7 @@ impl HiddenStates for TablePolicy {
 }
 
 impl PolicyLearner for TablePolicy {
-    fn samplers(
-        &self,
-        lanes: usize,
-        _: usize,
-        _: usize,
-    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
+    fn samplers(&self, lanes: usize, _: usize, _: usize) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let sampler = || TableSampler {
             table: self.table.clone(),
             responses: self.responses.clone(),
@@ -330,7 +325,7 @@ fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, halves) = (folder.path().join("whole"), folder.path().join("halves"));
     let worlds = Registry::builtin().with(ForkKind);
-    let parts = RunParts { policies: Arc::new(TableSource), worlds, ..RunParts::default() };
+    let parts = RunParts { policies: Arc::new(TableSource), worlds };
     let mut run = Run::start_with(&parts, config(), &whole, &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert!(run.weights().is_none(), "its weights are its own");

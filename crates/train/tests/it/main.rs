@@ -7,8 +7,8 @@ mod composition;
 #[expect(dead_code, reason = "the example's `main` is for the terminal")]
 mod custom_environment;
 mod endings;
-mod foreign_learner;
 mod examples;
+mod foreign_learner;
 mod lora;
 mod paper;
 mod presets;

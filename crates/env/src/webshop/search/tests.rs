@@ -46,7 +46,7 @@ fn a_repeated_term_counts_twice() {
 fn temporary_files_make_no_difference() {
     let text = |number: usize| {
         let words = ["red", "blue", "shoe", "sock", "kettle", "steel", "cotton"];
-        let rare = if number % 3 == 0 { format!(" rare{number}") } else { String::new() };
+        let rare = if number.is_multiple_of(3) { format!(" rare{number}") } else { String::new() };
         (0..=number % 5).map(|place| words[(number * 7 + place * 3) % 7]).collect::<Vec<_>>().join(" ")
             + &rare
     };
