@@ -21,15 +21,18 @@ pub fn schema_of<T: JsonSchema + 'static>() -> Value {
 
 /// The schema of a type, made once.
 pub(crate) fn shared_schema<T: JsonSchema + 'static>() -> Arc<Value> {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let schema = known.get_or_insert_default().entry(TypeId::of::<T>()).or_insert_with(|| {
-        let mut settings = SchemaSettings::draft2020_12();
-        settings.inline_subschemas = true;
-        let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-        close(&mut schema);
-        Arc::new(schema)
-    });
-    Arc::clone(schema)
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(schema) = known().as_ref().and_then(|known| known.get(&TypeId::of::<T>())) {
+        return Arc::clone(schema);
+    }
+    // Made without the lock: a type may ask for the schemas of others while its own is made.
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    close(&mut schema);
+    let schema = Arc::new(schema);
+    known().get_or_insert_default().insert(TypeId::of::<T>(), Arc::clone(&schema));
+    schema
 }
 
 /// Closes objects and drops nulls, all the way down.
