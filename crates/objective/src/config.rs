@@ -26,8 +26,8 @@ pub struct Clip {
     /// The lower bound is `1 - low`.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
-    /// The upper bound is `1 + high`.
-    #[schemars(range(min = 0.0, max = 100.0))]
+    /// The upper bound is `1 + high`; a large one never clips.
+    #[schemars(range(min = 0.0, max = 1e12))]
     pub high: f64,
 }
 
