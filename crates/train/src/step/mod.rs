@@ -8,7 +8,7 @@
 //! | [`training_set`] | training set: sequences with advantages and what the extra passes found |
 //! | [`masked_contexts`] | responses after prompts that hide something, where the objective asks for them |
 //! | [`update`] | updates: epochs and minibatches |
-//! | [`record`] | the numbers of the step |
+//! | `record` | the numbers of the step |
 
 pub mod credit;
 pub mod masked_contexts;
