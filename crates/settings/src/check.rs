@@ -24,7 +24,7 @@ pub fn check<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<(), Se
     }
 }
 
-/// Everything in a value that its schema (of [`schema_of`]) does not allow.
+/// Everything in a value that its schema (of [`crate::schema_of`]) does not allow.
 ///
 /// NaN and the infinities are never allowed.
 pub fn problems(schema: &Schema, value: &Value) -> Vec<Problem> {

@@ -13,10 +13,8 @@ pub struct LearnerConfig {
     pub micro_batch_tokens: usize,
     /// The device.
     pub device: Device,
-    /// Micro-batches worked on at a time, each on its own thread with its own gradient. The same
-    /// number gives the same bits on every machine, however many processors it has, and over however
-    /// many processes the lanes are spread ([`crate::NativeLearner::join`]). A device works on
-    /// one at a time.
+    /// Lanes that a batch is dealt to, each on a thread of its own; their gradients are summed in order. The same
+    /// number gives the same bits on one machine, however many cores are free. A device works on one.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
     /// Divides the logits, so that log-probabilities are those at the sampling temperature.

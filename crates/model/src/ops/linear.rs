@@ -215,7 +215,7 @@ pub(crate) fn linear_backward_weight<T: Real>(
     matmul_in(bf16, ViewMut::new(d_weight, outputs, inputs), d_y, x, Accumulate::Add, T::ONE);
 }
 
-/// `d_bias += sum of the rows of d_y` for [`linear`].
+/// `d_bias += sum of the rows of d_y` for `linear`.
 pub fn linear_backward_bias<T: Real>(d_y: &[T], d_bias: &mut [T]) {
     struct Rows;
 
