@@ -58,7 +58,7 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
         ("env.split=nothing", "unknown split"),
         (
             "env.split=valid_seen  env.generator.valid_seen=0  eval.splits=[\"valid_unseen\"]",
-            "no tasks to train on",
+            "unknown split `valid_seen`",
         ),
         ("prompt.chat=on", "prompt.chat"),
         ("train.num_minibatches=1000000", "train.num_minibatches"),

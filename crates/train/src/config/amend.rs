@@ -56,7 +56,8 @@ mod tests {
         let config =
             with(&["train.steps=900", "train.learning_rate=1e-7", "optimizer.clip_norm=0.1"]).unwrap();
         assert_eq!((config.train.steps, config.train.learning_rate), (900, 1e-7));
-        assert_eq!(with(&[]).unwrap(), Config::default());
+        let plain = crate::config::load(&crate::config::ConfigSource::default()).unwrap();
+        assert_eq!(amend(&plain, &[]).unwrap(), plain);
     }
 
     #[test]

@@ -44,11 +44,17 @@ const RENAMED: [(&str, &str); 29] = [
 pub(super) fn check<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Result<(), SettingsError> {
     let mut found = Vec::new();
     for layer in layers {
-        for key in layer.keys() {
-            if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == key) {
-                let origin = layer.origin(&key);
-                found.push(Problem { origin, ..Problem::new(&key, format!("is called `{new}` now")) });
+        let keys = layer.keys();
+        let renamed = |key: &str| RENAMED.iter().find(|(old, _)| *old == key).map(|(_, new)| *new);
+        for key in &keys {
+            let Some(new) = renamed(key) else { continue };
+            // A table whose own keys have new names is said by these.
+            let inside = format!("{key}.");
+            if keys.iter().any(|other| other.starts_with(&inside) && renamed(other).is_some()) {
+                continue;
             }
+            let origin = layer.origin(key);
+            found.push(Problem { origin, ..Problem::new(key, format!("is called `{new}` now")) });
         }
     }
     SettingsError::of(found)
