@@ -119,8 +119,8 @@ impl Objective for OverBatch {
 /// A tiny household from scratch. Nothing is solved in two steps, so that turns of positive advantage are imitated.
 pub(crate) fn config(mu: f64) -> Result<Config, Box<dyn Error>> {
     let overrides = [
-        "env.world.size=tiny",
-        "env.world.train=12",
+        "env.generator.size=tiny",
+        "env.generator.train=12",
         "prompt.valid=admissible",
         "sft.steps=0",
         // Nothing is solved here; EMPG gives turns different advantages all the same.

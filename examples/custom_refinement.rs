@@ -182,8 +182,8 @@ pub(crate) fn config() -> Result<Config, Box<dyn Error>> {
     };
     let methods = Methods::builtin().with_refinement("igpo", move |config| Igpo::new(config, answer));
     let overrides = [
-        "env.world.size=tiny",
-        "env.world.train=12",
+        "env.generator.size=tiny",
+        "env.generator.train=12",
         "prompt.valid=admissible",
         "sft.steps=0",
         "rollout.group_size=4",

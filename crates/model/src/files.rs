@@ -72,7 +72,6 @@ pub struct TensorSlice<'a> {
 }
 
 /// Writes tensors and entries of text to a `safetensors` file, whole or not at all.
-#[expect(clippy::implicit_hasher, reason = "the file format takes this type")]
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],

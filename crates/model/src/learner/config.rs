@@ -48,7 +48,8 @@ impl Default for LearnerConfig {
 
 impl LearnerConfig {
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        turnwise_settings::check(self).map_err(ModelError::Settings)?;
+        // TOML has no integers of 64 bits without a sign, and every seed is one.
+        turnwise_settings::check(&Self { seed: 0, ..*self }).map_err(ModelError::Settings)?;
         Ok(())
     }
 }

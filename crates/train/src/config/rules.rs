@@ -7,9 +7,9 @@ use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{EstimatorConfig, Pipeline, RefinementConfig};
 use turnwise_model::{LoraConfig, ModelError};
 use turnwise_objective::RatioKind;
-use turnwise_settings::{Problem, SettingsError, check, suggest};
+use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 
-use super::{Config, DecomposerConfig, Switch};
+use super::{Config, DecomposerConfig, Switch, env_schema};
 use crate::TrainError;
 
 /// Most trajectories of a step.
@@ -31,7 +31,11 @@ impl Config {
         if matches!(own.credit.estimator, EstimatorConfig::Other(_)) {
             own.credit.estimator = EstimatorConfig::default();
         }
-        check(&own)?;
+        let fail = |error: toml::ser::Error| SettingsError(vec![Problem::new("config", error.to_string())]);
+        let value = toml::Value::try_from(&own).map_err(fail)?;
+        let mut schema = schema_of::<Self>();
+        schema["properties"]["env"] = env_schema(&self.env.worlds);
+        SettingsError::of(problems(&schema, &value))?;
         SettingsError::of(self.rule_problems())?;
         Ok(())
     }

@@ -222,7 +222,10 @@ fn what_the_template_opens_belongs_to_the_action() {
 #[test]
 fn settings_that_cannot_be_met_are_refused() {
     let refused = |tokenizer: &Tokenizer, more: &[&str]| {
-        let config = common::config(None, more).unwrap();
+        let config = match common::config(None, more) {
+            Ok(config) => config,
+            Err(error) => return error.to_string(),
+        };
         setup::chat(&config, tokenizer).unwrap_err().to_string()
     };
     let plain = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();

@@ -19,6 +19,7 @@ use turnwise_train::config::{Config, ConfigSource, load_with};
 use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
 use turnwise_train::learners::source::{NewRun, PolicySource, SourcedPolicy};
 use turnwise_train::run::checkpoint::Checkpoint;
+use turnwise_train::run::directory::{RunStatus, Status, read_trajectories};
 use turnwise_train::run::metrics::read_metrics;
 use turnwise_train::{Event, NoopObserver, Observer, Phase, Resume, Run, RunEnd, RunParts, TrainError};
 
@@ -125,12 +126,16 @@ struct TablePolicy {
     gradient: [f64; 2],
     tokenizer: Arc<Tokenizer>,
     responses: [Vec<u32>; 2],
+    /// Whether its loss is no number.
+    diverges: bool,
 }
 
 impl TablePolicy {
-    fn new(table: Table, tokenizer: Arc<Tokenizer>) -> Self {
+    /// It diverges at high learning rates.
+    fn new(table: Table, tokenizer: Arc<Tokenizer>, config: &Config) -> Self {
         let responses = RESPONSES.map(|text| tokenizer.encode(text));
-        Self { table, gradient: [0.0; 2], tokenizer, responses }
+        let diverges = config.train.learning_rate > 0.6;
+        Self { table, gradient: [0.0; 2], tokenizer, responses, diverges }
     }
 
     /// The responses of a sequence, in span order.
@@ -147,6 +152,10 @@ impl Learner for TablePolicy {
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
         let mut report = LossReport::default();
+        if self.diverges {
+            report.loss = f64::NAN;
+            return Ok(report);
+        }
         let logprobs = self.logprobs(batch)?;
         for (index, (sequence, logprobs)) in batch.iter().zip(&logprobs).enumerate() {
             let statistics = TokenStatistics { logprobs, entropies: &[], reference_kls: &[] };
@@ -178,7 +187,7 @@ impl Learner for TablePolicy {
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         let gradient_norm = self.gradient[0].hypot(self.gradient[1]);
         for (theta, gradient) in self.table.theta.iter_mut().zip(std::mem::take(&mut self.gradient)) {
-            *theta -= learning_rate * gradient;
+            *theta -= 40.0 * learning_rate * gradient;
         }
         self.table.version += 1;
         Ok(StepReport { gradient_norm, step: self.table.version })
@@ -270,24 +279,24 @@ impl Sampler for TableSampler {
 struct TableSource;
 
 impl PolicySource for TableSource {
-    fn start(&self, _: &NewRun<'_>, _: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
+    fn start(&self, run: &NewRun<'_>, _: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
         let tokenizer = Tokenizer::train(RESPONSES.into_iter(), &TokenizerConfig::default()).unwrap();
         let tokenizer = Arc::new(tokenizer);
         let table = Table { theta: [1.0, 0.0], version: 0 };
-        Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer))), tokenizer))
+        Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer), run.config)), tokenizer))
     }
 
-    fn resume(&self, _: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
         let folder = checkpoint.policy();
         let table = serde_json::from_slice(&std::fs::read(folder.join("table.json")).unwrap()).unwrap();
         let tokenizer = Arc::new(Tokenizer::load_folder(&folder).unwrap());
-        Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer))), tokenizer))
+        Ok((Box::new(TablePolicy::new(table, Arc::clone(&tokenizer), config)), tokenizer))
     }
 }
 
 fn config() -> Config {
     let settings = "env.kind=fork prompt.template=plain rollout.tasks_per_step=4 rollout.group_size=8 \
-                    rollout.max_response_tokens=8 rollout.max_context=256 train.steps=12 train.learning_rate=20 \
+                    rollout.max_response_tokens=8 rollout.max_context=256 train.steps=12 train.learning_rate=0.5 \
                     train.num_minibatches=2 train.checkpoint_every=1 eval.splits=[\"test\"]";
     let overrides = settings.split_whitespace().map(str::to_owned).collect();
     let worlds = Registry::builtin().with(ForkKind);
@@ -345,4 +354,36 @@ fn a_learner_of_ones_own_trains_and_resumes_in_the_same_loop() {
     let mut run = Run::resume_with(&parts, &halves, &Resume::default(), &mut NoopObserver).unwrap();
     assert_eq!(run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     assert_eq!(table(&halves).theta.map(f64::to_bits), learnt.theta.map(f64::to_bits));
+}
+
+#[test]
+fn a_run_whose_loss_is_no_number_fails_before_its_checkpoint_and_can_be_rescued() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let worlds = Registry::builtin().with(ForkKind);
+    let parts = RunParts { policies: Arc::new(TableSource), worlds };
+    let mut config = config();
+    config.train.learning_rate = 0.9;
+    let mut run = Run::start_with(&parts, config, &root, &mut NoopObserver).unwrap();
+    let error = run.train(&mut NoopObserver, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("step-000001") && error.contains("the loss is NaN"), "{error}");
+    assert!(error.contains("--resume") && error.contains("train.learning_rate"), "{error}");
+    let status: Status = run.directory().read_json("status.json").unwrap();
+    assert_eq!(status.state, RunStatus::Failed);
+    assert!(status.reason.unwrap().contains("NaN"));
+    assert!(!root.join("checkpoints/step-000001").exists(), "what diverged is not kept");
+    let batch = read_trajectories(&root.join("failed/step-000001.jsonl.zst")).unwrap();
+    assert_eq!(batch.len(), 32);
+    assert!(batch.iter().all(|trajectory| trajectory.advantages.is_some()));
+    // The same settings fail again; a lower rate goes on.
+    let go_on = |overrides: &[&str]| {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        let resume = Resume { overrides, from: None };
+        let mut run = Run::resume_with(&parts, &root, &resume, &mut NoopObserver).unwrap();
+        run.train(&mut NoopObserver, &AtomicBool::new(false))
+    };
+    assert!(go_on(&[]).is_err());
+    assert_eq!(go_on(&["train.learning_rate=0.5"]).unwrap(), RunEnd::Finished);
+    assert!(root.join("config-before-step-000000.toml").is_file());
+    assert!(table(&root).probabilities()[1] > 0.9);
 }

@@ -47,7 +47,7 @@ fn a_game_that_changed_under_its_name_is_noticed() {
 
     // One thing of one game's scene is another thing now; its goal and its name stay.
     let id = &own.tasks[0].id;
-    let file = games.join(id);
+    let file = games.join(id).join("game.tw-pddl");
     let text = std::fs::read_to_string(&file).unwrap();
     let world_of = |text: &str| turnwise_env::alfworld::Game::parse(id, text).unwrap();
     let before = world_of(&text);
