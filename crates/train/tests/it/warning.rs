@@ -38,7 +38,7 @@ fn a_plan_beyond_the_machine_s_memory_is_warned_of() {
     let warns = |notes: &[String]| notes.iter().any(|note| note.starts_with("warning: this run may need"));
     assert!(!warns(&notes(&[])));
     // As many tokens at a time as may be set, in as many lanes.
-    let notes = notes(&["train.micro_batch_tokens=100000000", "train.lanes=1024"]);
+    let notes = notes(&["train.micro_batch_tokens=100000000", "train.lanes=256"]);
     assert!(warns(&notes), "{notes:?}");
     assert!(notes.iter().any(|note| note.contains(" would bring it to ")), "{notes:?}");
 }
