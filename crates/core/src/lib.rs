@@ -9,6 +9,7 @@
 //! There are no tensors here, no async and no I/O.
 
 mod action;
+mod digest;
 mod environment;
 mod error;
 mod explanation;
@@ -26,6 +27,7 @@ mod task;
 mod trajectory;
 
 pub use action::{Action, ToolCall};
+pub use digest::{digest, hexadecimal};
 pub use environment::{Environment, Merge, Metric, PendingStep, Snapshot, Step, TaskSet};
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use explanation::{Facts, StageRecord};
@@ -44,5 +46,5 @@ pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, S
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
 pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};
-pub use task::{Task, TaskLimits, digest};
+pub use task::{Task, TaskLimits};
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
+
+use crate::digest;
 
 /// The limits of an episode of one task, in place of the run's where they are smaller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -66,29 +67,9 @@ impl Task {
     }
 }
 
-/// SHA-256 over parts in their order, each with its length in front, so that no two lists of parts have the same bytes;
-/// lower-case hexadecimal.
-pub fn digest<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.as_ref().len() as u64).to_le_bytes());
-        hash.update(part.as_ref());
-    }
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
-    hash.finalize().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_digest_is_of_the_parts_and_their_bounds() {
-        // hashlib.sha256(struct.pack("<Q", 2) + b"ab" + struct.pack("<Q", 1) + b"c").hexdigest()
-        let expected = "43ee655579de01ca739b3f95c1c2d3f46d353b2c0df818064ea594506cdb2617";
-        assert_eq!(digest(["ab", "c"]), expected);
-        assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
-    }
 
     #[test]
     fn content_is_everything_but_the_name() {

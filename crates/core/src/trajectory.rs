@@ -145,6 +145,27 @@ pub struct Trajectory {
 }
 
 impl Trajectory {
+    /// A trajectory of these turns: the first of the first group at step 0, ended by the world without success, with neither
+    /// token sequences nor advantages.
+    pub fn new(task: Task, turns: Vec<Turn>) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            task,
+            group: 0,
+            sample: 0,
+            step: 0,
+            turns,
+            final_observation: String::new(),
+            final_state_key: None,
+            stop: StopReason::Terminated,
+            success: false,
+            sequences: Vec::new(),
+            advantages: None,
+            explanation: None,
+            metrics: BTreeMap::new(),
+        }
+    }
+
     /// The name of the state after the last turn: see [`Turn::state_key`].
     pub fn final_state_key(&self) -> &str {
         self.final_state_key.as_deref().unwrap_or(&self.final_observation)
@@ -211,22 +232,8 @@ mod tests {
     use crate::Facts;
 
     fn trajectory(rewards: &[f64]) -> Trajectory {
-        Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task: Task::new("t", "k", "g"),
-            group: 0,
-            sample: 0,
-            step: 0,
-            turns: rewards.iter().map(|&reward| Turn { reward, valid: true, ..Turn::default() }).collect(),
-            final_observation: String::new(),
-            final_state_key: None,
-            stop: StopReason::Terminated,
-            success: true,
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: BTreeMap::new(),
-        }
+        let turns = rewards.iter().map(|&reward| Turn { reward, valid: true, ..Turn::default() }).collect();
+        Trajectory::new(Task::new("t", "k", "g"), turns)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use turnwise_core::{Batch, Group, Purpose, Rng, SCHEMA_VERSION, Seed, StopReason, Task, Trajectory, Turn};
+use turnwise_core::{Batch, Group, Purpose, Rng, Seed, Task, Trajectory, Turn};
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
 use turnwise_credit::{CreditConfig, Inputs, Pipeline};
 
@@ -14,13 +14,8 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
     let mut rng = Seed::derive(1, Purpose::Credit, &[]).rng();
     let group = |number: usize, rng: &mut Rng| {
         let texts: Vec<String> = (0..states).map(|_| page(rng, characters)).collect();
-        let trajectory = |sample: usize, rng: &mut Rng| Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task: Task::new(number.to_string(), "bench", "goal"),
-            group: number,
-            sample,
-            step: 0,
-            turns: (0..length)
+        let trajectory = |sample: usize, rng: &mut Rng| {
+            let turns = (0..length)
                 .map(|turn| Turn {
                     observation: texts[rng.below(states)].clone(),
                     action: format!("action {}", rng.below(8)),
@@ -30,15 +25,9 @@ fn batch(groups: usize, size: usize, length: usize, states: usize, characters: u
                     response_ids: vec![0; 32],
                     ..Turn::default()
                 })
-                .collect(),
-            final_observation: String::new(),
-            final_state_key: None,
-            stop: StopReason::Terminated,
-            success: false,
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: std::collections::BTreeMap::new(),
+                .collect();
+            let task = Task::new(number.to_string(), "bench", "goal");
+            Trajectory { group: number, sample, ..Trajectory::new(task, turns) }
         };
         Group { trajectories: (0..size).map(|sample| trajectory(sample, rng)).collect() }
     };

@@ -17,7 +17,7 @@ use turnwise_train::config::Config;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, run_with_resampling};
 use turnwise_train::setup::{self, World};
-use turnwise_train::{TrainError, engines, sampling_lanes, sampling_params};
+use turnwise_train::{TrainError, engines, sampling_lanes};
 
 use crate::{Agent, Rate, reflexion};
 
@@ -177,23 +177,10 @@ pub fn evaluate_with<S: Sampler + Send>(
     let parser = setup::parser(config, &template);
     let chat = setup::chat(config, settings.tokenizer)?;
     let prompter = Prompter { template: &template, tokenizer: settings.tokenizer, chat: chat.as_ref() };
-    let context = RolloutContext {
-        task_set: Arc::clone(&settings.task_set),
-        env_calls: config.rollout.env_calls(),
-        tokenizer: settings.tokenizer,
-        template: &template,
-        chat: chat.as_ref(),
-        parser: &parser,
-        layout: config.prompt.layout,
-        history: config.prompt.history,
-        params: sampling_params(config, prompter, settings.temperature),
-        max_context: config.rollout.max_context,
-        slots: sampling_lanes(config).1,
-        run_seed: config.seed,
-        purpose: Purpose::Evaluation,
-        step: 0,
-        stop: settings.stop,
-    };
+    let task_set = Arc::clone(&settings.task_set);
+    let context =
+        RolloutContext::new(config, task_set, prompter, &parser, settings.temperature, settings.stop);
+    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
     let scaled = |mut trajectories: Vec<Trajectory>| {
         for trajectory in &mut trajectories {
             trajectory.scale_rewards(config.env.reward_scale);
@@ -214,18 +201,8 @@ pub fn evaluate_with<S: Sampler + Send>(
         let last = played.iter().filter_map(|trials| trials.last().cloned()).collect();
         (last, Some(played.into_iter().flatten().collect()), trials)
     } else {
-        let jobs: Vec<Job> = panel
-            .tasks
-            .iter()
-            .enumerate()
-            .map(|(group, task)| Job {
-                task: task.clone(),
-                group,
-                sample: 0,
-                preamble: String::new(),
-                attempt: 0,
-            })
-            .collect();
+        let jobs: Vec<Job> =
+            panel.tasks.iter().enumerate().map(|(group, task)| Job::new(task.clone(), group, 0)).collect();
         let played = run_with_resampling(&context, &jobs, samplers, config.rollout.max_resamples, &mut tick)?;
         let (played, _) = played.ok_or(EvalError::Interrupted)?;
         (scaled(played), None, Vec::new())
@@ -331,30 +308,15 @@ mod tests {
 
     #[test]
     fn results_are_split_by_kind() {
-        let trajectory = |kind: &str, success: bool, turns: usize| Trajectory {
-            schema_version: turnwise_core::SCHEMA_VERSION,
-            task: Task::new(kind, kind, ""),
-            group: 0,
-            sample: 0,
-            step: 0,
-            turns: vec![
-                Turn {
-                    action: "look".into(),
-                    admissible: vec!["look".into()],
-                    valid: success,
-                    reward: 0.5,
-                    ..Turn::default()
-                };
-                turns
-            ],
-            final_observation: String::new(),
-            final_state_key: None,
-            stop: StopReason::Terminated,
-            success,
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: std::collections::BTreeMap::new(),
+        let trajectory = |kind: &str, success: bool, turns: usize| {
+            let turn = Turn {
+                action: "look".into(),
+                admissible: vec!["look".into()],
+                valid: success,
+                reward: 0.5,
+                ..Turn::default()
+            };
+            Trajectory { success, ..Trajectory::new(Task::new(kind, kind, ""), vec![turn; turns]) }
         };
         let panel = Panel { env: "e".into(), split: "s".into(), tasks: Vec::new(), hash: "h".into() };
         let trajectories = [trajectory("a", true, 2), trajectory("a", false, 4), trajectory("b", true, 6)];

@@ -28,12 +28,9 @@ pub(crate) fn play<S: Sampler + Send>(
     for trial in 0..trials.max(1) {
         let jobs: Vec<Job> = open
             .iter()
-            .map(|&index| Job {
-                task: tasks[index].clone(),
-                group: index,
-                sample: trial,
-                preamble: preamble(&notes[index]),
-                attempt: 0,
+            .map(|&index| {
+                let preamble = preamble(&notes[index]);
+                Job { preamble, ..Job::new(tasks[index].clone(), index, trial) }
             })
             .collect();
         let played_now = run_with_resampling(context, &jobs, samplers, max_resamples, &mut *tick)?;
@@ -221,7 +218,7 @@ fn answer<'a, S: Sampler>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnwise_core::{SCHEMA_VERSION, StopReason, Turn};
+    use turnwise_core::{StopReason, Turn};
     use turnwise_env::prompt::PromptTemplate;
     use turnwise_text::{Tokenizer, TokenizerConfig};
 
@@ -246,20 +243,9 @@ mod tests {
             ..Turn::default()
         };
         let trajectory = Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task: Task::new("t", "k", "Find it."),
-            group: 0,
-            sample: 0,
-            step: 0,
-            turns: (0..10).map(turn).collect(),
             final_observation: "The end.".into(),
-            final_state_key: None,
             stop: StopReason::MaxTurns,
-            success: false,
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: std::collections::BTreeMap::new(),
+            ..Trajectory::new(Task::new("t", "k", "Find it."), (0..10).map(turn).collect())
         };
         let template = PromptTemplate::named("alfworld-react").unwrap();
         let tokenizer = Tokenizer::train(["a"].into_iter(), &TokenizerConfig::default()).unwrap();

@@ -2,7 +2,7 @@
 //! since the last one is its observation.
 
 use serde_json::Value;
-use turnwise_core::{Reasoning, SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
+use turnwise_core::{Reasoning, Task, Trajectory, Turn};
 
 use crate::dump::{Record, TurnExtras};
 
@@ -176,20 +176,10 @@ pub(crate) fn record(
         success,
         turns: vec![extras; turns.len()],
         trajectory: Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task: Task::new("", "", goal),
-            group: 0,
-            sample: 0,
             step,
-            turns,
             final_observation: observation,
-            final_state_key: None,
-            stop: StopReason::Terminated,
             success: success.unwrap_or(false),
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: std::collections::BTreeMap::new(),
+            ..Trajectory::new(Task::new("", "", goal), turns)
         },
     }
 }

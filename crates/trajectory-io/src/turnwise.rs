@@ -150,20 +150,13 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
         success: read.success,
         turns: extras,
         trajectory: Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task,
-            group: 0,
-            sample: 0,
             step: read.step,
-            turns,
             final_observation: read.final_observation.unwrap_or_default(),
             final_state_key: read.final_state_key,
             stop: read.stop.unwrap_or(StopReason::Terminated),
             success: read.success.unwrap_or(false),
             sequences: read.sequences,
-            advantages: None,
-            explanation: None,
-            metrics: std::collections::BTreeMap::new(),
+            ..Trajectory::new(task, turns)
         },
     })
 }

@@ -14,7 +14,7 @@ use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::run::directory::write_trajectories;
 use turnwise_train::run::panels::pin_first;
 use turnwise_train::setup::{self, World};
-use turnwise_train::{Event, Observer as _, engines, sampling_lanes, sampling_params};
+use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
 
 use super::eval::config_of;
 use crate::ui::{self, Ui};
@@ -63,37 +63,14 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         .tasks
         .iter()
         .enumerate()
-        .flat_map(|(group, task)| {
-            (0..args.samples).map(move |sample| Job {
-                task: task.clone(),
-                group,
-                sample,
-                preamble: String::new(),
-                attempt: 0,
-            })
-        })
+        .flat_map(|(group, task)| (0..args.samples).map(move |sample| Job::new(task.clone(), group, sample)))
         .collect();
     let temperature = args.temperature.unwrap_or(config.rollout.temperature);
     let chat = setup::chat(&config, &policy.tokenizer)?;
     let prompter = Prompter { template: &template, tokenizer: &policy.tokenizer, chat: chat.as_ref() };
     let (lanes, slots) = sampling_lanes(&config);
-    let context = RolloutContext {
-        task_set: world.shared_task_set(),
-        env_calls: config.rollout.env_calls(),
-        tokenizer: &policy.tokenizer,
-        template: &template,
-        chat: chat.as_ref(),
-        parser: &parser,
-        layout: config.prompt.layout,
-        history: config.prompt.history,
-        params: sampling_params(&config, prompter, temperature),
-        max_context: config.rollout.max_context,
-        slots,
-        run_seed: config.seed,
-        purpose: Purpose::Evaluation,
-        step: 0,
-        stop,
-    };
+    let context = RolloutContext::new(&config, world.shared_task_set(), prompter, &parser, temperature, stop);
+    let context = RolloutContext { purpose: Purpose::Evaluation, ..context };
     let weights = SharedWeights::of(&policy.weights, 0, config.policy.device, config.policy.compute)?;
     let mut samplers = engines(&config, &weights, &policy.tokenizer, lanes, slots)?;
     let trajectories = rollout::run(&context, &jobs, &mut samplers, |progress| {

@@ -163,14 +163,9 @@ fn salt_matches_observations_by_their_spelling() {
 
 #[test]
 fn a_runs_dump_is_read_as_it_is_written() {
-    use turnwise_core::{SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
-    let trajectory = |sample: usize, entropies: &[f32], reward: f64| Trajectory {
-        schema_version: SCHEMA_VERSION,
-        task: Task::new("t", "k", "find it"),
-        group: 3,
-        sample,
-        step: 12,
-        turns: vec![Turn {
+    use turnwise_core::{StopReason, Task, Trajectory, Turn};
+    let trajectory = |sample: usize, entropies: &[f32], reward: f64| {
+        let turn = Turn {
             observation: "o".into(),
             response: "look".into(),
             action: "look".into(),
@@ -179,15 +174,16 @@ fn a_runs_dump_is_read_as_it_is_written() {
             entropies: entropies.to_vec(),
             response_ids: vec![7; entropies.len()],
             ..Turn::default()
-        }],
-        final_observation: String::new(),
-        final_state_key: None,
-        stop: StopReason::MaxTurns,
-        success: reward > 0.0,
-        sequences: Vec::new(),
-        advantages: Some(vec![0.25]),
-        explanation: None,
-        metrics: std::collections::BTreeMap::new(),
+        };
+        Trajectory {
+            group: 3,
+            sample,
+            step: 12,
+            stop: StopReason::MaxTurns,
+            success: reward > 0.0,
+            advantages: Some(vec![0.25]),
+            ..Trajectory::new(Task::new("t", "k", "find it"), vec![turn])
+        }
     };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("step-000012.jsonl.zst");

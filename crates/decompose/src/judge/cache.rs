@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use turnwise_core::hexadecimal;
 
 use super::{JudgeError, scores};
 
@@ -26,8 +27,7 @@ impl Key {
     }
 
     pub(super) fn hex(&self) -> String {
-        let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
-        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+        hexadecimal(&self.0)
     }
 
     /// A coordinate for random draws that belong to this question.

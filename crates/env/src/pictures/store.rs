@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use sha2::{Digest as _, Sha256};
-use turnwise_core::{EnvError, ImageHandle};
+use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
 use super::canvas::Picture;
 use super::png;
@@ -43,7 +43,7 @@ impl PictureStore {
             return Ok(known.clone());
         }
         let bytes = png::encode(&draw())?;
-        let sha256 = hexadecimal(&bytes);
+        let sha256 = hexadecimal(&Sha256::digest(&bytes));
         self.write(&sha256, &bytes)?;
         let handle = ImageHandle { sha256, media_type: "image/png".to_owned() };
         let mut known = lock();
@@ -70,12 +70,6 @@ impl PictureStore {
     }
 }
 
-/// The SHA-256 of a file's bytes, lower-case hexadecimal.
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
-    Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,7 +85,7 @@ mod tests {
         assert_eq!((&first, &first), (&again, &same));
         let bytes = fs::read(store.path(&first)).unwrap();
         assert_eq!(
-            (hexadecimal(&bytes), png::read(&store.path(&first)).unwrap()),
+            (hexadecimal(&Sha256::digest(&bytes)), png::read(&store.path(&first)).unwrap()),
             (first.sha256.clone(), red())
         );
         let other = store.handle(b"c", || Picture::new(4, 4, [0, 0, 255])).unwrap();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use turnwise_core::Purpose;
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_text::Tokenizer;
@@ -12,7 +11,6 @@ use turnwise_text::chat::ChatFormat;
 use crate::TrainError;
 use crate::config::Config;
 use crate::rollout::RolloutContext;
-use crate::rollout::engines::sampling_params;
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
@@ -54,22 +52,8 @@ impl Actor {
         step: u64,
         stop: &'a AtomicBool,
     ) -> RolloutContext<'a> {
-        RolloutContext {
-            task_set: self.world.shared_task_set(),
-            env_calls: config.rollout.env_calls(),
-            tokenizer: &self.tokenizer,
-            template: &self.template,
-            chat: self.chat.as_ref(),
-            parser: &self.parser,
-            layout: config.prompt.layout,
-            history: config.prompt.history,
-            params: sampling_params(config, self.prompter(), config.rollout.temperature),
-            max_context: config.rollout.max_context,
-            slots,
-            run_seed: config.seed,
-            purpose: Purpose::Rollout,
-            step,
-            stop,
-        }
+        let (temperature, task_set) = (config.rollout.temperature, self.world.shared_task_set());
+        let context = RolloutContext::new(config, task_set, self.prompter(), &self.parser, temperature, stop);
+        RolloutContext { slots, step, ..context }
     }
 }

@@ -97,10 +97,8 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use crate::Methods;
-    use turnwise_core::{Batch, SCHEMA_VERSION, Task, Turn};
+    use turnwise_core::{Batch, Task, Turn};
     use turnwise_credit::embedding::HashedNgrams;
     use turnwise_credit::{CreditConfig, Inputs, Pipeline};
 
@@ -117,21 +115,12 @@ mod tests {
             entropies: vec![0.1 * sample as f32, 0.3],
             ..Turn::default()
         };
+        let stop = if fails { StopReason::EnvironmentError("gone".into()) } else { StopReason::Terminated };
         Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task: Task::new("t", "k", "g"),
-            group: 0,
             sample,
-            step: 0,
-            turns: vec![turn(0), turn(1)],
-            final_observation: String::new(),
-            final_state_key: None,
-            stop: if fails { StopReason::EnvironmentError("gone".into()) } else { StopReason::Terminated },
+            stop,
             success: reward > 0.0,
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: BTreeMap::new(),
+            ..Trajectory::new(Task::new("t", "k", "g"), vec![turn(0), turn(1)])
         }
     }
 

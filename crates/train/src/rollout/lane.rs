@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use turnwise_core::{
-    Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId, SCHEMA_VERSION,
-    SampleError, SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence,
-    Trajectory, Turn, TurnSpan,
+    Completion, EnvError, Environment, FinishReason, Observation, Part, Purpose, RequestId, SampleError,
+    SampleRequest, Sampler, SamplingParams, Seed, Step, StopReason, Task, TokenSequence, Trajectory, Turn,
+    TurnSpan,
 };
 use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
@@ -179,20 +179,10 @@ impl<'a, S: Sampler> Lane<'a, S> {
     ) -> Result<Option<Trajectory>, TrainError> {
         let job = &self.jobs[index];
         let mut trajectory = Trajectory {
-            schema_version: SCHEMA_VERSION,
-            task: job.task.clone(),
             group: job.group,
             sample: job.sample,
             step: self.context.step,
-            turns: Vec::new(),
-            final_observation: String::new(),
-            final_state_key: None,
-            stop: StopReason::Terminated,
-            success: false,
-            sequences: Vec::new(),
-            advantages: None,
-            explanation: None,
-            metrics: std::collections::BTreeMap::new(),
+            ..Trajectory::new(job.task.clone(), Vec::new())
         };
         match begun {
             Ok((environment, observation)) => {

@@ -36,8 +36,11 @@ use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
+use crate::config::Config;
+use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
+use crate::rollout::prompting::Prompter;
 
 /// Layout of a trajectory's turns as token sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -62,6 +65,13 @@ pub struct Job {
     pub preamble: String,
     /// Number of earlier samples of it that failed through no fault of the policy; each time has draws of its own.
     pub attempt: u64,
+}
+
+impl Job {
+    /// A first attempt without a preamble.
+    pub fn new(task: Task, group: usize, sample: usize) -> Self {
+        Self { task, group, sample, preamble: String::new(), attempt: 0 }
+    }
 }
 
 /// Everything a rollout reads.
@@ -96,6 +106,37 @@ pub struct RolloutContext<'a> {
     pub step: u64,
     /// Set from outside to stop early.
     pub stop: &'a AtomicBool,
+}
+
+impl<'a> RolloutContext<'a> {
+    /// Context of a config's rollout: training at step 0, in lanes as wide as the config says.
+    pub fn new(
+        config: &Config,
+        task_set: Arc<dyn TaskSet>,
+        prompter: Prompter<'a>,
+        parser: &'a ActionParser,
+        temperature: f32,
+        stop: &'a AtomicBool,
+    ) -> Self {
+        let Prompter { template, tokenizer, chat } = prompter;
+        Self {
+            task_set,
+            env_calls: config.rollout.env_calls(),
+            tokenizer,
+            template,
+            chat,
+            parser,
+            layout: config.prompt.layout,
+            history: config.prompt.history,
+            params: sampling_params(config, prompter, temperature),
+            max_context: config.rollout.max_context,
+            slots: sampling_lanes(config).1,
+            run_seed: config.seed,
+            purpose: Purpose::Rollout,
+            step: 0,
+            stop,
+        }
+    }
 }
 
 /// Counters that grow while a rollout runs, for progress displays.

@@ -113,13 +113,7 @@ impl SampleContext<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Option<(Vec<Group>, usize)>, TrainError> {
         let group_size = self.config.rollout.group_size;
-        let job = |group, task: &Task, sample| Job {
-            task: task.clone(),
-            group,
-            sample,
-            preamble: String::new(),
-            attempt: 0,
-        };
+        let job = |group, task: &Task, sample| Job::new(task.clone(), group, sample);
         let jobs: Vec<Job> = tasks
             .iter()
             .enumerate()

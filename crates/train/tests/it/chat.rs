@@ -16,7 +16,7 @@ use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::{self, World};
-use turnwise_train::{Config, NoopObserver, sampling_params, sft};
+use turnwise_train::{Config, NoopObserver, sft};
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -102,24 +102,13 @@ fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str
     let prompter = Prompter { template: &template, tokenizer, chat: chat.as_ref() };
     let stop = AtomicBool::new(false);
     let context = RolloutContext {
-        task_set: world.shared_task_set(),
-        env_calls: config.rollout.env_calls(),
-        tokenizer,
-        template: &template,
-        chat: chat.as_ref(),
-        parser: &parser,
-        layout: config.prompt.layout,
-        history: config.prompt.history,
-        params: sampling_params(config, prompter, 1.0),
         max_context: 4096,
         slots: 1,
         run_seed: 0,
-        purpose: Purpose::Rollout,
-        step: 0,
-        stop: &stop,
+        ..RolloutContext::new(config, world.shared_task_set(), prompter, &parser, 1.0, &stop)
     };
     let task = world.task_set().tasks("train").unwrap()[0].clone();
-    let job = Job { task, group: 0, sample: 0, preamble: preamble.to_owned(), attempt: 0 };
+    let job = Job { preamble: preamble.to_owned(), ..Job::new(task, 0, 0) };
     let mut script = Script { tokenizer, replies, next: 0, waiting: Vec::new() };
     let played = rollout::run(&context, &[job], std::slice::from_mut(&mut script), |_| {}).unwrap().unwrap();
     played.into_iter().next().unwrap()

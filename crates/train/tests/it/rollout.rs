@@ -168,11 +168,8 @@ fn play(tasks: Vec<Task>, settings: &Settings) -> (Vec<Trajectory>, usize) {
         step: 0,
         stop: &stop,
     };
-    let jobs: Vec<Job> = tasks
-        .into_iter()
-        .enumerate()
-        .map(|(group, task)| Job { task, group, sample: 0, preamble: String::new(), attempt: 0 })
-        .collect();
+    let jobs: Vec<Job> =
+        tasks.into_iter().enumerate().map(|(group, task)| Job::new(task, group, 0)).collect();
     let sampler = || Words { tokenizer: &tokenizer, next: 0, waiting: Vec::new() };
     let mut samplers = [sampler(), sampler()];
     let played = run_with_resampling(&context, &jobs, &mut samplers, settings.max_resamples, |_| {});
@@ -363,7 +360,7 @@ fn structured_calls_reach_the_world_and_the_trajectory() {
         stop: &stop,
     };
     let limits = TaskLimits { turns: Some(3), ..TaskLimits::default() };
-    let job = Job { task: task(0, "call", limits), group: 0, sample: 0, preamble: String::new(), attempt: 0 };
+    let job = Job::new(task(0, "call", limits), 0, 0);
     // As a demonstration writes it, with reasoning before it, and one that is no call.
     let written = template.response(r#"f({"n":1})"#);
     let replies = vec![

@@ -1,7 +1,7 @@
 //! Batches for tests.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use turnwise_core::{Batch, Group, SCHEMA_VERSION, StopReason, Task, Trajectory, Turn};
+use turnwise_core::{Batch, Group, Task, Trajectory, Turn};
 
 /// A turn with this observation and reward, valid.
 pub(crate) fn turn(observation: &str, reward: f64) -> Turn {
@@ -10,22 +10,7 @@ pub(crate) fn turn(observation: &str, reward: f64) -> Turn {
 
 /// A trajectory of these turns.
 pub(crate) fn trajectory(group: usize, sample: usize, turns: Vec<Turn>) -> Trajectory {
-    Trajectory {
-        schema_version: SCHEMA_VERSION,
-        task: Task::new(format!("task-{group}"), "kind", "goal"),
-        group,
-        sample,
-        step: 0,
-        turns,
-        final_observation: String::new(),
-        final_state_key: None,
-        stop: StopReason::Terminated,
-        success: false,
-        sequences: Vec::new(),
-        advantages: None,
-        explanation: None,
-        metrics: std::collections::BTreeMap::new(),
-    }
+    Trajectory { group, sample, ..Trajectory::new(Task::new(format!("task-{group}"), "kind", "goal"), turns) }
 }
 
 /// One group of these trajectories.

@@ -1,12 +1,12 @@
 //! Writing an index, one product at a time.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
+use turnwise_core::hexadecimal;
 
 use super::bm25::encode_length;
 use super::invert::Inverter;
@@ -119,7 +119,7 @@ impl IndexBuilder {
             products: self.products,
             documents: self.documents,
             tokens: self.tokens,
-            fingerprint: hex(self.hash),
+            fingerprint: hexadecimal(&self.hash.finalize()),
             files: std::collections::BTreeMap::new(),
         };
         let Some(folder) = &self.folder else {
@@ -149,20 +149,13 @@ fn hash_product(hash: &mut Sha256, asin: &str, text: &str) {
     }
 }
 
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// The fingerprint that an index of these products has, in this order.
 pub(super) fn fingerprint<'a>(products: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
     for (asin, text) in products {
         hash_product(&mut hash, asin, text);
     }
-    hex(hash)
+    hexadecimal(&hash.finalize())
 }
 
 /// All terms of a text, one behind the other.
