@@ -1,6 +1,6 @@
 //! Demonstrations: episodes to imitate, of whatever world.
 
-use turnwise_core::{Action, EnvError, Purpose, Rng, Seed, Task, TaskSet};
+use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, TaskSet};
 
 /// A request for demonstrations.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,21 @@ pub struct DemonstrationTurn {
     pub imitate: bool,
     /// The reward of the action.
     pub reward: f64,
+}
+
+impl DemonstrationTurn {
+    /// The turn after what was seen; its admissible actions are kept if they are asked for.
+    pub fn new(
+        seen: Observation,
+        keep_admissible: bool,
+        action: impl Into<String>,
+        imitate: bool,
+        reward: f64,
+    ) -> Self {
+        let mut seen = seen;
+        let admissible = if keep_admissible { std::mem::take(&mut seen.admissible) } else { Vec::new() };
+        Self { observation: seen.into_text(), admissible, action: action.into(), imitate, reward }
+    }
 }
 
 /// One episode.
@@ -93,14 +108,7 @@ fn wander(
         let Some(action) = rng.choose(&observation.admissible).cloned() else { break };
         let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
-        let admissible = if request.keep_admissible { before.admissible.clone() } else { Vec::new() };
-        turns.push(DemonstrationTurn {
-            observation: before.into_text(),
-            admissible,
-            action,
-            imitate: false,
-            reward: step.reward,
-        });
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, false, step.reward));
         if step.terminated || step.truncated {
             break;
         }

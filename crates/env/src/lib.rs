@@ -10,6 +10,8 @@ pub mod process;
 pub mod prompt;
 pub mod registry;
 pub mod replay;
+mod saved;
 pub mod sokoban;
+mod splits;
 pub mod webshop;
 pub mod world;

@@ -127,14 +127,8 @@ fn play(
             (None, Some(plan)) => plan.next()?.to_owned(),
         };
         let outcome = episode.step(&action);
-        let admissible = if options.keep_admissible { observation.admissible.clone() } else { Vec::new() };
-        turns.push(DemonstrationTurn {
-            observation: observation.into_text(),
-            admissible,
-            action,
-            imitate,
-            reward: if outcome.won { 1.0 } else { 0.0 },
-        });
+        let reward = if outcome.won { 1.0 } else { 0.0 };
+        turns.push(DemonstrationTurn::new(observation, options.keep_admissible, action, imitate, reward));
     }
     Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
 }

@@ -7,15 +7,10 @@ use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Snapshot, 
 
 use super::episode::Episode;
 use super::set::Games;
+use crate::saved::SavedEpisode;
 
 /// The original's `max_nb_steps_per_episode`.
 pub const DEFAULT_MAX_STEPS: usize = 50;
-
-/// Name of the format of a saved state.
-const FORMAT: &str = "turnwise.alfworld.episode";
-
-/// The version of the saved state.
-const VERSION: u32 = 1;
 
 /// Plays the games of an [`super::AlfworldSet`], one episode at a time.
 ///
@@ -28,14 +23,10 @@ pub struct AlfworldEnv {
     episode: Option<Episode>,
 }
 
-/// The saved form: JSON with these keys, in this order.
+/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Always [`FORMAT`].
-    format: String,
-    /// Always [`VERSION`].
-    version: u32,
     /// The game's id.
     game: String,
     /// The game's [`super::Game::fingerprint`]: another version of a game is another world.
@@ -50,6 +41,12 @@ struct Saved {
     state: String,
     /// Observation that was shown last.
     observation: String,
+}
+
+impl SavedEpisode for Saved {
+    const WORLD: &'static str = "ALFWorld";
+    const FORMAT: &'static str = "turnwise.alfworld.episode";
+    const VERSION: u32 = 1;
 }
 
 impl AlfworldEnv {
@@ -96,8 +93,6 @@ impl Environment for AlfworldEnv {
     fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         let saved = Saved {
-            format: FORMAT.to_owned(),
-            version: VERSION,
             game: episode.game().id().to_owned(),
             fingerprint: episode.game().fingerprint(),
             steps: episode.steps,
@@ -106,20 +101,12 @@ impl Environment for AlfworldEnv {
             state: hex(&episode.words),
             observation: episode.observation.clone(),
         };
-        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))?;
-        Ok(Some(Snapshot(bytes)))
+        saved.save().map(Some)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let refuse = |reason: String| EnvError::State(reason);
-        let saved: Saved = serde_json::from_slice(&snapshot.0)
-            .map_err(|error| refuse(format!("these bytes are no saved ALFWorld episode ({error})")))?;
-        if saved.format != FORMAT || saved.version != VERSION {
-            return Err(refuse(format!(
-                "the state is `{}` version {}, this program reads `{FORMAT}` version {VERSION}",
-                saved.format, saved.version
-            )));
-        }
+        let saved = Saved::read(snapshot)?;
         let game = self.games.get(&saved.game)?;
         if saved.fingerprint != game.fingerprint() {
             return Err(refuse(format!(

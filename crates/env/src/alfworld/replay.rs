@@ -22,7 +22,7 @@ use turnwise_core::EnvError;
 use super::episode::Episode;
 use super::parse::id_of;
 use super::set::AlfworldSet;
-use crate::replay::Difference;
+use crate::replay::{Checker, Difference, numbered_lines};
 
 /// Name of this engine in recordings.
 pub const ENGINE: &str = concat!("turnwise ", env!("CARGO_PKG_VERSION"));
@@ -81,17 +81,12 @@ pub fn replay(
     set: &AlfworldSet,
     mut dump: Option<&mut dyn Write>,
 ) -> Result<ReplayReport, EnvError> {
-    let io = |source| EnvError::Io { path: name.to_owned(), source };
     let mut report = ReplayReport::default();
-    for (number, line) in (1..).zip(reader.lines()) {
-        let line = line.map_err(io)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let broken = |reason: String| EnvError::File { path: format!("{name}, line {number}"), reason };
-        let recording = parse(&line).map_err(broken)?;
+    for line in numbered_lines(name, reader) {
+        let line = line?;
+        let recording = parse(&line.text).map_err(|reason| line.error(reason))?;
         let game = set.game(&id_of(&recording.gamefile)).map_err(|_| {
-            broken(format!(
+            line.error(format!(
                 "`gamefile` is {:?}, a game that is not in the loaded set; load the data it was recorded on",
                 recording.gamefile
             ))
@@ -99,7 +94,7 @@ pub fn replay(
         let produced = play(Episode::new(Arc::clone(game)), &recording);
         report.episodes += 1;
         report.steps += recording.steps.len();
-        compare(number, game.id(), &recording, &produced, &mut report.differences);
+        compare(Checker::new(&mut report.differences, line.number, game.id()), &recording, &produced);
         if let Some(dump) = dump.as_deref_mut() {
             let text =
                 serde_json::to_string(&produced).map_err(|error| EnvError::Other(error.to_string()))?;
@@ -176,21 +171,21 @@ fn play(mut episode: Episode, recording: &Recording) -> Recording {
     }
 }
 
-fn compare(number: usize, game: &str, expected: &Recording, found: &Recording, list: &mut Vec<Difference>) {
-    let mut add = |step: usize, field: &'static str, expected: String, found: String| {
-        if expected != found {
-            list.push(Difference { episode: number, task: game.to_owned(), step, field, expected, found });
-        }
-    };
+fn compare(mut checker: Checker<'_>, expected: &Recording, found: &Recording) {
     let commands = |commands: &[String]| commands.join("\n");
     let (a, b) = (&expected.initial, &found.initial);
-    add(0, "observation", a.observation.clone(), b.observation.clone());
-    add(0, "admissible_commands", commands(&a.admissible_commands), commands(&b.admissible_commands));
+    checker.add("observation", &a.observation, &b.observation);
+    checker.add("admissible_commands", &commands(&a.admissible_commands), &commands(&b.admissible_commands));
     for (step, (a, b)) in (1..).zip(expected.steps.iter().zip(&found.steps)) {
-        add(step, "observation", a.observation.clone(), b.observation.clone());
-        add(step, "reward", a.reward.to_string(), b.reward.to_string());
-        add(step, "done", a.done.to_string(), b.done.to_string());
-        add(step, "won", a.won.to_string(), b.won.to_string());
-        add(step, "admissible_commands", commands(&a.admissible_commands), commands(&b.admissible_commands));
+        checker.at(step);
+        checker.add("observation", &a.observation, &b.observation);
+        checker.add("reward", &a.reward, &b.reward);
+        checker.add("done", &a.done, &b.done);
+        checker.add("won", &a.won, &b.won);
+        checker.add(
+            "admissible_commands",
+            &commands(&a.admissible_commands),
+            &commands(&b.admissible_commands),
+        );
     }
 }

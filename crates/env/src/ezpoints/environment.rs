@@ -9,12 +9,7 @@ use super::cards::Deal;
 use super::formula::joined;
 use super::game::{ACTIONS, Action, Game, REWARD};
 use super::set::{EzPointsPictures, Shared};
-
-/// Name that a saved state begins with.
-const FORMAT: &str = "turnwise.ezpoints.episode";
-
-/// The version of the saved state.
-const VERSION: u32 = 1;
+use crate::saved::SavedEpisode;
 
 /// Plays the deals of a [`super::EzPointsSet`], one episode at a time.
 ///
@@ -37,18 +32,20 @@ struct Episode {
     over: bool,
 }
 
-/// The saved form: JSON with these keys, in this order.
+/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Always [`FORMAT`].
-    format: String,
-    /// Always [`VERSION`].
-    version: u32,
     /// The task's id, which has the cards.
     task: String,
     /// The actions taken.
     actions: Vec<String>,
+}
+
+impl SavedEpisode for Saved {
+    const WORLD: &'static str = "EZPoints";
+    const FORMAT: &'static str = "turnwise.ezpoints.episode";
+    const VERSION: u32 = 1;
 }
 
 impl EzPointsEnv {
@@ -123,26 +120,12 @@ impl Environment for EzPointsEnv {
         if episode.over {
             return Err(EnvError::State("the episode has ended; there is nothing to save".to_owned()));
         }
-        let saved = Saved {
-            format: FORMAT.to_owned(),
-            version: VERSION,
-            task: episode.task.clone(),
-            actions: episode.taken.clone(),
-        };
-        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))?;
-        Ok(Some(Snapshot(bytes)))
+        let saved = Saved { task: episode.task.clone(), actions: episode.taken.clone() };
+        saved.save().map(Some)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
-        let saved: Saved = serde_json::from_slice(&snapshot.0).map_err(|error| {
-            EnvError::State(format!("these bytes are no saved EZPoints episode ({error})"))
-        })?;
-        if saved.format != FORMAT || saved.version != VERSION {
-            return Err(EnvError::State(format!(
-                "the state is `{}` version {}, this program reads `{FORMAT}` version {VERSION}",
-                saved.format, saved.version
-            )));
-        }
+        let saved = Saved::read(snapshot)?;
         let mut game = Game::new(self.shared.deal(&saved.task)?);
         for action in &saved.actions {
             let outcome = game.act(Action::parse(action));

@@ -23,7 +23,7 @@ use super::formula::text;
 use super::game::{ACTIONS, Action, Game, REWARD};
 use super::picture::{Cards, TEXT_ROWS};
 use crate::pictures::{Picture, png};
-use crate::replay::{Difference, ReplayReport};
+use crate::replay::{Checker, ReplayReport, numbered_lines};
 
 /// Mean absolute difference of a channel, of 255, that is let pass in the rows of the formula.
 pub const TEXT_TOLERANCE: f64 = 4.0;
@@ -72,23 +72,19 @@ pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<R
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();
     let (mut episodes, mut steps, mut pictures) = (0, 0, 0);
-    for (number, line) in (1..).zip(reader.lines()) {
-        let line = line.map_err(|source| EnvError::Io { path: name.to_owned(), source })?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let broken = |reason: String| EnvError::File { path: format!("{name}, line {number}"), reason };
-        let (recording, deal) = Recording::parse(&line).map_err(broken)?;
+    for line in numbered_lines(name, reader) {
+        let line = line?;
+        let (recording, deal) = Recording::parse(&line.text).map_err(|reason| line.error(reason))?;
         let task = format!("seed {}, {deal}", recording.seed);
-        let mut checker = Checker { differences: &mut differences, episode: number, task, step: 0 };
+        let mut checker = Checker::new(&mut differences, line.number, task);
         checker.add("numbers", &format!("{:?}", recording.numbers), &format!("{:?}", deal.numbers()));
         let mut game = Game::new(deal);
         for (taken, step) in (1..).zip(&recording.steps) {
-            checker.step = taken;
+            checker.at(taken);
             let action = match step.action {
                 -1 => Action::Nothing,
                 action => usize::try_from(action).ok().filter(|index| *index < ACTIONS.len()).map_or_else(
-                    || Err(broken(format!("{action} is no action; there are -1 to 12"))),
+                    || Err(line.error(format!("{action} is no action; there are -1 to 12"))),
                     |index| Ok(Action::of(index)),
                 )?,
             };
@@ -139,28 +135,6 @@ pub(super) fn compare(expected: &Picture, found: &Picture) -> Option<String> {
     }
     let mean = sum as f64 / bytes.max(1) as f64;
     (mean > TEXT_TOLERANCE).then(|| format!("mean difference of {mean:.2} in the formula's rows"))
-}
-
-struct Checker<'a> {
-    differences: &'a mut Vec<Difference>,
-    episode: usize,
-    task: String,
-    step: usize,
-}
-
-impl Checker<'_> {
-    fn add<T: PartialEq + ToString>(&mut self, field: &'static str, expected: &T, found: &T) {
-        if expected != found {
-            self.differences.push(Difference {
-                episode: self.episode,
-                task: self.task.clone(),
-                step: self.step,
-                field,
-                expected: expected.to_string(),
-                found: found.to_string(),
-            });
-        }
-    }
 }
 
 #[cfg(test)]

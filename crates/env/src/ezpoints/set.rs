@@ -11,16 +11,18 @@ use super::environment::EzPointsEnv;
 use super::game::REWARD;
 use super::picture::Cards;
 use crate::pictures::PictureStore;
+use crate::splits::{SPLITS, split_of, tasks_of};
 
 /// The goal as the agent reads it.
 pub(super) const GOAL: &str =
     "build a math formula that evaluates to **12**, using only the two numbers shown on the playing cards";
 
-/// The splits, in this order.
-pub(super) const SPLITS: [&str; 3] = ["train", "valid", "test"];
-
 /// Steps that verl-agent gives.
 pub(super) const DEFAULT_MAX_STEPS: usize = 8;
+
+/// Of 256 pairs of cards, those of the test and of the validation.
+const TEST: u8 = 64;
+const VALID: u8 = 38;
 
 /// Draws in a row without a deal of `train` after which there is none.
 const MOST_DRAWS: usize = 100_000;
@@ -97,15 +99,6 @@ pub struct EzPointsSet {
     max_steps: usize,
 }
 
-/// The split of a digest.
-fn split_of(digest: &str) -> usize {
-    match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
-        Some(0..64) => 2,
-        Some(64..102) => 1,
-        _ => 0,
-    }
-}
-
 impl EzPointsSet {
     /// Deals in splits. With a `panel`, `test` is that, and its cards are in no other split.
     ///
@@ -120,7 +113,7 @@ impl EzPointsSet {
         let taken: HashSet<String> = panel.iter().flatten().map(|deal| deal.digest()).collect();
         let split = |deal: &Deal| {
             let digest = deal.digest();
-            if taken.contains(&digest) { 2 } else { split_of(&digest) }
+            if taken.contains(&digest) { 2 } else { split_of(&digest, TEST, VALID) }
         };
         let mut found: [Vec<Deal>; 3] = Default::default();
         let mut rng = Seed::derive(config.seed, Purpose::World, &[]).rng();
@@ -186,10 +179,7 @@ impl EzPointsSet {
     /// # Errors
     /// There is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
-        let index = SPLITS.iter().position(|name| *name == split);
-        index
-            .map(|index| self.shared.splits[index].as_slice())
-            .ok_or_else(|| EnvError::UnknownSplit { split: split.to_owned(), known: SPLITS.join(", ") })
+        tasks_of(&self.shared.splits, split)
     }
 
     /// A fresh environment, as its own type.

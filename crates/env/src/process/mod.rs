@@ -3,7 +3,8 @@
 //! | File | Subject |
 //! |---|---|
 //! | [`protocol`] | the messages |
-//! | [`program`] | the program: its process, its threads, its failures |
+//! | [`program`] | the program: its process, its threads |
+//! | [`error`] | failures of requests to it |
 //! | [`world`] | the [`turnwise_core::TaskSet`] over it |
 //!
 //! Any program that reads a JSON object a line from stdin and writes one a line to stdout is a world. One program plays
@@ -29,6 +30,7 @@
 //! The whole protocol is in the user's guide (`docs/book/src/worlds/process.md`); `examples/python_environment` serves
 //! any Gymnasium-style class.
 
+pub mod error;
 pub mod program;
 pub mod protocol;
 pub mod world;

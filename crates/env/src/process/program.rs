@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::error::ProcessError;
 use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
 
 /// Start of the program, and its limits of time.
@@ -34,68 +35,6 @@ pub struct ProgramSettings {
     pub start_timeout: Duration,
     /// The longest line it may write, in bytes.
     pub max_line: usize,
-}
-
-/// Failure of a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProcessError {
-    /// The program could not be started.
-    #[error("env.command: cannot start `{command}`: {reason}")]
-    Start {
-        /// The command.
-        command: String,
-        /// The operating system's reason.
-        reason: String,
-    },
-    /// The program's answer to `hello` is not one to go on with.
-    #[error("env.command: `{command}` is no world that can be played: {reason}")]
-    Handshake {
-        /// The command.
-        command: String,
-        /// The fault and how to fix it.
-        reason: String,
-    },
-    /// The program was killed or ended by itself; every episode in it is lost.
-    #[error("the world's program was lost: {reason}{stderr}")]
-    Lost {
-        /// The reason.
-        reason: String,
-        /// The end of what it wrote to stderr, with an introduction, or nothing.
-        stderr: String,
-    },
-    /// The episode lived in a process that has been lost since.
-    #[error("the episode was lost with the world's program, which has been restarted since")]
-    Gone,
-    /// The program answered with an error.
-    #[error("the world's program: {message}")]
-    Answer {
-        /// True if trying again may help.
-        transient: bool,
-        /// Its message.
-        message: String,
-    },
-    /// The program's answer does not have the form it should have.
-    #[error("the world's program answered `{op}` with something else: {reason}")]
-    Form {
-        /// The request's name.
-        op: &'static str,
-        /// The fault of the answer.
-        reason: String,
-    },
-}
-
-impl ProcessError {
-    /// True if the same request may succeed if it is made again. A step of a lost episode cannot: see
-    /// [`ProcessError::loses_episode`].
-    pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Lost { .. } | Self::Answer { transient: true, .. })
-    }
-
-    /// True if the episode that the request was about exists no more.
-    pub fn loses_episode(&self) -> bool {
-        !matches!(self, Self::Answer { transient: true, .. })
-    }
 }
 
 /// Characters of stderr that are kept.

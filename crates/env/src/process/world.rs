@@ -16,7 +16,8 @@ use turnwise_core::{
 use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
 use crate::world::{OpenOptions, Usual, World, WorldKind};
 
-use super::program::{Process, ProcessError, Program, ProgramSettings, read_answer};
+use super::error::ProcessError;
+use super::program::{Process, Program, ProgramSettings, read_answer};
 use super::protocol::{
     Demonstrated, EpisodeAction, ManyStepped, Request, Seen, Started, Stepped, TaskPage, Welcome,
 };
@@ -159,14 +160,8 @@ fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<D
                 continue;
             }
         };
-        let turns = shown.turns.into_iter().map(|(seen, action)| DemonstrationTurn {
-            admissible: if request.keep_admissible { seen.admissible.clone() } else { Vec::new() },
-            observation: seen.into_text(),
-            action,
-            imitate: true,
-            reward: 0.0,
-        });
-        let mut turns: Vec<DemonstrationTurn> = turns.collect();
+        let turn = |(seen, action)| DemonstrationTurn::new(seen, request.keep_admissible, action, true, 0.0);
+        let mut turns: Vec<DemonstrationTurn> = shown.turns.into_iter().map(turn).collect();
         if let Some(last) = turns.last_mut() {
             last.reward = 1.0;
         }

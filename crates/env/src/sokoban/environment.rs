@@ -9,18 +9,14 @@ use super::action::Action;
 use super::level::parse;
 use super::room::{Direction, Moved, Room, RoomText, STEP_REWARD};
 use super::set::{Shared, SokobanPictures, SokobanReward};
-
-/// Name that a saved state begins with.
-const FORMAT: &str = "turnwise.sokoban.episode";
-
-/// The version of the saved state.
-const VERSION: u32 = 1;
+use crate::saved::SavedEpisode;
 
 /// Plays the levels of a [`super::SokobanSet`], one episode at a time.
 ///
 /// An episode ends when all boxes are on targets (`terminated`) or at the step limit (`truncated`). `still` and words that
 /// are no action cost what a step costs and move nothing. Every action counts towards the limit: verl-agent's environment
-/// does not count those two, its rollout, which has the same limit, does. With pictures, every observation has one after its text. Progress is the share of boxes on targets.
+/// does not count those two, its rollout, which has the same limit, does. With pictures, every observation has one after
+/// its text. Progress is the share of boxes on targets.
 #[derive(Debug)]
 pub struct SokobanEnv {
     shared: Arc<Shared>,
@@ -36,14 +32,10 @@ struct Episode {
     over: bool,
 }
 
-/// The saved form: JSON with these keys, in this order.
+/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Always [`FORMAT`].
-    format: String,
-    /// Always [`VERSION`].
-    version: u32,
     /// The task's id.
     task: String,
     /// The room as RAGEN writes it.
@@ -52,6 +44,12 @@ struct Saved {
     counted: usize,
     /// Steps taken.
     steps: usize,
+}
+
+impl SavedEpisode for Saved {
+    const WORLD: &'static str = "Sokoban";
+    const FORMAT: &'static str = "turnwise.sokoban.episode";
+    const VERSION: u32 = 1;
 }
 
 impl SokobanEnv {
@@ -63,18 +61,17 @@ impl SokobanEnv {
     pub fn room(&self) -> Option<&Room> {
         self.episode.as_ref().map(|episode| &episode.room)
     }
+}
 
-    fn observe(&self, room: &Room) -> Result<Observation, EnvError> {
-        let admissible = Direction::ALL.map(|direction| direction.word().to_owned()).to_vec();
-        let text = room.render(self.shared.options.text);
-        let mut observation = Observation::new(text).with_admissible(admissible);
-        if let Some(SokobanPictures { tiles, store }) = &self.shared.pictures {
-            let state = room.render(RoomText::Ragen);
-            let handle = store.handle(state.as_bytes(), || tiles.render(room))?;
-            observation.parts.push(Part::Image(handle));
-        }
-        Ok(observation)
+fn observe(room: &Room, shared: &Shared) -> Result<Observation, EnvError> {
+    let admissible = Direction::ALL.map(|direction| direction.word().to_owned()).to_vec();
+    let mut observation = Observation::new(room.render(shared.options.text)).with_admissible(admissible);
+    if let Some(SokobanPictures { tiles, store }) = &shared.pictures {
+        let state = room.render(RoomText::Ragen);
+        let handle = store.handle(state.as_bytes(), || tiles.render(room))?;
+        observation.parts.push(Part::Image(handle));
     }
+    Ok(observation)
 }
 
 fn progress(room: &Room) -> f64 {
@@ -84,7 +81,7 @@ fn progress(room: &Room) -> f64 {
 impl Environment for SokobanEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         let room = self.shared.level(&task.id)?.clone();
-        let observation = self.observe(&room)?;
+        let observation = observe(&room, &self.shared)?;
         self.episode = Some(Episode { task: task.id.clone(), room, steps: 0, over: false });
         Ok(observation)
     }
@@ -110,15 +107,10 @@ impl Environment for SokobanEnv {
             SokobanReward::Original => moved.reward,
             SokobanReward::Success => f64::from(moved.solved),
         };
-        let progress = progress(&episode.room);
-        let observation = match &self.episode {
-            Some(episode) => self.observe(&episode.room)?,
-            None => Observation::default(),
-        };
         Ok(Step {
-            observation,
+            observation: observe(&episode.room, &self.shared)?,
             reward,
-            progress: Some(progress),
+            progress: Some(progress(&episode.room)),
             terminated: moved.solved,
             truncated,
             success: moved.solved,
@@ -135,27 +127,16 @@ impl Environment for SokobanEnv {
             return Err(EnvError::State("the episode has ended; there is nothing to save".to_owned()));
         }
         let saved = Saved {
-            format: FORMAT.to_owned(),
-            version: VERSION,
             task: episode.task.clone(),
             room: episode.room.render(RoomText::Ragen),
             counted: episode.room.counted(),
             steps: episode.steps,
         };
-        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))?;
-        Ok(Some(Snapshot(bytes)))
+        saved.save().map(Some)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
-        let saved: Saved = serde_json::from_slice(&snapshot.0).map_err(|error| {
-            EnvError::State(format!("these bytes are no saved Sokoban episode ({error})"))
-        })?;
-        if saved.format != FORMAT || saved.version != VERSION {
-            return Err(EnvError::State(format!(
-                "the state is `{}` version {}, this program reads `{FORMAT}` version {VERSION}",
-                saved.format, saved.version
-            )));
-        }
+        let saved = Saved::read(snapshot)?;
         let level = self.shared.level(&saved.task)?;
         let room = parse(&saved.room).map_err(EnvError::State)?;
         let emptied = |room: &Room| room.cells().iter().map(|cell| cell.emptied()).collect::<Vec<_>>();

@@ -91,14 +91,7 @@ fn play(
         };
         let step = environment.step(&Action::from(action))?;
         let before = std::mem::replace(&mut observation, step.observation);
-        let admissible = if request.keep_admissible { before.admissible.clone() } else { Vec::new() };
-        turns.push(DemonstrationTurn {
-            observation: before.into_text(),
-            admissible,
-            action: action.to_owned(),
-            imitate,
-            reward: step.reward,
-        });
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
         if step.success {
             let final_observation = observation.into_text();
             return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));

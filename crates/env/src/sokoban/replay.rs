@@ -19,7 +19,7 @@ use turnwise_core::EnvError;
 use super::level::RecordedRoom;
 use super::room::{Direction, Room, RoomText};
 use super::solver::Solver;
-use crate::replay::{Difference, ReplayReport};
+use crate::replay::{Checker, ReplayReport, numbered_lines};
 
 #[derive(Deserialize)]
 struct Recording {
@@ -43,28 +43,6 @@ struct RecordedStep {
     text: String,
 }
 
-struct Checker<'a> {
-    differences: &'a mut Vec<Difference>,
-    episode: usize,
-    task: String,
-    step: usize,
-}
-
-impl Checker<'_> {
-    fn add<T: PartialEq + ToString>(&mut self, field: &'static str, expected: &T, found: &T) {
-        if expected != found {
-            self.differences.push(Difference {
-                episode: self.episode,
-                task: self.task.clone(),
-                step: self.step,
-                field,
-                expected: expected.to_string(),
-                found: found.to_string(),
-            });
-        }
-    }
-}
-
 fn direction(action: u64) -> Result<Direction, String> {
     let index = action.checked_sub(1).and_then(|index| usize::try_from(index).ok());
     index
@@ -80,18 +58,13 @@ pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError
     let mut solver = Solver::default();
     let mut differences = Vec::new();
     let (mut episodes, mut steps) = (0, 0);
-    for (number, line) in (1..).zip(reader.lines()) {
-        let line = line.map_err(|source| EnvError::Io { path: name.to_owned(), source })?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let broken = |reason: String| EnvError::File { path: format!("{name}, line {number}"), reason };
-        let recording: Recording = serde_json::from_str(&line)
-            .map_err(|error| broken(format!("this is no recorded episode: {error}")))?;
-        let room = recording.level.room().map_err(broken)?;
-        let task = format!("seed {}", recording.seed);
-        let checker = Checker { differences: &mut differences, episode: number, task, step: 0 };
-        compare(checker, &recording, room, &mut solver).map_err(broken)?;
+    for line in numbered_lines(name, reader) {
+        let line = line?;
+        let recording: Recording = serde_json::from_str(&line.text)
+            .map_err(|error| line.error(format!("this is no recorded episode: {error}")))?;
+        let room = recording.level.room().map_err(|reason| line.error(reason))?;
+        let checker = Checker::new(&mut differences, line.number, format!("seed {}", recording.seed));
+        compare(checker, &recording, room, &mut solver).map_err(|reason| line.error(reason))?;
         episodes += 1;
         steps += recording.steps.len();
     }
@@ -118,7 +91,7 @@ fn compare(
         checker.add("shortest_solution", &true, &solved.is_solved());
     }
     for (taken, step) in (1..).zip(&recording.steps) {
-        checker.step = taken;
+        checker.at(taken);
         let moved = room.act(direction(step.action)?);
         checker.add("reward", &step.reward, &moved.reward);
         checker.add("moved", &step.moved, &moved.moved);

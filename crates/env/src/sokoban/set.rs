@@ -14,15 +14,17 @@ use super::level::level_digest;
 use super::picture::Tiles;
 use super::room::{Room, RoomText};
 use crate::pictures::PictureStore;
+use crate::splits::{SPLITS, split_of, tasks_of};
 
 /// The goal as the agent reads it.
 pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`O`)";
 
-/// The splits, in this order.
-pub(super) const SPLITS: [&str; 3] = ["train", "valid", "test"];
-
 /// Steps that verl-agent gives.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
+
+/// Of 256 levels, those of the test and of the validation.
+const TEST: u8 = 26;
+const VALID: u8 = 26;
 
 /// Levels that are made at a time.
 const CHUNK: u64 = 2048;
@@ -85,15 +87,6 @@ pub struct SokobanSet {
     max_steps: usize,
 }
 
-/// The split of a digest.
-fn split_of(digest: &str) -> usize {
-    match digest.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok()) {
-        Some(0..26) => 2,
-        Some(26..52) => 1,
-        _ => 0,
-    }
-}
-
 impl SokobanSet {
     /// Generated levels. With a `panel`, `test` is that and not generated, and its levels are in no other split.
     ///
@@ -129,7 +122,7 @@ impl SokobanSet {
             next += CHUNK;
             let before: usize = found.iter().map(Vec::len).sum();
             for (room, digest) in made {
-                let split = split_of(&digest);
+                let split = split_of(&digest, TEST, VALID);
                 if found[split].len() < wanted[split] && seen.insert(digest.clone()) {
                     found[split].push((room, digest));
                 }
@@ -192,10 +185,7 @@ impl SokobanSet {
     /// # Errors
     /// There is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
-        let index = SPLITS.iter().position(|name| *name == split);
-        index
-            .map(|index| self.shared.splits[index].as_slice())
-            .ok_or_else(|| EnvError::UnknownSplit { split: split.to_owned(), known: SPLITS.join(", ") })
+        tasks_of(&self.shared.splits, split)
     }
 
     /// A fresh environment, as its own type.

@@ -89,14 +89,7 @@ fn play(
         });
         let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
-        let admissible = if options.keep_admissible { before.admissible.clone() } else { Vec::new() };
-        turns.push(DemonstrationTurn {
-            observation: before.into_text(),
-            admissible,
-            action,
-            imitate,
-            reward: step.reward,
-        });
+        turns.push(DemonstrationTurn::new(before, options.keep_admissible, action, imitate, step.reward));
         let bought = environment.score().is_some_and(|score| score.but_for_options(dropped_options));
         if step.success || bought {
             return Ok(Some(Demonstration { task, turns, final_observation: observation.into_text() }));

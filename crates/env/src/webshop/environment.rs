@@ -10,6 +10,7 @@ use super::action::Action;
 use super::reward::{Judge, Score};
 use super::session::{Effect, Page, Session, Visit};
 use super::set::World;
+use crate::saved::SavedEpisode;
 
 /// The step limit that most work on the benchmark uses.
 pub const DEFAULT_MAX_STEPS: usize = 15;
@@ -20,12 +21,6 @@ pub const TASK_SCORE: &str = "task_score";
 /// The metric that is 1 if the score's type factor is the project's stand-in and 0 if it is exact: see
 /// [`Judge::type_score`].
 pub const TYPE_STAND_IN: &str = "type_stand_in";
-
-/// Name of the format of a saved state.
-const FORMAT: &str = "turnwise.webshop.episode";
-
-/// The version of the saved state.
-const VERSION: u32 = 1;
 
 /// Plays the goals of a [`super::WebshopSet`], one episode at a time.
 ///
@@ -55,14 +50,10 @@ struct Episode {
     types: HashMap<u32, f64>,
 }
 
-/// The saved form: JSON with these keys, in this order.
+/// The saved form: JSON with these keys, in this order, after the format's.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
-    /// Always [`FORMAT`].
-    format: String,
-    /// Always [`VERSION`].
-    version: u32,
     /// The task's id.
     task: String,
     /// The instruction: with other data the same id may be another goal.
@@ -71,6 +62,12 @@ struct Saved {
     steps: usize,
     /// Position of the agent in the shop.
     visit: Visit,
+}
+
+impl SavedEpisode for Saved {
+    const WORLD: &'static str = "WebShop";
+    const FORMAT: &'static str = "turnwise.webshop.episode";
+    const VERSION: u32 = 1;
 }
 
 impl WebshopEnv {
@@ -87,11 +84,11 @@ impl WebshopEnv {
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }
+}
 
-    fn observe(&self, session: &Session) -> Result<Observation, EnvError> {
-        let view = session.view()?;
-        Ok(Observation::new(view.render(self.world.observation)).with_admissible(view.admissible()))
-    }
+fn observe(session: &Session, world: &World) -> Result<Observation, EnvError> {
+    let view = session.view()?;
+    Ok(Observation::new(view.render(world.observation)).with_admissible(view.admissible()))
 }
 
 impl Episode {
@@ -133,7 +130,7 @@ impl Environment for WebshopEnv {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         let judge = self.world.judge(&task.id)?;
         let session = Session::new(Arc::clone(&self.world.shop), judge.goal().instruction.clone());
-        let observation = self.observe(&session)?;
+        let observation = observe(&session, &self.world)?;
         self.episode = Some(Episode::new(judge, session, 0));
         Ok(observation)
     }
@@ -161,12 +158,8 @@ impl Environment for WebshopEnv {
         let progress = episode.progress(&self.world);
         let bought = effect == Effect::Bought;
         let truncated = !bought && episode.steps >= self.max_steps;
-        let observation = match &self.episode {
-            Some(episode) => self.observe(&episode.session)?,
-            None => Observation::default(),
-        };
         Ok(Step {
-            observation,
+            observation: observe(&episode.session, &self.world)?,
             reward,
             progress: Some(progress),
             terminated: bought,
@@ -188,27 +181,17 @@ impl Environment for WebshopEnv {
         }
         let goal = episode.judge.goal();
         let saved = Saved {
-            format: FORMAT.to_owned(),
-            version: VERSION,
             task: goal.id.clone(),
             instruction: goal.instruction.clone(),
             steps: episode.steps,
             visit: episode.session.visit().clone(),
         };
-        let bytes = serde_json::to_vec(&saved).map_err(|error| EnvError::State(error.to_string()))?;
-        Ok(Some(Snapshot(bytes)))
+        saved.save().map(Some)
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
         let refuse = |reason: String| EnvError::State(reason);
-        let saved: Saved = serde_json::from_slice(&snapshot.0)
-            .map_err(|error| refuse(format!("these bytes are no saved WebShop episode ({error})")))?;
-        if saved.format != FORMAT || saved.version != VERSION {
-            return Err(refuse(format!(
-                "the state is `{}` version {}, this program reads `{FORMAT}` version {VERSION}",
-                saved.format, saved.version
-            )));
-        }
+        let saved = Saved::read(snapshot)?;
         let judge = self.world.judge(&saved.task)?;
         if judge.goal().instruction != saved.instruction {
             return Err(refuse(format!(

@@ -29,7 +29,7 @@ use super::page::{ObservationMode, PageView};
 use super::python::float;
 use super::reward::{Judge, Matching, Score};
 use super::session::{Effect, Session};
-use crate::replay::Difference;
+use crate::replay::{Checker, Difference, numbered_lines};
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,23 +92,19 @@ pub fn replay(
     unanswered: &[String],
 ) -> Result<ReplayReport, EnvError> {
     let mut report = ReplayReport::default();
-    for (number, line) in (1..).zip(reader.lines()) {
-        let line = line.map_err(|source| EnvError::Io { path: name.to_owned(), source })?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let broken = |reason: String| EnvError::File { path: format!("{name}, line {number}"), reason };
-        let recording: Recording =
-            serde_json::from_str(&line).map_err(|error| broken(format!("no recorded session: {error}")))?;
+    for line in numbered_lines(name, reader) {
+        let line = line?;
+        let recording: Recording = serde_json::from_str(&line.text)
+            .map_err(|error| line.error(format!("no recorded session: {error}")))?;
         let goal = set.goal(recording.goal_idx)?;
         let target = set.shop().catalogue().product(goal.product)?;
-        let mut checker = Checker { report: &mut report, session: number, goal: goal.id.clone(), step: 0 };
-        checker.goal(&recording.goal, &goal, &target.asin);
+        let mut checker = Checker::new(&mut report.differences, line.number, goal.id.clone());
+        compare_goal(&mut checker, &recording.goal, &goal, &target.asin);
         let judge = Judge::new(goal, &target, Matching::Original);
         let mut session = Session::new(Arc::clone(set.shop()), judge.goal().instruction.clone());
-        checker.page(&recording.initial, &session.view()?);
-        for step in &recording.steps {
-            checker.step += 1;
+        compare_page(&mut checker, &recording.initial, &session.view()?);
+        for (taken, step) in (1..).zip(&recording.steps) {
+            checker.at(taken);
             let action = Action::parse(&step.action);
             let effect = match &action {
                 Action::Search(query) if unanswered.contains(query) => {
@@ -117,7 +113,8 @@ pub fn replay(
                 }
                 action => session.step(action)?,
             };
-            compare(&mut checker, set, &judge, &mut session, step, effect)?;
+            let stand_in = compare(&mut checker, set, &judge, &mut session, step, effect)?;
+            report.scores_not_compared += usize::from(stand_in);
         }
         report.sessions += 1;
         report.steps += recording.steps.len();
@@ -125,6 +122,7 @@ pub fn replay(
     Ok(report)
 }
 
+/// Compares a step; true if it bought something whose score is no reference.
 fn compare(
     checker: &mut Checker<'_>,
     set: &WebshopSet,
@@ -132,86 +130,67 @@ fn compare(
     session: &mut Session,
     step: &RecordedStep,
     effect: Effect,
-) -> Result<(), EnvError> {
+) -> Result<bool, EnvError> {
     let bought = effect == Effect::Bought;
-    let mut reward = 0.0;
+    let (mut reward, mut stand_in) = (0.0, false);
     if let Some((index, product)) = session.product().filter(|_| bought) {
         let price = set.shop().catalogue().price(index);
         let score = judge.score(product, price, &session.visit().options);
-        reward = score.total();
-        checker.parts(step, &score);
-        if score.kind.type_stand_in {
-            checker.report.scores_not_compared += 1;
-            reward = step.reward;
-        }
+        compare_parts(checker, step, &score);
+        stand_in = score.kind.type_stand_in;
+        reward = if stand_in { step.reward } else { score.total() };
         session.close(reward);
     }
-    checker.add("reward", float(step.reward), float(reward));
-    checker.add("done", step.done.to_string(), bought.to_string());
-    checker.page(&step.page, &session.view()?);
-    Ok(())
+    checker.add("reward", &float(step.reward), &float(reward));
+    checker.add("done", &step.done, &bought);
+    compare_page(checker, &step.page, &session.view()?);
+    Ok(stand_in)
 }
 
-struct Checker<'a> {
-    report: &'a mut ReplayReport,
-    session: usize,
-    goal: String,
-    step: usize,
+fn compare_goal(checker: &mut Checker<'_>, expected: &RecordedGoal, found: &Goal, asin: &str) {
+    checker.add("goal.asin", expected.asin.as_str(), asin);
+    checker.add("goal.instruction_text", &expected.instruction_text, &found.instruction);
+    checker.add("goal.attributes", &expected.attributes.join("\n"), &found.attributes.join("\n"));
+    checker.add("goal.price_upper", &float(expected.price_upper), &float(found.price_upper));
+    let options = match &found.options {
+        GoalOptions::Named(options) => {
+            Value::Object(options.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect())
+        }
+        GoalOptions::Values(values) => values.clone().into(),
+    };
+    checker.add("goal.goal_options", &expected.goal_options.to_string(), &options.to_string());
 }
 
-impl Checker<'_> {
-    fn add(&mut self, field: &'static str, expected: String, found: String) {
-        if expected != found {
-            let (episode, task, step) = (self.session, self.goal.clone(), self.step);
-            self.report.differences.push(Difference { episode, task, step, field, expected, found });
-        }
+fn compare_page(checker: &mut Checker<'_>, expected: &RecordedPage, found: &PageView<'_>) {
+    checker.add("text", &expected.text, &found.render(ObservationMode::Text));
+    if let Some(text) = &expected.text_rich {
+        checker.add("text_rich", text, &found.render(ObservationMode::TextRich));
     }
+    if let Some(bar) = &expected.has_search_bar {
+        checker.add("has_search_bar", bar, &found.has_search_bar);
+    }
+    if let Some(clickables) = &expected.clickables {
+        let names: Vec<&str> = found.clickables.iter().map(|(name, _)| name.as_ref()).collect();
+        checker.add("clickables", &clickables.join("\n"), &names.join("\n"));
+    }
+}
 
-    fn goal(&mut self, expected: &RecordedGoal, found: &Goal, asin: &str) {
-        self.add("goal.asin", expected.asin.clone(), asin.to_owned());
-        self.add("goal.instruction_text", expected.instruction_text.clone(), found.instruction.clone());
-        self.add("goal.attributes", expected.attributes.join("\n"), found.attributes.join("\n"));
-        self.add("goal.price_upper", float(expected.price_upper), float(found.price_upper));
-        let options = match &found.options {
-            GoalOptions::Named(options) => Value::Object(
-                options.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect(),
-            ),
-            GoalOptions::Values(values) => values.clone().into(),
-        };
-        self.add("goal.goal_options", expected.goal_options.to_string(), options.to_string());
+fn compare_parts(checker: &mut Checker<'_>, step: &RecordedStep, score: &Score) {
+    let Some(expected) = &step.reward_info_without_pos else { return };
+    let all = (score.attributes_asked + score.options_asked + 1) as f64;
+    let share = |met: usize, asked: usize| Value::from(met as f64 / asked as f64);
+    let weight = |asked: usize| Value::from(asked as f64 / all);
+    let mut found = serde_json::Map::new();
+    found.insert("r_att".into(), share(score.attributes, score.attributes_asked));
+    found.insert("w_att".into(), weight(score.attributes_asked));
+    found.insert("query_match".into(), score.kind.query_match.into());
+    found.insert("category_match".into(), score.kind.category_match.into());
+    if score.options_asked > 0 {
+        found.insert("r_option".into(), share(score.options, score.options_asked));
+        found.insert("w_option".into(), weight(score.options_asked));
     }
-
-    fn page(&mut self, expected: &RecordedPage, found: &PageView<'_>) {
-        self.add("text", expected.text.clone(), found.render(ObservationMode::Text));
-        if let Some(text) = &expected.text_rich {
-            self.add("text_rich", text.clone(), found.render(ObservationMode::TextRich));
-        }
-        if let Some(bar) = expected.has_search_bar {
-            self.add("has_search_bar", bar.to_string(), found.has_search_bar.to_string());
-        }
-        if let Some(clickables) = &expected.clickables {
-            let names: Vec<&str> = found.clickables.iter().map(|(name, _)| name.as_ref()).collect();
-            self.add("clickables", clickables.join("\n"), names.join("\n"));
-        }
-    }
-
-    fn parts(&mut self, step: &RecordedStep, score: &Score) {
-        let Some(expected) = &step.reward_info_without_pos else { return };
-        let all = (score.attributes_asked + score.options_asked + 1) as f64;
-        let share = |met: usize, asked: usize| Value::from(met as f64 / asked as f64);
-        let weight = |asked: usize| Value::from(asked as f64 / all);
-        let mut found = serde_json::Map::new();
-        found.insert("r_att".into(), share(score.attributes, score.attributes_asked));
-        found.insert("w_att".into(), weight(score.attributes_asked));
-        found.insert("query_match".into(), score.kind.query_match.into());
-        found.insert("category_match".into(), score.kind.category_match.into());
-        if score.options_asked > 0 {
-            found.insert("r_option".into(), share(score.options, score.options_asked));
-            found.insert("w_option".into(), weight(score.options_asked));
-        }
-        found.insert("r_price".into(), score.price.into());
-        found.insert("w_price".into(), weight(1));
-        let text = |map: &serde_json::Map<String, Value>| Value::Object(map.clone()).to_string();
-        self.add("reward_info_without_pos", text(expected), text(&found));
-    }
+    found.insert("r_price".into(), score.price.into());
+    found.insert("w_price".into(), weight(1));
+    let text = |map: &serde_json::Map<String, Value>| Value::Object(map.clone()).to_string();
+    checker.add("reward_info_without_pos", &text(expected), &text(&found));
 }
