@@ -56,12 +56,12 @@ impl Advisor for Adviser {
     }
 }
 
-/// Lets the expert play `count` deals of a split, taken in turn from the first. With probability `haste_prob` it
+/// Lets the expert play `count` deals of a split, taken in turn from the first. With probability `early_evaluation_prob` it
 /// evaluates the formula without its second number, and the episode misses its goal; it is imitated nevertheless.
 pub(super) fn demonstrate(
     set: &EzPointsSet,
     request: &DemonstrationRequest<'_>,
-    haste_prob: f64,
+    early_evaluation_prob: f64,
 ) -> Result<Demonstrations, EnvError> {
     let tasks = set.split(request.split)?;
     if tasks.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn demonstrate(
     let mut dropped = 0;
     for index in 0..request.count {
         let mut rng = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]).rng();
-        match play(set, &tasks[index % tasks.len()], request, haste_prob, &mut rng)? {
+        match play(set, &tasks[index % tasks.len()], request, early_evaluation_prob, &mut rng)? {
             Some(episode) => episodes.push(episode),
             None => dropped += 1,
         }
@@ -84,12 +84,12 @@ fn play(
     set: &EzPointsSet,
     task: &Task,
     request: &DemonstrationRequest<'_>,
-    haste_prob: f64,
+    early_evaluation_prob: f64,
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
     let deal = set.deal(&task.id)?;
     let mut plan = formula(deal).to_vec();
-    if rng.chance(haste_prob) {
+    if rng.chance(early_evaluation_prob) {
         plan.remove(2);
     }
     // A number that neither card has.
@@ -108,14 +108,7 @@ fn play(
         };
         let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
-        let admissible = if request.keep_admissible { before.admissible.clone() } else { Vec::new() };
-        turns.push(DemonstrationTurn {
-            observation: before.into_text(),
-            admissible,
-            action,
-            imitate,
-            reward: step.reward,
-        });
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
         if step.terminated {
             let final_observation = observation.into_text();
             return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));

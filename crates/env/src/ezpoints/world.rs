@@ -1,6 +1,5 @@
 //! EZPoints as a [`WorldKind`]: settings, templates, expert.
 
-use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ use super::replay::{Recording, replay};
 use super::set::{DEFAULT_MAX_STEPS, EzPointsGenerator, EzPointsPictures, EzPointsReward, EzPointsSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::pictures::PictureStore;
-use crate::replay::ReplayReport;
+use crate::replay::{ReplayReport, numbered_lines};
 use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
 
 /// The kind `ezpoints`.
@@ -48,10 +47,10 @@ pub struct EzPointsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsExpert {
-    /// Probability that it is hasty: it evaluates the formula without its second number and misses its goal. Such
+    /// Probability that it evaluates the formula too early, without its second number, and misses its goal. Such
     /// demonstrations are imitated too.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub haste_prob: f64,
+    pub early_evaluation_prob: f64,
 }
 
 /// The open world.
@@ -76,15 +75,11 @@ const TEMPLATES: [(&str, &str); 2] = [
 /// The deals of recorded episodes.
 fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     let name = path.display().to_string();
+    let file = turnwise_files::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;
     let mut deals = Vec::new();
-    let failed = |source| EnvError::Io { path: name.clone(), source };
-    for (number, line) in (1..).zip(turnwise_files::open(path).map_err(failed)?.lines()) {
-        let line = line.map_err(failed)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let (_, deal) = Recording::parse(&line)
-            .map_err(|reason| EnvError::File { path: format!("{name}, line {number}"), reason })?;
+    for line in numbered_lines(&name, file) {
+        let line = line?;
+        let (_, deal) = Recording::parse(&line.text).map_err(|reason| line.error(reason))?;
         deals.push(deal);
     }
     if deals.is_empty() {
@@ -167,7 +162,7 @@ impl World for EzPointsWorld {
     }
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        demonstrate(&self.set, request, self.expert.haste_prob).map(Some)
+        demonstrate(&self.set, request, self.expert.early_evaluation_prob).map(Some)
     }
 
     /// Numbers are numbers here and not part of the name before them.

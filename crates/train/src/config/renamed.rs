@@ -5,7 +5,7 @@ use turnwise_settings::{Problem, SettingsError};
 use super::layers::Layer;
 
 /// Old key and new key, dotted from the root of a config.
-const RENAMED: [(&str, &str); 30] = [
+const RENAMED: [(&str, &str); 31] = [
     ("rollout.groups", "rollout.tasks_per_step"),
     ("rollout.slots", "rollout.max_num_seqs"),
     ("train.minibatches", "train.num_minibatches"),
@@ -16,6 +16,7 @@ const RENAMED: [(&str, &str); 30] = [
     ("sft.source", "env.expert.source"),
     ("sft.order", "env.expert.search_order"),
     ("objective.selective.detach_blind", "objective.selective.detach_masked"),
+    ("env.expert.haste_prob", "env.expert.early_evaluation_prob"),
     ("env.name", "env.kind"),
     ("env.world.seed", "env.generator.seed"),
     ("env.world.size", "env.generator.size"),
