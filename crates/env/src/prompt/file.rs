@@ -11,14 +11,26 @@ use super::text::{Rule, Slot, Text, nearest};
 use crate::parse::ResponseRules;
 use crate::registry::Registry;
 
-const KEYS: [(&str, &[&str]); 5] = [
-    (
-        "response",
-        &[
-            "style",
-            "text",
-            "end",
-            "stop",
+/// A section of a template and its keys.
+struct Section {
+    name: &'static str,
+    required: &'static [&'static str],
+    /// Those that have a default: the rules of responses ([`ResponseRules`]), and what means little for observations in
+    /// sentences.
+    optional: &'static [&'static str],
+}
+
+impl Section {
+    fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.required.iter().chain(self.optional).copied()
+    }
+}
+
+const SECTIONS: [Section; 5] = [
+    Section {
+        name: "response",
+        required: &["style", "text", "end", "stop"],
+        optional: &[
             "action_tags",
             "blocks",
             "reasoning_tags",
@@ -29,13 +41,17 @@ const KEYS: [(&str, &[&str]); 5] = [
             "tail",
             "trim_tail",
         ],
-    ),
-    ("observation", &["goal_marker", "keep_goal", "goal_end", "separator", "join", "quote", "lowercase"]),
-    ("history", &["line", "separator", "max_chars"]),
-    ("admissible", &["item", "separator", "exclude"]),
-    (
-        "prompt",
-        &[
+    },
+    Section {
+        name: "observation",
+        required: &["goal_marker", "keep_goal"],
+        optional: &["goal_end", "separator", "join", "quote", "lowercase"],
+    },
+    Section { name: "history", required: &["line", "separator"], optional: &["max_chars"] },
+    Section { name: "admissible", required: &["item", "separator", "exclude"], optional: &[] },
+    Section {
+        name: "prompt",
+        required: &[
             "first",
             "later",
             "masked",
@@ -44,31 +60,13 @@ const KEYS: [(&str, &[&str]); 5] = [
             "concatenated_first",
             "concatenated_next",
         ],
-    ),
+        optional: &[],
+    },
 ];
 
 /// Keys of [prompt] by their old and their new names.
 const RENAMED: [(&str, &str); 3] =
     [("blind", "masked"), ("blind_goal", "masked_goal"), ("blind_history", "masked_history")];
-
-/// Keys that have a default: the rules of responses ([`ResponseRules`]), and what means little for observations in sentences.
-const OPTIONAL: [&str; 15] = [
-    "action_tags",
-    "blocks",
-    "reasoning_tags",
-    "reasoning",
-    "label",
-    "case",
-    "forbidden",
-    "tail",
-    "trim_tail",
-    "goal_end",
-    "separator",
-    "join",
-    "quote",
-    "lowercase",
-    "max_chars",
-];
 
 const FULL: Rule = Rule {
     allowed: &[
@@ -218,14 +216,13 @@ impl PromptTemplate {
 
     fn read(source: &str, registry: &Registry) -> Result<Self, String> {
         let table = with_base(source, registry, 0)?;
-        for (section, keys) in KEYS {
+        for Section { name: section, required, .. } in SECTIONS {
             let Some(toml::Value::Table(values)) = table.get(section) else {
                 return Err(format!(
                     "the section [{section}] is missing; add it, or start from `base = \"alfworld\"`"
                 ));
             };
-            let missing = |key: &&&str| !values.contains_key(**key) && !OPTIONAL.contains(*key);
-            if let Some(missing) = keys.iter().find(missing) {
+            if let Some(missing) = required.iter().find(|key| !values.contains_key(**key)) {
                 return Err(format!(
                     "{section}.{missing} is missing; add it, or start from an embedded template with `base = \"alfworld\"`"
                 ));
@@ -350,13 +347,13 @@ fn check_keys(table: &toml::Table) -> Result<(), String> {
         if section == "base" {
             continue;
         }
-        let Some((_, keys)) = KEYS.iter().find(|(known, _)| known == section) else {
-            let sections = KEYS.iter().map(|(known, _)| *known);
+        let Some(known) = SECTIONS.iter().find(|known| known.name == section) else {
+            let sections = SECTIONS.iter().map(|known| known.name);
             return Err(match nearest(section, sections.chain(["base"])) {
                 Some(near) => format!("unknown key `{section}`; did you mean `{near}`?"),
                 None => format!(
                     "unknown key `{section}`; there are base, {}",
-                    KEYS.map(|(known, _)| known).join(", ")
+                    SECTIONS.map(|known| known.name).join(", ")
                 ),
             });
         };
@@ -364,13 +361,16 @@ fn check_keys(table: &toml::Table) -> Result<(), String> {
             return Err(format!("`{section}` must be a section: write [{section}] on a line of its own"));
         };
         for key in values.keys() {
-            if !keys.contains(&key.as_str()) {
+            if !known.keys().any(|known| known == key) {
                 if let Some((_, new)) = RENAMED.iter().find(|(old, _)| section == "prompt" && old == key) {
                     return Err(format!("`{section}.{key}` is called `{section}.{new}` now"));
                 }
-                return Err(match nearest(key, keys.iter().copied()) {
+                return Err(match nearest(key, known.keys()) {
                     Some(near) => format!("unknown key `{section}.{key}`; did you mean `{section}.{near}`?"),
-                    None => format!("unknown key `{section}.{key}`; [{section}] has {}", keys.join(", ")),
+                    None => format!(
+                        "unknown key `{section}.{key}`; [{section}] has {}",
+                        known.keys().collect::<Vec<_>>().join(", ")
+                    ),
                 });
             }
         }
