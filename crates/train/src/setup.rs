@@ -34,7 +34,7 @@ impl Deref for World {
 }
 
 impl World {
-    /// Opens the world that a config names, for these splits. What had to be left out is told to the observer.
+    /// Opens the world that a config names, for these splits. What had to be left out the observer gets as notes.
     ///
     /// # Errors
     /// The registry has no such world, its settings are wrong, or its data cannot be read.

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the tables and their defaults; the range of every setting stands at its field |
+//! | `env.rs`, `rollout.rs` | the tables of the world and of rollouts |
 //! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
 //! | `load.rs` | from sources to a checked config; which source wins |
 //! | `layers.rs` | sources laid one over the other, with the origin of every setting |
@@ -14,6 +15,7 @@
 
 mod amend;
 mod describe;
+mod env;
 mod layers;
 mod load;
 mod methods;
@@ -21,33 +23,32 @@ mod methods;
 mod nonsense;
 mod presets;
 mod renamed;
+mod rollout;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub use amend::amend;
 pub use describe::{reference_page, schema};
+pub use env::EnvConfig;
+pub(crate) use env::env_schema;
 pub use layers::Origins;
 pub(crate) use layers::merge;
 pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
+pub use rollout::RolloutConfig;
 use serde::{Deserialize, Serialize};
 use turnwise_credit::CreditConfig;
-use turnwise_credit::selection::SelectionConfig;
-use turnwise_env::registry::Registry;
 use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
 use turnwise_objective::ObjectiveConfig;
-use turnwise_settings::schema_of;
 pub use turnwise_settings::suggest;
 
 use crate::TrainError;
 use crate::methods::Methods;
 use crate::rollout::Layout;
-use crate::rollout::pool::{EnvCalls, OnError};
 
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -115,81 +116,6 @@ impl Default for Config {
             methods: Methods::default(),
             origins: Origins::default(),
         }
-    }
-}
-
-/// The world and how episodes end. The other keys of the table are the world's own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EnvConfig {
-    /// The kind of world, by its name in the registry.
-    pub kind: String,
-    /// Split that is trained on.
-    pub split: String,
-    /// Turns after which an episode is cut off.
-    pub max_turns: usize,
-    /// Factor on the environment's rewards.
-    pub reward_scale: f64,
-    /// The world's own keys: see its settings type, such as [`turnwise_env::alfworld::AlfworldSettings`].
-    #[serde(flatten)]
-    pub settings: toml::Table,
-    /// The worlds that `kind` may name, and the templates that come with them.
-    #[serde(skip)]
-    pub worlds: Registry,
-}
-
-impl Default for EnvConfig {
-    fn default() -> Self {
-        let CommonKeys { split, max_turns, reward_scale } = CommonKeys::default();
-        Self {
-            kind: "alfworld".into(),
-            split,
-            max_turns,
-            reward_scale,
-            settings: toml::Table::new(),
-            worlds: Registry::builtin(),
-        }
-    }
-}
-
-/// The keys of the `[env]` table that every world has, with their ranges.
-#[derive(Serialize, schemars::JsonSchema)]
-#[serde(default)]
-struct CommonKeys {
-    /// Split that is trained on.
-    split: String,
-    /// Turns after which an episode is cut off.
-    #[schemars(range(min = 1, max = 100000))]
-    max_turns: usize,
-    /// Factor on the environment's rewards (ALFWorld gives 1 for success; verl-agent uses 10).
-    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
-    reward_scale: f64,
-}
-
-impl Default for CommonKeys {
-    fn default() -> Self {
-        Self { split: "train".into(), max_turns: 50, reward_scale: 1.0 }
-    }
-}
-
-/// The JSON Schema of the `[env]` table with these worlds.
-pub(crate) fn env_schema(worlds: &Registry) -> serde_json::Value {
-    let common = schema_of::<CommonKeys>();
-    let none = serde_json::Map::new();
-    let mut schema =
-        worlds.schema(common.get("properties").and_then(serde_json::Value::as_object).unwrap_or(&none));
-    schema["description"] = "The world and how episodes end.".into();
-    schema
-}
-
-impl schemars::JsonSchema for EnvConfig {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "EnvConfig".into()
-    }
-
-    /// The worlds that come with the program.
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        env_schema(&Registry::builtin()).try_into().unwrap_or_default()
     }
 }
 
@@ -392,94 +318,6 @@ impl Default for SftConfig {
             warmup: 50,
             schedule: ScheduleKind::default(),
             checkpoint_every: 200,
-        }
-    }
-}
-
-/// Sampling of trajectories.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RolloutConfig {
-    /// Tasks in a step.
-    #[schemars(range(min = 1, max = 65536))]
-    pub tasks_per_step: usize,
-    /// Trajectories of each task.
-    #[schemars(range(min = 1, max = 4096))]
-    pub group_size: usize,
-    /// Softmax temperature.
-    #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
-    pub temperature: f32,
-    /// Smallest probability mass that is sampled from.
-    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
-    pub top_p: f32,
-    /// Number of most probable tokens that are sampled from; 0 for all.
-    #[schemars(range(max = 1000000000))]
-    pub top_k: usize,
-    /// Longest response in tokens.
-    #[schemars(range(min = 1, max = 1000000))]
-    pub max_response_tokens: usize,
-    /// Longest sequence in tokens.
-    #[schemars(range(min = 2, max = 10000000))]
-    pub max_context: usize,
-    /// Samplers side by side, each on its own thread. Part of what is computed, not of the machine.
-    #[schemars(range(min = 1, max = 256))]
-    pub lanes: usize,
-    /// Trajectories under way at once in each lane.
-    #[schemars(range(min = 1, max = 65536))]
-    pub max_num_seqs: usize,
-    /// Selection of the sampled groups that are trained on: all, DAPO's dynamic sampling, or rejection.
-    pub selection: SelectionConfig,
-    /// DAPO's soft penalty on responses near the length limit. Absent: off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong: Option<OverlongSettings>,
-    /// Threads that reset and step environments which have to be waited for; instantaneous ones need none.
-    #[schemars(range(min = 1, max = 4096))]
-    pub env_threads: usize,
-    /// The longest that one reset or step of such an environment may take in seconds, retries included.
-    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
-    pub env_timeout_s: f64,
-    /// Times that a reset or step that failed in a transient way is made again, with growing waits.
-    #[schemars(range(max = 100))]
-    pub env_retries: u32,
-    /// Treatment of a trajectory that ended through no fault of the policy: `mask` leaves it out of its group,
-    /// `resample` samples it again first.
-    pub on_error: OnError,
-    /// Times that such a trajectory is sampled again at most.
-    #[schemars(range(max = 100))]
-    pub max_resamples: u64,
-}
-
-impl RolloutConfig {
-    /// Calls of environments that have to be waited for.
-    pub fn env_calls(&self) -> EnvCalls {
-        EnvCalls {
-            threads: self.env_threads,
-            timeout: Duration::try_from_secs_f64(self.env_timeout_s).unwrap_or(Duration::MAX),
-            retries: self.env_retries,
-            ..EnvCalls::default()
-        }
-    }
-}
-
-impl Default for RolloutConfig {
-    fn default() -> Self {
-        Self {
-            tasks_per_step: 16,
-            group_size: 8,
-            temperature: 1.0,
-            top_p: 1.0,
-            top_k: 0,
-            max_response_tokens: 512,
-            max_context: 2560,
-            lanes: 2,
-            max_num_seqs: 64,
-            selection: SelectionConfig::All,
-            overlong: None,
-            env_threads: 16,
-            env_timeout_s: 120.0,
-            env_retries: 2,
-            on_error: OnError::Mask,
-            max_resamples: 2,
         }
     }
 }

@@ -1,0 +1,80 @@
+//! The `[env]` table: keys of every world, and the world's own.
+
+use serde::{Deserialize, Serialize};
+use turnwise_env::registry::Registry;
+use turnwise_settings::schema_of;
+
+/// The world and how episodes end. The other keys of the table are the world's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EnvConfig {
+    /// The kind of world, by its name in the registry.
+    pub kind: String,
+    /// Split that is trained on.
+    pub split: String,
+    /// Turns after which an episode is cut off.
+    pub max_turns: usize,
+    /// Factor on the environment's rewards.
+    pub reward_scale: f64,
+    /// The world's own keys: see its settings type, such as [`turnwise_env::alfworld::AlfworldSettings`].
+    #[serde(flatten)]
+    pub settings: toml::Table,
+    /// The worlds that `kind` may name, and the templates that come with them.
+    #[serde(skip)]
+    pub worlds: Registry,
+}
+
+impl Default for EnvConfig {
+    fn default() -> Self {
+        let CommonKeys { split, max_turns, reward_scale } = CommonKeys::default();
+        Self {
+            kind: "alfworld".into(),
+            split,
+            max_turns,
+            reward_scale,
+            settings: toml::Table::new(),
+            worlds: Registry::builtin(),
+        }
+    }
+}
+
+/// The keys of the `[env]` table that every world has, with their ranges.
+#[derive(Serialize, schemars::JsonSchema)]
+#[serde(default)]
+struct CommonKeys {
+    /// Split that is trained on.
+    split: String,
+    /// Turns after which an episode is cut off.
+    #[schemars(range(min = 1, max = 100000))]
+    max_turns: usize,
+    /// Factor on the environment's rewards (ALFWorld gives 1 for success; verl-agent uses 10).
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
+    reward_scale: f64,
+}
+
+impl Default for CommonKeys {
+    fn default() -> Self {
+        Self { split: "train".into(), max_turns: 50, reward_scale: 1.0 }
+    }
+}
+
+/// The JSON Schema of the `[env]` table with these worlds.
+pub(crate) fn env_schema(worlds: &Registry) -> serde_json::Value {
+    let common = schema_of::<CommonKeys>();
+    let none = serde_json::Map::new();
+    let mut schema =
+        worlds.schema(common.get("properties").and_then(serde_json::Value::as_object).unwrap_or(&none));
+    schema["description"] = "The world and how episodes end.".into();
+    schema
+}
+
+impl schemars::JsonSchema for EnvConfig {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "EnvConfig".into()
+    }
+
+    /// The worlds that come with the program.
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        env_schema(&Registry::builtin()).try_into().unwrap_or_default()
+    }
+}

@@ -1,0 +1,97 @@
+//! The `[rollout]` table.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use turnwise_credit::selection::SelectionConfig;
+
+use super::OverlongSettings;
+use crate::rollout::pool::{EnvCalls, OnError};
+
+/// Sampling of trajectories.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RolloutConfig {
+    /// Tasks in a step.
+    #[schemars(range(min = 1, max = 65536))]
+    pub tasks_per_step: usize,
+    /// Trajectories of each task.
+    #[schemars(range(min = 1, max = 4096))]
+    pub group_size: usize,
+    /// Softmax temperature.
+    #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
+    pub temperature: f32,
+    /// Smallest probability mass that is sampled from.
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
+    pub top_p: f32,
+    /// Number of most probable tokens that are sampled from; 0 for all.
+    #[schemars(range(max = 1000000000))]
+    pub top_k: usize,
+    /// Longest response in tokens.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_response_tokens: usize,
+    /// Longest sequence in tokens.
+    #[schemars(range(min = 2, max = 10000000))]
+    pub max_context: usize,
+    /// Samplers side by side, each on its own thread. Part of what is computed, not of the machine.
+    #[schemars(range(min = 1, max = 256))]
+    pub lanes: usize,
+    /// Trajectories under way at once in each lane.
+    #[schemars(range(min = 1, max = 65536))]
+    pub max_num_seqs: usize,
+    /// Selection of the sampled groups that are trained on: all, DAPO's dynamic sampling, or rejection.
+    pub selection: SelectionConfig,
+    /// DAPO's soft penalty on responses near the length limit. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlong: Option<OverlongSettings>,
+    /// Threads that reset and step environments which have to be waited for; instantaneous ones need none.
+    #[schemars(range(min = 1, max = 4096))]
+    pub env_threads: usize,
+    /// The longest that one reset or step of such an environment may take in seconds, retries included.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub env_timeout_s: f64,
+    /// Times that a reset or step that failed in a transient way is made again, with growing waits.
+    #[schemars(range(max = 100))]
+    pub env_retries: u32,
+    /// Treatment of a trajectory that ended through no fault of the policy: `mask` leaves it out of its group,
+    /// `resample` samples it again first.
+    pub on_error: OnError,
+    /// Times that such a trajectory is sampled again at most.
+    #[schemars(range(max = 100))]
+    pub max_resamples: u64,
+}
+
+impl RolloutConfig {
+    /// Calls of environments that have to be waited for.
+    pub fn env_calls(&self) -> EnvCalls {
+        EnvCalls {
+            threads: self.env_threads,
+            timeout: Duration::try_from_secs_f64(self.env_timeout_s).unwrap_or(Duration::MAX),
+            retries: self.env_retries,
+            ..EnvCalls::default()
+        }
+    }
+}
+
+impl Default for RolloutConfig {
+    fn default() -> Self {
+        Self {
+            tasks_per_step: 16,
+            group_size: 8,
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            max_response_tokens: 512,
+            max_context: 2560,
+            lanes: 2,
+            max_num_seqs: 64,
+            selection: SelectionConfig::All,
+            overlong: None,
+            env_threads: 16,
+            env_timeout_s: 120.0,
+            env_retries: 2,
+            on_error: OnError::Mask,
+            max_resamples: 2,
+        }
+    }
+}
