@@ -107,7 +107,7 @@ fn a_covering_sample_of_the_grid_trains() {
 }
 
 #[test]
-fn the_story_is_stored_when_asked_for_and_only_then() {
+fn the_explanation_is_stored_when_asked_for_and_only_then() {
     let folder = tempfile::tempdir().unwrap();
     for explain in [true, false] {
         let mut config = common::config(Some("aem-gigpo"), &[]).unwrap();

@@ -11,12 +11,12 @@ use turnwise_train::{
     EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunDirectory, RunEnd, RunParts,
 };
 
-const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
+use crate::common::{FILE, Notes};
 
 fn tiny(overrides: &[&str]) -> Config {
     let overrides = ["train.steps=4", "train.checkpoint_every=1"].iter().chain(overrides);
     let overrides = overrides.map(|text| (*text).to_owned()).collect();
-    load(&ConfigSource { preset: Some("quickstart".into()), files: vec![TINY.into()], overrides }).unwrap()
+    load(&ConfigSource { preset: Some("quickstart".into()), files: vec![FILE.into()], overrides }).unwrap()
 }
 
 fn never() -> AtomicBool {
@@ -113,27 +113,16 @@ fn steps_can_be_added_to_a_finished_run() {
 
 #[test]
 fn a_broken_checkpoint_is_said_and_passed_over() {
-    struct Notes(Vec<String>);
-    impl Observer for Notes {
-        fn event(&mut self, event: Event<'_>) {
-            if let Event::Note(text) = event {
-                self.0.push(text);
-            }
-        }
-        fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
-            Ok(ControlFlow::Continue(()))
-        }
-    }
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let mut run = Run::start(tiny(&["sft.steps=2"]), &root, &mut NoopObserver).unwrap();
     run.train(&mut NoopObserver, &never()).unwrap();
     let expected = run.weights().unwrap();
     std::fs::write(root.join("checkpoints/step-000004/optimizer.safetensors"), b"short").unwrap();
-    let mut notes = Notes(Vec::new());
+    let mut notes = Notes::default();
     let mut run = Run::resume(&root, &mut notes).unwrap();
-    assert!(notes.0.iter().any(|note| note.contains("step-000004") && note.contains("optimizer")));
-    assert!(notes.0.iter().any(|note| note.contains("resuming at step-000003")));
+    assert!(notes.have(&["step-000004", "optimizer"]));
+    assert!(notes.have(&["resuming at step-000003"]));
     let stop = never();
     run.train(&mut notes, &stop).unwrap();
     assert!(run.weights().unwrap() == expected);

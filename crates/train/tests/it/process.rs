@@ -1,7 +1,6 @@
 //! Training on a world that a Python program serves: `examples/python_environment`.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking")]
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -10,7 +9,9 @@ use turnwise_core::{StopReason, Trajectory};
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::run::directory::read_trajectories;
 use turnwise_train::run::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunEnd, TrainError};
+use turnwise_train::{Run, RunEnd, TrainError};
+
+use crate::common::Notes;
 
 /// True if there is a Python to serve the world; CI counts what was skipped and fails where it is there.
 fn python() -> bool {
@@ -30,21 +31,6 @@ fn config(more: &[&str]) -> Config {
     let mut overrides = vec![format!("env.directory=\"{}\"", root().display())];
     overrides.extend(more.iter().map(|text| (*text).to_owned()));
     load(&ConfigSource { files: vec![file], overrides, ..ConfigSource::default() }).unwrap()
-}
-
-#[derive(Default)]
-struct Notes(Vec<String>);
-
-impl Observer for Notes {
-    fn event(&mut self, event: Event<'_>) {
-        if let Event::Note(note) = event {
-            self.0.push(note);
-        }
-    }
-
-    fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
-        Ok(ControlFlow::Continue(()))
-    }
 }
 
 struct Played {

@@ -1,25 +1,10 @@
 //! A run that may not fit the machine says so when it starts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::common;
-
+use turnwise_train::Run;
 use turnwise_train::plan::memory::machine_memory;
-use turnwise_train::{EvaluationPoint, Event, Observer, Run};
 
-#[derive(Default)]
-struct Notes(Vec<String>);
-
-impl Observer for Notes {
-    fn event(&mut self, event: Event<'_>) {
-        if let Event::Note(text) = event {
-            self.0.push(text);
-        }
-    }
-
-    fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<std::ops::ControlFlow<()>, String> {
-        Ok(std::ops::ControlFlow::Continue(()))
-    }
-}
+use crate::common::{self, Notes};
 
 /// Notes of a run at its start.
 fn notes(more: &[&str]) -> Vec<String> {

@@ -3,11 +3,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::run::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{NoopObserver, Run, RunEnd, TrainError};
+use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd, TrainError};
 
 /// Settings that make a run take seconds.
 pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -51,6 +53,79 @@ pub(crate) fn train(config: Config, what: &str) -> Vec<MetricsLine> {
         assert!(line.metrics.get("rollout/mismatch_kl").unwrap() < 1e-6, "{what}");
     }
     lines
+}
+
+/// Two steps of any config of `configs`, with a model of a few thousand weights.
+const SHORT: &[&str] = &[
+    "env.max_turns=3",
+    "sft.steps=0",
+    "rollout.group_size=2",
+    "train.steps=2",
+    "train.num_minibatches=1",
+    "train.learning_rate=1e-3",
+    "train.skip_zero_advantage=false",
+];
+
+/// Trains every config of `configs/<world>` for two steps, with these settings on top, and returns their names in order.
+/// Every file begins with the command that runs it, and no prompt is longer than its context.
+pub(crate) fn train_folder(world: &str, more: &[&str]) -> Vec<String> {
+    // What makes a run small, but for the household's own keys.
+    let temporary = tempfile::tempdir().unwrap();
+    let tiny = temporary.path().join("tiny.toml");
+    let mut table: toml::Table = std::fs::read_to_string(FILE).unwrap().parse().unwrap();
+    table["env"].as_table_mut().unwrap().remove("generator");
+    std::fs::write(&tiny, table.to_string()).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(world);
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let mut names = Vec::new();
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let command = text.lines().next().unwrap();
+        assert!(
+            command.starts_with(&format!("# turnwise train configs/{world}/{name}.toml")),
+            "{name}: the first line is the command that runs it, not `{command}`"
+        );
+        let mut overrides: Vec<String> = SHORT.iter().chain(more).map(|text| (*text).to_owned()).collect();
+        if name == "stapo" {
+            // So few turns have no quartiles to be outside of.
+            overrides.push("credit.outliers.locate=all".into());
+        }
+        let config =
+            load(&ConfigSource { preset: None, files: vec![file, tiny.clone()], overrides }).unwrap();
+        assert_eq!(config.env.kind, world, "{name}");
+        assert_eq!(config.name, format!("{world}-{name}"));
+        for line in train(config, &format!("{world}-{name}")) {
+            assert_eq!(line.metrics.get("rollout/overflow_rate"), Some(0.0), "{name}: prompts do not fit");
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// Keeps the notes of a run and evaluates nothing.
+#[derive(Default)]
+pub(crate) struct Notes(pub(crate) Vec<String>);
+
+impl Notes {
+    /// True if a note has all of these words.
+    pub(crate) fn have(&self, words: &[&str]) -> bool {
+        self.0.iter().any(|note| words.iter().all(|word| note.contains(word)))
+    }
+}
+
+impl Observer for Notes {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::Note(text) = event {
+            self.0.push(text);
+        }
+    }
+
+    fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 /// A judge behind a real socket that gives the four turns of every trajectory rising scores.
