@@ -118,29 +118,38 @@ fn extent(rows: usize, columns: usize, row_stride: usize, column_stride: usize) 
 #[expect(clippy::needless_pass_by_value, reason = "a view is a borrow itself")]
 pub fn matmul<T: Real>(to: ViewMut<'_, T>, a: View<'_, T>, b: View<'_, T>, into: Accumulate, scale: T) {
     to.check(&a, &b);
+    let product = T::matrix_product();
+    // The kernels write columns: a destination whose rows lie together is written as `b' a'`.
+    let (m, n, column_stride, row_stride, left, left_strides, right, right_strides) = if to.row_stride > 1 {
+        let (left, right) = ((b.row_stride, b.column_stride), (a.row_stride, a.column_stride));
+        (to.columns, to.rows, to.row_stride, 1, &b, left, &a, right)
+    } else {
+        let (left, right) = ((a.column_stride, a.row_stride), (b.column_stride, b.row_stride));
+        (to.rows, to.columns, 1, to.row_stride, &a, left, &b, right)
+    };
     // SAFETY: the check above keeps every element inside its slice, the destination's rows do not
     // overlap, and the destination is borrowed exclusively.
     unsafe {
-        gemm::gemm(
-            to.rows,
-            to.columns,
+        product(
+            m,
+            n,
             a.columns,
             to.data.as_mut_ptr(),
-            1,
-            to.row_stride as isize,
+            column_stride as isize,
+            row_stride as isize,
             into == Accumulate::Add,
-            a.data.as_ptr(),
-            a.column_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.column_stride as isize,
-            b.row_stride as isize,
+            left.data.as_ptr(),
+            left_strides.0 as isize,
+            left_strides.1 as isize,
+            right.data.as_ptr(),
+            right_strides.0 as isize,
+            right_strides.1 as isize,
             T::ONE,
             scale,
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            gemm_common::Parallelism::None,
         );
     }
 }

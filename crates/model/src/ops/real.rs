@@ -3,6 +3,31 @@
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
+/// The product of two matrices on strides: `m`, `n`, `k`; destination with its column and row stride, and whether it is
+/// read; left and right factor with theirs; the destination's and the product's factor; three conjugations, which real
+/// numbers do not have; threads.
+pub type MatrixProduct<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    gemm_common::Parallelism,
+);
+
 /// A floating point number: `f32` for training, `f64` to check derivatives.
 pub trait Real:
     Copy
@@ -38,6 +63,9 @@ pub trait Real:
     fn exp(self) -> Self;
     /// `ln x`.
     fn ln(self) -> Self;
+
+    /// The matrix product of this type for this CPU.
+    fn matrix_product() -> MatrixProduct<Self>;
 
     /// The slice itself, where this type is `f32`.
     fn f32s(_: &[Self]) -> Option<&[f32]> {
@@ -102,6 +130,11 @@ impl Real for f32 {
     }
 
     #[inline(always)]
+    fn matrix_product() -> MatrixProduct<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+
+    #[inline(always)]
     fn f32s(values: &[Self]) -> Option<&[f32]> {
         Some(values)
     }
@@ -140,6 +173,11 @@ impl Real for f64 {
     #[inline(always)]
     fn ln(self) -> Self {
         f64::ln(self)
+    }
+
+    #[inline(always)]
+    fn matrix_product() -> MatrixProduct<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
     }
 }
 
