@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::run::panels::Panels;
-use turnwise_train::{EvaluationPoint, Event, Observer, Phase};
+use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 
 /// Between two progress lines where there is no terminal to draw on.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
@@ -130,7 +130,12 @@ impl Ui {
         }
         self.bar.set_position(finished as u64);
         if finished > 0 {
-            self.bar.set_message(format!("success {:.1} %", 100.0 * solved as f64 / finished as f64));
+            let message = format!("success {:.1} %", 100.0 * solved as f64 / finished as f64);
+            if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
+                self.last_line = Instant::now();
+                self.say(&format!("{name} {finished}/{total}  {message}"));
+            }
+            self.bar.set_message(message);
         }
     }
 
@@ -161,9 +166,26 @@ impl Observer for Ui {
                 self.say(&format!("· {name}"));
             }
             Event::Note(text) => self.say(&format!("  {text}")),
-            Event::Rollout { finished, total, solved, .. } => {
-                let live = format!("{}  [rollout {finished}/{total}, {solved} solved]", self.recent);
-                self.bar.set_message(live);
+            Event::Rollout { finished, total, solved, round, .. } => {
+                let round = round.map_or_else(String::new, |Round { number, most, kept, wanted }| {
+                    format!("round {number} of at most {most}, {kept}/{wanted} groups, ")
+                });
+                let live = format!("{round}rollout {finished}/{total}, {solved} solved");
+                // Before the first step there is no bar of steps yet.
+                if self.bar.is_finished() || self.bar.prefix().is_empty() {
+                    self.start_bar("rollout", total as u64, 0);
+                }
+                if self.bar.prefix() == "rollout" {
+                    self.bar.set_position(finished as u64);
+                    self.bar.set_message(live.clone());
+                } else {
+                    self.bar.set_message(format!("{}  [{live}]", self.recent));
+                }
+                // Only of long ones: the lines of steps say enough of short ones.
+                if !self.terminal && self.last_line.elapsed() >= 3 * LINE_INTERVAL {
+                    self.last_line = Instant::now();
+                    self.say(&format!("  {live}"));
+                }
             }
             Event::Step { position, total, metrics } => {
                 let get = |tag: &str| metrics.get(tag).unwrap_or(f64::NAN);

@@ -96,12 +96,15 @@ impl Selection {
 
     /// Number of groups to sample now; 0 when the batch is complete.
     pub fn missing(&self) -> usize {
-        let (most, size) = match &self.config {
-            SelectionConfig::All => (1, self.wanted),
-            SelectionConfig::Dynamic(config) => (config.max_rounds, self.wanted),
-            SelectionConfig::Rejection(config) => (1, self.wanted.saturating_mul(config.oversample)),
+        let size = match &self.config {
+            SelectionConfig::All | SelectionConfig::Dynamic(_) => self.wanted,
+            SelectionConfig::Rejection(config) => self.wanted.saturating_mul(config.oversample),
         };
-        if self.rounds >= most || (self.rounds > 0 && self.kept.len() >= self.wanted) { 0 } else { size }
+        if self.rounds >= self.max_rounds() || (self.rounds > 0 && self.kept.len() >= self.wanted) {
+            0
+        } else {
+            size
+        }
     }
 
     /// Takes one sampled round in.
@@ -140,6 +143,19 @@ impl Selection {
     /// Good groups that were too many.
     pub fn surplus(&self) -> usize {
         self.cut
+    }
+
+    /// Rounds after which the batch is taken as it is.
+    pub fn max_rounds(&self) -> usize {
+        match &self.config {
+            SelectionConfig::All | SelectionConfig::Rejection(_) => 1,
+            SelectionConfig::Dynamic(config) => config.max_rounds,
+        }
+    }
+
+    /// Groups chosen so far.
+    pub fn kept(&self) -> usize {
+        self.kept.len()
     }
 
     /// Rounds sampled so far.

@@ -33,6 +33,6 @@ pub use plan::preflight::{Preflight, preflight};
 pub use rollout::engines::{engines, sampling_lanes, sampling_params};
 pub use rollout::tasks::TaskOrder;
 pub use run::directory::{Phase, Position, RunDirectory};
-pub use run::observer::{EvaluationPoint, Event, NoopObserver, Observer};
+pub use run::observer::{EvaluationPoint, Event, NoopObserver, Observer, Round};
 pub use run::tensorboard::EventWriter;
 pub use run::{Resume, Run, RunEnd, RunParts};

@@ -15,7 +15,7 @@ use crate::rollout::faults::{Faults, run_with_resampling};
 use crate::rollout::pool::OnError;
 use crate::rollout::tasks::TaskOrder;
 use crate::run::metrics::Metrics;
-use crate::run::observer::{Event, Observer};
+use crate::run::observer::{Event, Observer, Round};
 use crate::run::state::RunState;
 
 /// A batch and what it took to get it.
@@ -58,7 +58,13 @@ pub(crate) fn sample(
             break;
         }
         let tasks = context.order.draw(context.state.tasks_drawn + drawn, count);
-        let Some((mut round, again)) = context.round(&tasks, drawn as usize, observer)? else {
+        let number = (selection.max_rounds() > 1).then(|| Round {
+            number: selection.rounds() + 1,
+            most: selection.max_rounds(),
+            kept: selection.kept(),
+            wanted: settings.tasks_per_step,
+        });
+        let Some((mut round, again)) = context.round(&tasks, drawn as usize, number, observer)? else {
             return Ok(None);
         };
         drawn += count as u64;
@@ -110,6 +116,7 @@ impl SampleContext<'_> {
         &self,
         tasks: &[Task],
         first: usize,
+        number: Option<Round>,
         observer: &mut dyn Observer,
     ) -> Result<Option<(Vec<Group>, usize)>, TrainError> {
         let group_size = self.config.rollout.group_size;
@@ -131,6 +138,7 @@ impl SampleContext<'_> {
                 total,
                 solved: progress.solved.load(Ordering::Relaxed),
                 tokens: progress.tokens.load(Ordering::Relaxed),
+                round: number,
             });
         })?;
         Ok(trajectories.map(|(trajectories, again)| (into_groups(trajectories, first, tasks.len()), again)))

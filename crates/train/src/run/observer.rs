@@ -28,6 +28,8 @@ pub enum Event<'a> {
         solved: usize,
         /// Tokens sampled so far.
         tokens: usize,
+        /// The round of the step, where its selection may take several.
+        round: Option<Round>,
     },
     /// A step is finished.
     Step {
@@ -40,6 +42,19 @@ pub enum Event<'a> {
     },
     /// A checkpoint was written.
     Checkpoint(&'a Path),
+}
+
+/// A round of sampling within a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Rounds after which the batch is taken as it is.
+    pub most: usize,
+    /// Groups chosen in the rounds before.
+    pub kept: usize,
+    /// Groups wanted.
+    pub wanted: usize,
 }
 
 /// Position of a run at which an evaluation is asked for.
