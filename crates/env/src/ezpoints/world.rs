@@ -67,9 +67,10 @@ impl EzPointsWorld {
     }
 }
 
-const TEMPLATES: [(&str, &str); 2] = [
+const TEMPLATES: [(&str, &str); 3] = [
     ("ezpoints-verl-agent", include_str!("../../templates/ezpoints-verl-agent.toml")),
     ("ezpoints-compact", include_str!("../../templates/ezpoints-compact.toml")),
+    ("ezpoints", include_str!("../../templates/ezpoints.toml")),
 ];
 
 /// The deals of recorded episodes.
