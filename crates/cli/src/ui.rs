@@ -194,11 +194,13 @@ impl Observer for Ui {
                         format!("loss {:.3}  {:.1}k tok/s", get("loss/sft"), get("perf/tokens_per_s") / 1e3)
                     }
                     Phase::Rl => format!(
-                        "success {:>5.1} %  turns {:.1}  entropy {:.2}  clip {:.3}  {:.1} s",
+                        "success {:>5.1} %  turns {:.1}  entropy {:.2}  clip {:.3}  shared {:.0} %  {:.1} s",
                         100.0 * get("train/success_rate"),
                         get("rollout/turns/mean"),
                         get("rollout/entropy"),
                         get("loss/clip_frac"),
+                        100.0 * get("perf/tokens_saved")
+                            / (get("perf/tokens_saved") + get("perf/tokens_computed")).max(1.0),
                         get("perf/step_s"),
                     ),
                 };

@@ -126,8 +126,11 @@ pub struct LossReport {
     pub loss: f64,
     /// Sums over its tokens.
     pub metrics: LossMetrics,
-    /// Tokens run through the model, prompts included.
+    /// Tokens of the sequences, prompts included.
     pub total_tokens: usize,
+    /// Of these, the tokens that were not run through the model, because what another sequence had computed
+    /// of the same prefix was used.
+    pub shared_tokens: usize,
 }
 
 /// Result of one optimiser step.

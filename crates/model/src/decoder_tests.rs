@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
 
 use super::*;
@@ -85,9 +87,12 @@ pub(crate) fn whole_backward<'a, T: Real>(
     gradient: &mut [T],
 ) {
     let network = network.into();
+    let wanted: Vec<bool> = (0..packing.sequences()).map(|sequence| sequences.contains(&sequence)).collect();
+    let mut all = vec![[T::ZERO; 2]; packing.targets.len()];
+    all[packing.targets_of(sequences)].copy_from_slice(derivatives);
     workspace.begin_backward(network, packing);
-    workspace.backward_outputs(network, packing, sequences, derivatives, gradient);
-    workspace.backward_layers(network, packing, sequences, gradient);
+    workspace.backward_outputs(network, packing, &wanted, &all, gradient);
+    workspace.backward_layers(network, packing, &wanted, gradient);
 }
 
 /// A loss with random coefficients on log-probabilities and entropies.

@@ -7,7 +7,7 @@ use crate::ops::bf16::Kernel;
 use crate::ops::dispatch::add_assign;
 use crate::ops::divergence::{row_divergence, row_divergence_backward};
 use crate::ops::linear::{Accumulate, View, ViewMut, matmul_in};
-use crate::ops::loss_head::{RowStatistics, row_backward, row_statistics};
+use crate::ops::loss_head::{RowStatistics, row_backward, row_sums};
 use crate::ops::norm::{rms_norm, rms_norm_backward};
 use crate::packing::Packing;
 use crate::weights::Network;
@@ -55,7 +55,7 @@ pub(crate) struct ReferenceRows<'a, T> {
     pub(crate) head: &'a HeadState<T>,
 }
 
-/// The head's share of a pass, one row a target.
+/// The head's share of a pass, one row for each row that predicts something ([`Packing::outputs`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadState<T> {
     /// Kernel for bf16 products; without one matrices stay as they are.
@@ -65,6 +65,9 @@ pub(crate) struct HeadState<T> {
     d_normed: Vec<T>,
     inverse: Vec<T>,
     logits: Vec<T>,
+    /// The row of each target.
+    output_of: Vec<usize>,
+    /// One a target.
     pub(crate) statistics: Vec<RowStatistics<T>>,
     temperature: f64,
     pairs: [PairSide<T>; 2],
@@ -106,11 +109,11 @@ fn chunk_rows(vocabulary: usize) -> usize {
 }
 
 impl<T: Real> HeadState<T> {
-    /// Bytes of the buffers in a pass with so many targets, those of divergences left out.
+    /// Bytes of the buffers in a pass with so many targets, each on a row of its own, those of divergences left out.
     pub(crate) fn bytes(config: &ModelConfig, targets: usize, forward_only: bool) -> usize {
         let rows = if forward_only { 2 } else { 3 };
         let numbers = targets * (rows * config.hidden_size + 1);
-        let statistics = targets * size_of::<RowStatistics<T>>();
+        let statistics = targets * (size_of::<RowStatistics<T>>() + size_of::<usize>());
         numbers * size_of::<T>() + statistics + Self::logit_bytes(config, targets)
     }
 
@@ -129,24 +132,27 @@ impl<T: Real> HeadState<T> {
     pub(crate) fn gather(&mut self, parameters: &Parameters<T>, packing: &Packing, last: &[T]) {
         let Parameters { config, layout, data } = parameters;
         let hidden = config.hidden_size;
-        let count = packing.targets.len();
+        let count = packing.outputs.len();
         for buffer in [&mut self.rows, &mut self.normed] {
             grow(buffer, count * hidden);
         }
         grow(&mut self.inverse, count);
-        for (row, target) in self.rows.chunks_exact_mut(hidden).zip(&packing.targets) {
-            row.copy_from_slice(&last[target.row * hidden..][..hidden]);
+        self.output_of.clear();
+        self.output_of.reserve_exact(packing.targets.len());
+        self.output_of.extend(packing.targets.iter().map(|target| target.output));
+        for (to, row) in self.rows.chunks_exact_mut(hidden).zip(&packing.outputs) {
+            to.copy_from_slice(&last[row * hidden..][..hidden]);
         }
         let weight = &data[layout.final_norm.clone()];
         let (used, inverse) = (..count * hidden, &mut self.inverse[..count]);
         rms_norm(&self.rows[used], weight, config.rms_norm_eps, &mut self.normed[used], inverse);
     }
 
-    /// Mean over a run of targets of the gathered rows.
+    /// Mean of the gathered rows of a run of targets.
     pub(crate) fn mean(&self, targets: &Range<usize>, hidden: usize) -> Vec<T> {
         let mut sum = vec![T::ZERO; hidden];
-        for row in self.normed[rows(targets, hidden)].chunks_exact(hidden) {
-            add_assign(&mut sum, row);
+        for output in &self.output_of[targets.clone()] {
+            add_assign(&mut sum, &self.normed[output * hidden..][..hidden]);
         }
         let scale = T::from_f64(1.0 / targets.len().max(1) as f64);
         for value in &mut sum {
@@ -155,46 +161,53 @@ impl<T: Real> HeadState<T> {
         sum
     }
 
-    /// Says of each gathered row what the head makes of it: log-probability and entropy, or a critic's
+    /// Says of each target what the head makes of its row: log-probability and entropy, or a critic's
     /// value in the place of the log-probability.
     pub(crate) fn score(&mut self, network: Network<'_, T>, packing: &Packing, temperature: f64) {
         let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        let count = packing.targets.len();
+        let count = packing.outputs.len();
         self.temperature = temperature;
         self.statistics.clear();
-        self.statistics.reserve_exact(count);
+        self.statistics.reserve_exact(packing.targets.len());
+        self.statistics.resize(packing.targets.len(), RowStatistics::default());
         if let Some(value) = network.value() {
             let (weight, bias) = value.weights.split_at(hidden);
-            for row in self.normed[..count * hidden].chunks_exact(hidden) {
+            for (output, row) in self.normed[..count * hidden].chunks_exact(hidden).enumerate() {
                 let mut sum = bias[0];
                 row.iter().zip(weight).for_each(|(&x, &w)| sum += x * w);
-                self.statistics.push(RowStatistics { logprob: sum, ..RowStatistics::default() });
+                for &target in packing.targets_of_output(output) {
+                    self.statistics[target].logprob = sum;
+                }
             }
             return;
         }
         for first in (0..count).step_by(chunk_rows(vocabulary)) {
             let chunk = first..count.min(first + chunk_rows(vocabulary));
             self.fill_logits(&data[layout.output.clone()], &chunk, hidden, vocabulary);
-            for (logits, target) in self.logits.chunks_exact(vocabulary).zip(&packing.targets[chunk]) {
-                self.statistics.push(row_statistics(logits, target.token as usize));
+            for (logits, output) in self.logits.chunks_exact(vocabulary).zip(chunk) {
+                let sums = row_sums(logits);
+                for &target in packing.targets_of_output(output) {
+                    let token = packing.targets[target].token as usize;
+                    self.statistics[target] = sums.of(logits, token);
+                }
             }
         }
     }
 
-    /// Starts a backward pass: no target has a derivative yet.
-    pub(crate) fn begin_backward(&mut self, targets: usize, hidden: usize) {
-        grow(&mut self.d_normed, targets * hidden);
-        self.d_normed[..targets * hidden].fill(T::ZERO);
+    /// Starts a backward pass: no output has a derivative yet.
+    pub(crate) fn begin_backward(&mut self, outputs: usize, hidden: usize) {
+        grow(&mut self.d_normed, outputs * hidden);
+        self.d_normed[..outputs * hidden].fill(T::ZERO);
     }
 
-    /// Takes the derivatives with respect to the log-probability and entropy (or value) of each target of
-    /// a run of sequences. Called at most once for each of them.
+    /// Takes the derivatives with respect to the log-probability and entropy (or value) of every target. Only the
+    /// outputs in `wanted` are looked at: the others' targets have none.
     pub(crate) fn backward(
         &mut self,
         network: Network<'_, T>,
         packing: &Packing,
-        targets: &Range<usize>,
+        wanted: &[Range<usize>],
         derivatives: &[[T; 2]],
         gradient: &mut [T],
     ) {
@@ -202,55 +215,52 @@ impl<T: Real> HeadState<T> {
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
         if let Some(value) = network.value() {
             let (weight, d_value) = (&value.weights[..hidden], &mut gradient[value.range]);
-            for (target, [d, _]) in targets.clone().zip(derivatives) {
-                let range = rows(&(target..target + 1), hidden);
-                for (to, &w) in self.d_normed[range.clone()].iter_mut().zip(weight) {
-                    *to = *d * w;
+            for output in wanted.iter().cloned().flatten() {
+                let range = rows(&(output..output + 1), hidden);
+                for &target in packing.targets_of_output(output) {
+                    let [d, _] = derivatives[target];
+                    for (to, &w) in self.d_normed[range.clone()].iter_mut().zip(weight) {
+                        *to += d * w;
+                    }
+                    for (to, &x) in d_value.iter_mut().zip(&self.normed[range.clone()]) {
+                        *to += d * x;
+                    }
+                    d_value[hidden] += d;
                 }
-                for (to, &x) in d_value.iter_mut().zip(&self.normed[range]) {
-                    *to += *d * x;
-                }
-                d_value[hidden] += *d;
             }
             return;
         }
-        let all = packing.targets.len();
-        let output = &data[layout.output.clone()];
+        let all = packing.outputs.len();
+        let output_weight = &data[layout.output.clone()];
         let inverse_temperature = T::from_f64(1.0 / self.temperature);
         for first in (0..all).step_by(chunk_rows(vocabulary)) {
             let chunk = first..all.min(first + chunk_rows(vocabulary));
-            let wanted = chunk.start.max(targets.start)..chunk.end.min(targets.end);
-            if wanted.is_empty() {
-                continue;
-            }
+            let here = wanted.iter().map(|run| run.start.max(chunk.start)..run.end.min(chunk.end));
+            let mut here = here.filter(|run| !run.is_empty()).peekable();
             // Where all rows fit one chunk, its logits are still there.
-            if all > chunk_rows(vocabulary) {
-                self.fill_logits(output, &chunk, hidden, vocabulary);
+            if here.peek().is_some() && all > chunk_rows(vocabulary) {
+                self.fill_logits(output_weight, &chunk, hidden, vocabulary);
             }
-            let within = rows(&(wanted.start - first..wanted.end - first), vocabulary);
-            let logits = &mut self.logits[within];
-            for (row, target) in logits.chunks_exact_mut(vocabulary).zip(wanted.clone()) {
-                let [d_logprob, d_entropy] = derivatives[target - targets.start];
-                let token = packing.targets[target].token as usize;
-                row_backward(row, token, self.statistics[target], d_logprob, d_entropy);
-            }
-            let range = rows(&wanted, hidden);
-            let count = wanted.len();
-            let d_logits = View::new(logits, count, vocabulary);
-            let (d_normed, normed) = (&mut self.d_normed[range.clone()], &self.normed[range]);
-            let weight = View::new(output, vocabulary, hidden);
-            let to = ViewMut::new(d_normed, count, hidden);
-            matmul_in(self.bf16, to, d_logits, weight, Accumulate::Set, inverse_temperature);
-            if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
-                let to = ViewMut::new(d_output, vocabulary, hidden);
-                matmul_in(
-                    self.bf16,
-                    to,
-                    d_logits.t(),
-                    View::new(normed, count, hidden),
-                    Accumulate::Add,
-                    inverse_temperature,
-                );
+            for run in here {
+                let within = rows(&(run.start - first..run.end - first), vocabulary);
+                let logits = &mut self.logits[within];
+                for (row, output) in logits.chunks_exact_mut(vocabulary).zip(run.clone()) {
+                    let targets = packing.targets_of_output(output);
+                    let of = |&target: &usize| (packing.targets[target].token as usize, derivatives[target]);
+                    row_backward(row, self.statistics[targets[0]], targets.iter().map(of));
+                }
+                let range = rows(&run, hidden);
+                let count = run.len();
+                let d_logits = View::new(logits, count, vocabulary);
+                let (d_normed, normed) = (&mut self.d_normed[range.clone()], &self.normed[range]);
+                let weight = View::new(output_weight, vocabulary, hidden);
+                let to = ViewMut::new(d_normed, count, hidden);
+                matmul_in(self.bf16, to, d_logits, weight, Accumulate::Set, inverse_temperature);
+                if let Some(d_output) = network.gradient_of(&layout.output, gradient) {
+                    let to = ViewMut::new(d_output, vocabulary, hidden);
+                    let normed = View::new(normed, count, hidden);
+                    matmul_in(self.bf16, to, d_logits.t(), normed, Accumulate::Add, inverse_temperature);
+                }
             }
         }
     }
@@ -318,37 +328,40 @@ impl<T: Real> HeadState<T> {
                 matmul_in(self.bf16, to, d_logits, output, Accumulate::Set, scale);
                 for (row, term) in pair.normed.chunks_exact(hidden).zip(chunk) {
                     let target = if side == 0 { term.first } else { term.second.target() };
-                    add_assign(&mut self.d_normed[target * hidden..][..hidden], row);
+                    let output = self.output_of[target];
+                    add_assign(&mut self.d_normed[output * hidden..][..hidden], row);
                 }
             }
         }
     }
 
-    /// Runs back through the final norm and hands the derivative of each gathered row of a range of
-    /// targets to `put`, with the target's index.
+    /// Runs back through the final norm and hands the derivative of each gathered row in `wanted` to `put`, with its
+    /// output.
     pub(crate) fn finish_backward(
         &mut self,
         network: Network<'_, T>,
-        targets: &Range<usize>,
+        wanted: &[Range<usize>],
         gradient: &mut [T],
         mut put: impl FnMut(usize, &[T]),
     ) {
         let Parameters { config, layout, data } = network.parameters;
         let hidden = config.hidden_size;
-        // The derivative of the gathered rows goes where the normed rows were, which are used up.
-        let range = rows(targets, hidden);
-        let d_rows = &mut self.normed[range.clone()];
-        d_rows.fill(T::ZERO);
-        rms_norm_backward(
-            &self.d_normed[range.clone()],
-            &self.rows[range],
-            &data[layout.final_norm.clone()],
-            &self.inverse[targets.clone()],
-            d_rows,
-            network.gradient_of(&layout.final_norm, gradient),
-        );
-        for (row, target) in d_rows.chunks_exact(hidden).zip(targets.clone()) {
-            put(target, row);
+        for run in wanted {
+            // The derivative of the gathered rows goes where the normed rows were, which are used up.
+            let range = rows(run, hidden);
+            let d_rows = &mut self.normed[range.clone()];
+            d_rows.fill(T::ZERO);
+            rms_norm_backward(
+                &self.d_normed[range.clone()],
+                &self.rows[range],
+                &data[layout.final_norm.clone()],
+                &self.inverse[run.clone()],
+                d_rows,
+                network.gradient_of(&layout.final_norm, gradient),
+            );
+            for (row, output) in d_rows.chunks_exact(hidden).zip(run.clone()) {
+                put(output, row);
+            }
         }
     }
 
@@ -372,14 +385,14 @@ impl<T: Real> HeadState<T> {
         for (side, pair) in self.pairs.iter_mut().enumerate() {
             let foreign = reference
                 .filter(|_| side == 1 && chunk.first().is_some_and(|term| term.second.is_reference()));
-            let (normed, parameters) = match foreign {
-                Some(reference) => (&reference.head.normed, reference.parameters),
-                None => (&self.normed, parameters),
+            let (normed, output_of, parameters) = match foreign {
+                Some(reference) => (&reference.head.normed, &reference.head.output_of, reference.parameters),
+                None => (&self.normed, &self.output_of, parameters),
             };
             pair.normed.clear();
             for term in chunk {
                 let target = if side == 0 { term.first } else { term.second.target() };
-                pair.normed.extend_from_slice(&normed[target * hidden..][..hidden]);
+                pair.normed.extend_from_slice(&normed[output_of[target] * hidden..][..hidden]);
             }
             fit(&mut pair.logits, chunk.len() * vocabulary);
             let weight = View::new(&parameters.data[parameters.layout.output.clone()], vocabulary, hidden);

@@ -111,21 +111,26 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Takes in the derivatives of each target of a run of sequences.
+    /// Takes in the derivatives of every target, which are zero outside the sequences that are `wanted`.
     pub(crate) fn backward_outputs(
         &mut self,
         network: Network<'_, f32>,
         packing: &Packing,
-        sequences: &Range<usize>,
+        wanted: &[bool],
         derivatives: &[[f32; 2]],
         gradient: &mut [f32],
     ) -> Result<(), LearnError> {
         match self {
             Self::Host(workspace) => {
-                workspace.backward_outputs(network, packing, sequences, derivatives, gradient);
+                workspace.backward_outputs(network, packing, wanted, derivatives, gradient);
             }
             #[cfg(feature = "cuda")]
-            Self::Cuda(passes) => passes.backward_outputs(packing, sequences, derivatives)?,
+            Self::Cuda(passes) => {
+                for run in crate::packing::runs(wanted) {
+                    let derivatives = &derivatives[packing.targets_of(&run)];
+                    passes.backward_outputs(packing, &run, derivatives)?;
+                }
+            }
         }
         Ok(())
     }
@@ -168,18 +173,22 @@ impl LanePasses {
         Ok(())
     }
 
-    /// Runs back through the layers for a run of the sequences.
+    /// Runs back through the layers for the sequences that are `wanted`; once after each forward pass.
     pub(crate) fn backward_layers(
         &mut self,
         network: Network<'_, f32>,
         packing: &Packing,
-        sequences: &Range<usize>,
+        wanted: &[bool],
         gradient: &mut [f32],
     ) -> Result<(), LearnError> {
         match self {
-            Self::Host(workspace) => workspace.backward_layers(network, packing, sequences, gradient),
+            Self::Host(workspace) => workspace.backward_layers(network, packing, wanted, gradient),
             #[cfg(feature = "cuda")]
-            Self::Cuda(passes) => passes.backward_layers(packing, sequences)?,
+            Self::Cuda(passes) => {
+                for run in crate::packing::runs(wanted) {
+                    passes.backward_layers(packing, &run)?;
+                }
+            }
         }
         Ok(())
     }

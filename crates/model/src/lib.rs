@@ -31,6 +31,7 @@ mod critic;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod decoder;
+mod decoder_layer;
 pub mod engine;
 mod error;
 pub mod files;

@@ -11,7 +11,7 @@ use crate::decoder::Workspace;
 use crate::head::{Divergence, Second};
 use crate::lane_passes::LanePasses;
 use crate::ops::bf16::Kernel;
-use crate::packing::{Packing, input_length};
+use crate::packing::{Packing, Shared, deal, deal_shared, input_length};
 use crate::weights::Network;
 use crate::{ModelConfig, ops::Real as _};
 
@@ -25,6 +25,8 @@ pub(crate) struct Lane {
     /// The reference policy's pass, once one is needed.
     reference: Option<(LanePasses, Packing)>,
     bf16: Option<Kernel>,
+    /// Tokens of the sequences so far that had no rows of their own.
+    shared: usize,
 }
 
 impl Lane {
@@ -56,7 +58,13 @@ impl Lane {
             derivatives: Vec::new(),
             reference: None,
             bf16,
+            shared: 0,
         }
+    }
+
+    /// Tokens since the last call that had no rows of their own, because other sequences share them.
+    pub(crate) fn take_shared(&mut self) -> usize {
+        std::mem::take(&mut self.shared)
     }
 }
 
@@ -67,6 +75,8 @@ pub(crate) struct PassOver<'a> {
     pub(crate) masked_contexts: &'a [MaskedContext],
     /// True if log-probabilities are wanted, or the hidden states alone.
     pub(crate) scored: bool,
+    /// True if a prefix that sequences share is computed once.
+    pub(crate) share: bool,
 }
 
 impl PassOver<'_> {
@@ -80,8 +90,31 @@ impl PassOver<'_> {
         companions
     }
 
+    /// Packs sequences of the pass.
+    fn fill<'s>(&self, packing: &mut Packing, sequences: impl Iterator<Item = &'s TokenSequence>) {
+        if self.share { packing.fill_tree(sequences) } else { packing.fill(sequences) }
+    }
+
+    /// Cuts the batch into micro-batches and deals them to lanes.
+    pub(crate) fn deal(
+        &self,
+        companions: &[Vec<usize>],
+        budget: usize,
+        lanes: usize,
+    ) -> Vec<Vec<Vec<usize>>> {
+        let config = &self.network.parameters.config;
+        if !self.share {
+            return deal(&self.lengths(companions), budget, lanes, config);
+        }
+        let shared = self.batch.iter().zip(self.lengths(companions)).map(|(sequence, all)| {
+            let tokens = &sequence.tokens[..input_length(sequence)];
+            Shared { tokens, beside: all - tokens.len() }
+        });
+        deal_shared(&shared.collect::<Vec<_>>(), budget, lanes, config)
+    }
+
     /// Tokens to run for every sequence, its masked_contexts included.
-    pub(crate) fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
+    fn lengths(&self, companions: &[Vec<usize>]) -> Vec<usize> {
         let mut lengths: Vec<usize> = self.batch.iter().map(input_length).collect();
         for (length, companions) in lengths.iter_mut().zip(companions) {
             *length +=
@@ -131,9 +164,10 @@ impl<'a> Micro<'a> {
             })
             .collect();
         let own = members.iter().map(|&index| &pass.batch[index]);
-        lane.packing.fill(own.chain(
-            masked_contexts.iter().map(|&(masked_context, _)| &pass.masked_contexts[masked_context].tokens),
-        ));
+        let others =
+            masked_contexts.iter().map(|&(masked_context, _)| &pass.masked_contexts[masked_context].tokens);
+        pass.fill(&mut lane.packing, own.chain(others));
+        lane.shared += lane.packing.shared();
         // By its index in the batch, not in the micro-batch: the cut is not to matter.
         let sequences = pass.batch.len();
         lane.packing.identities.clear();
@@ -241,7 +275,7 @@ impl<'a> Micro<'a> {
             .masked_contexts
             .iter()
             .map(|&(masked_context, _)| &self.pass.masked_contexts[masked_context].tokens);
-        packing.fill(members.chain(others));
+        self.pass.fill(packing, members.chain(others));
         passes.forward(reference, packing, self.temperature)?;
         Ok(())
     }
@@ -398,10 +432,7 @@ impl<'a> Micro<'a> {
             .map(|index| derivatives[packing.targets_of(&(index..index + 1))].iter().any(|&d| d != [0.0; 2]))
             .collect();
         passes.begin_backward(network, packing)?;
-        for run in runs(&direct) {
-            let derivatives = &derivatives[packing.targets_of(&run)];
-            passes.backward_outputs(network, packing, &run, derivatives, self.gradient)?;
-        }
+        passes.backward_outputs(network, packing, &direct, derivatives, self.gradient)?;
         if slopes.iter().any(|&slope| slope != 0.0) {
             let values: Vec<f32> = values.iter().map(|&value| f32::from_f64(value)).collect();
             let narrow: Vec<f32> = slopes.iter().map(|&slope| f32::from_f64(slope)).collect();
@@ -418,24 +449,8 @@ impl<'a> Micro<'a> {
                 }
             }
         }
-        for run in runs(&direct) {
-            passes.backward_layers(network, packing, &run, self.gradient)?;
-        }
-        Ok(())
+        passes.backward_layers(network, packing, &direct, self.gradient)
     }
-}
-
-/// Maximal ranges of `true`.
-fn runs(needed: &[bool]) -> Vec<Range<usize>> {
-    let mut runs = Vec::new();
-    let mut index = 0;
-    for same in needed.chunk_by(|a, b| a == b) {
-        if same[0] {
-            runs.push(index..index + same.len());
-        }
-        index += same.len();
-    }
-    runs
 }
 
 fn reference_passes<'a>(

@@ -8,7 +8,7 @@ use turnwise_core::{
 use super::NativeLearner;
 use crate::lora::Dropout;
 use crate::micro::{Found, Lane, Micro, PassOver, evaluate_empty};
-use crate::packing::{deal, input_length};
+use crate::packing::input_length;
 use crate::weights::{Network, Weights};
 
 type Work<'a, T> = dyn Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync + 'a;
@@ -21,6 +21,7 @@ impl NativeLearner {
         objective: &dyn Objective,
         masked_context_objective: Option<&dyn MaskedContextObjective>,
     ) -> Result<LossReport, LearnError> {
+        self.lanes.iter_mut().for_each(|lane| _ = lane.take_shared());
         let found = match self.differentiate(batch, masked_contexts, objective, masked_context_objective) {
             Ok(found) => found,
             Err(error) => {
@@ -38,6 +39,7 @@ impl NativeLearner {
             .chain(masked_contexts.iter().map(|masked_context| &masked_context.tokens))
             .map(input_length)
             .sum();
+        report.shared_tokens = self.lanes.iter_mut().map(Lane::take_shared).sum();
         Ok(report)
     }
 
@@ -85,7 +87,8 @@ impl NativeLearner {
         let reference = if needs { Some(self.reference()?) } else { None };
         let network = Network { dropout: self.dropout(), ..Network::from(&weights) };
         self.passes += 1;
-        let pass = PassOver { network, batch, masked_contexts, scored: true };
+        let share = self.shares(network);
+        let pass = PassOver { network, batch, masked_contexts, scored: true, share };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let mut found = self.run(&pass, |mut micro, found| {
@@ -99,6 +102,16 @@ impl NativeLearner {
         }
         found.sort_by_key(|found| found.sequence);
         Ok(found)
+    }
+
+    /// True if a pass computes prefixes that sequences share once. Dropout is drawn for each sequence by itself, so
+    /// that with it no two sequences have a row in common; a device has no kernels for it.
+    pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
+        #[cfg(feature = "cuda")]
+        if self.cuda.is_some() {
+            return false;
+        }
+        self.config.share_prefixes && network.dropout.is_none()
     }
 
     /// The dropout of the next pass: by seed, step and the passes since.
@@ -151,7 +164,8 @@ impl NativeLearner {
         batch: &[TokenSequence],
     ) -> Result<Vec<Vec<f32>>, LearnError> {
         self.check(batch)?;
-        let pass = PassOver { network, batch, masked_contexts: &[], scored: true };
+        let share = self.shares(network);
+        let pass = PassOver { network, batch, masked_contexts: &[], scored: true, share };
         let found = self.run(&pass, |micro, found| {
             micro.logprobs(found);
             Ok(())
@@ -170,9 +184,7 @@ impl NativeLearner {
         work: impl Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync,
     ) -> Result<Vec<Found<T>>, LearnError> {
         let companions = pass.companions();
-        let lengths = pass.lengths(&companions);
-        let config = &pass.network.parameters.config;
-        let dealt = deal(&lengths, self.config.micro_batch_tokens, self.config.lanes, config);
+        let dealt = pass.deal(&companions, self.config.micro_batch_tokens, self.config.lanes);
         let temperature = self.config.temperature;
         let (run, work) = (
             |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {

@@ -8,7 +8,8 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Most tokens of a micro-batch; a longer sequence is one of its own. Costs memory, not results.
+    /// Most tokens of a micro-batch, those that sequences share counted once; a longer sequence is one of its own.
+    /// Costs memory, not results.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// The device.
@@ -23,6 +24,9 @@ pub struct LearnerConfig {
     /// Keep only the inputs of layers and make the rest anew in backward: about a third more work for
     /// a fraction of the memory.
     pub recompute: bool,
+    /// Compute a prefix that sequences of a micro-batch share once, and deal sequences so that those which share
+    /// much meet. Results differ by rounding. Passes with dropout and passes on a device share nothing.
+    pub share_prefixes: bool,
     /// Precision in which matrices are multiplied.
     pub compute: Compute,
     /// Seed of an adapter's dropout; nothing else in a learner is random.
@@ -39,6 +43,7 @@ impl Default for LearnerConfig {
             lanes: 2,
             temperature: 1.0,
             recompute: false,
+            share_prefixes: true,
             compute: Compute::F32,
             seed: 0,
             optimizer: AdamWConfig::default(),

@@ -309,7 +309,8 @@ impl NativeLearner {
         }
         let weights = self.pass_weights();
         let network = Network::from(&weights);
-        let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false };
+        let share = self.shares(network);
+        let pass = PassOver { network, batch: &shifted, masked_contexts: &[], scored: false, share };
         #[cfg(feature = "cuda")]
         self.bind(false)?;
         let found = self.run(&pass, |mut micro, found| micro.mean_hidden(found))?;

@@ -1,5 +1,7 @@
 //! Forward and backward of the adapters on one product.
 
+use std::ops::Range;
+
 use super::{Adapter, Branch, Dropout};
 use crate::Real;
 use crate::head::grow;
@@ -22,7 +24,7 @@ pub(crate) struct Scratch<T> {
 }
 
 /// The adapters on one product over a run of rows.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct BranchPass<'a, T> {
     /// Kernel for bf16 products; without one matrices stay as they are.
     pub(crate) bf16: Option<Kernel>,
@@ -31,8 +33,8 @@ pub(crate) struct BranchPass<'a, T> {
     pub(crate) layer: usize,
     pub(crate) dropout: Option<Dropout>,
     pub(crate) packing: &'a Packing,
-    /// The sequences that the rows belong to.
-    pub(crate) sequences: &'a std::ops::Range<usize>,
+    /// The rows.
+    pub(crate) rows: Range<usize>,
 }
 
 impl<T: Real> BranchPass<'_, T> {
@@ -153,13 +155,9 @@ impl<T: Real> BranchPass<'_, T> {
         let width = self.branch.inputs;
         grow(to, x.len());
         let module = self.branch.parts[part].module as u64;
-        let mut rows = x.chunks_exact(width).zip(to.chunks_exact_mut(width));
-        for sequence in self.sequences.clone() {
-            let identity = self.packing.identities[sequence];
-            let length = self.packing.tokens_of(&(sequence..sequence + 1)).len();
-            for (position, (x, to)) in rows.by_ref().take(length).enumerate() {
-                dropout.apply([identity, self.layer as u64, module, position as u64], x, to);
-            }
+        let rows = x.chunks_exact(width).zip(to.chunks_exact_mut(width));
+        for ([identity, position], (x, to)) in self.packing.coordinates(self.rows.clone()).zip(rows) {
+            dropout.apply([identity, self.layer as u64, module, position], x, to);
         }
     }
 }

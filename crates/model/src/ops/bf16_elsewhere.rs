@@ -55,7 +55,7 @@ impl PackedRight {
 
 pub(crate) mod attention {
     use super::Kernel;
-    use crate::ops::attention::Heads;
+    use crate::ops::attention::{Derivatives, Heads, KeyValues, Output};
 
     /// Nothing.
     #[derive(Clone, Debug, Default)]
@@ -65,8 +65,8 @@ pub(crate) mod attention {
     pub(crate) fn forward(
         kernel: Kernel,
         _: Heads,
-        _: usize,
         _: &[f32],
+        _: KeyValues<'_, f32>,
         _: &mut [f32],
         _: &mut [f32],
         _: &mut Scratch,
@@ -75,14 +75,14 @@ pub(crate) mod attention {
     }
 
     /// Cannot be called.
+    #[expect(clippy::needless_pass_by_value, reason = "as where it can be called")]
     pub(crate) fn backward(
         kernel: Kernel,
         _: Heads,
-        _: usize,
         _: &[f32],
-        _: (&[f32], &[f32]),
-        _: &[f32],
-        _: &mut [f32],
+        _: KeyValues<'_, f32>,
+        _: &Output<'_, f32>,
+        _: Derivatives<'_, f32>,
         _: &mut Scratch,
     ) {
         match kernel {}

@@ -14,17 +14,33 @@ pub(crate) struct RowStatistics<T> {
     pub(crate) entropy: T,
 }
 
-/// Statistics of one row of logits `z` (already divided by the temperature).
+/// Numbers of a row of logits, whatever token it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowSums<T> {
+    max: T,
+    log: T,
+    entropy: T,
+}
+
+impl<T: Real> RowSums<T> {
+    /// The statistics of a token.
+    pub(crate) fn of(self, logits: &[T], target: usize) -> RowStatistics<T> {
+        let Self { max, log, entropy } = self;
+        RowStatistics { log_sum: max + log, logprob: logits[target] - max - log, entropy }
+    }
+}
+
+/// Sums over one row of logits `z` (already divided by the temperature).
 ///
 /// Entropy from shifted logits, `H = ln s - sum_j e^{z_j - m} (z_j - m) / s` with `m = max z` and
 /// `s = sum_j e^{z_j - m}`, so that no large numbers cancel.
-pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatistics<T> {
+pub(crate) fn row_sums<T: Real>(logits: &[T]) -> RowSums<T> {
     struct Rows;
 
-    impl<T: Real> Loop<(&[T], usize)> for Rows {
-        type Output = RowStatistics<T>;
+    impl<T: Real> Loop<&[T]> for Rows {
+        type Output = RowSums<T>;
         #[inline(always)]
-        fn run((logits, target): (&[T], usize)) -> RowStatistics<T> {
+        fn run(logits: &[T]) -> RowSums<T> {
             let max = maximum(logits);
             let (mut sums, mut products) = ([T::ZERO; LANES], [T::ZERO; LANES]);
             let (chunks, rest) = logits.as_chunks::<LANES>();
@@ -44,25 +60,28 @@ pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatist
             }
             let sum = fold(sums);
             let log = sum.ln();
-            RowStatistics {
-                log_sum: max + log,
-                logprob: logits[target] - max - log,
-                entropy: log - fold(products) / sum,
-            }
+            RowSums { max, log, entropy: log - fold(products) / sum }
         }
     }
 
-    vectorised(Rows, (logits, target))
+    vectorised(Rows, logits)
 }
 
-/// Overwrites logits with the derivative with respect to them:
-/// `d z_j = d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
+/// The statistics of one token.
+#[cfg(test)]
+pub(crate) fn row_statistics<T: Real>(logits: &[T], target: usize) -> RowStatistics<T> {
+    row_sums(logits).of(logits, target)
+}
+
+/// Overwrites logits with the derivative with respect to them, where targets have the derivatives `d_logprob` and
+/// `d_entropy`:
+/// `d z_j = sum_targets d_logprob (1[j = target] - p_j) - d_entropy p_j (ln p_j + H)`.
+///
+/// `targets` gives each target's token and both derivatives; `row` are the statistics of any of them.
 pub(crate) fn row_backward<T: Real>(
     logits: &mut [T],
-    target: usize,
     row: RowStatistics<T>,
-    d_logprob: T,
-    d_entropy: T,
+    targets: impl Iterator<Item = (usize, [T; 2])> + Clone,
 ) {
     struct Rows;
 
@@ -83,8 +102,15 @@ pub(crate) fn row_backward<T: Real>(
         }
     }
 
+    let mut sums: Option<[T; 2]> = None;
+    for (_, [d_logprob, d_entropy]) in targets.clone() {
+        sums = Some(sums.map_or([d_logprob, d_entropy], |[a, b]| [a + d_logprob, b + d_entropy]));
+    }
+    let [d_logprob, d_entropy] = sums.unwrap_or([T::ZERO; 2]);
     vectorised(Rows, (&mut *logits, row, d_logprob, d_entropy));
-    logits[target] += d_logprob;
+    for (target, [d_logprob, _]) in targets {
+        logits[target] += d_logprob;
+    }
 }
 
 #[cfg(test)]
@@ -96,18 +122,30 @@ mod tests {
     fn statistics_are_their_definitions_and_backward_their_derivative() {
         let logits: Vec<f64> = random(1, 53).iter().map(|z| 3.0 * z + 40.0).collect();
         let row = row_statistics(&logits, 17);
+        assert_eq!(row_sums(&logits).of(&logits, 3).entropy, row.entropy);
         let sum: f64 = logits.iter().map(|z| z.exp()).sum();
         assert!((row.logprob - (logits[17].exp() / sum).ln()).abs() < 1e-12);
         let entropy: f64 = logits.iter().map(|z| -(z.exp() / sum) * (z.exp() / sum).ln()).sum();
         assert!((row.entropy - entropy).abs() < 1e-12);
         for (d_logprob, d_entropy) in [(0.7, -0.3), (-1.3, 0.0), (0.0, 0.4)] {
             let mut d = logits.clone();
-            row_backward(&mut d, 17, row, d_logprob, d_entropy);
+            row_backward(&mut d, row, std::iter::once((17, [d_logprob, d_entropy])));
             check_gradient("logits", &logits, &d, |logits| {
                 let row = row_statistics(logits, 17);
                 d_logprob * row.logprob + d_entropy * row.entropy
             });
         }
+        // Several targets on one row, two of them alike.
+        let targets = [(17, [0.7, -0.3]), (4, [-1.1, 0.2]), (17, [0.4, 0.0])];
+        let mut d = logits.clone();
+        row_backward(&mut d, row, targets.into_iter());
+        check_gradient("logits", &logits, &d, |logits| {
+            let of = |(target, [d, e]): (usize, [f64; 2])| {
+                let row = row_statistics(logits, target);
+                d * row.logprob + e * row.entropy
+            };
+            targets.into_iter().map(of).sum()
+        });
     }
 
     #[test]

@@ -35,20 +35,26 @@ impl<T: Real> RopeTable<T> {
         &self.values
     }
 
-    /// Turns the first `heads` heads of each row of `x` in place; row `r` stands at position `r`.
+    /// Turns the first `heads` heads of each row of `x` in place; row `r` stands at position `first + r`.
     ///
     /// Pair `(i, i + half)` of a head turns by its angle; backward is the turn by the negative angle. (An
     /// attention factor scales both alike, as a derivative must.)
     /// Su et al. (2021), "RoFormer".
-    pub(crate) fn rotate(&self, x: &mut [T], stride: usize, heads: usize, direction: Direction) {
+    pub(crate) fn rotate(
+        &self,
+        x: &mut [T],
+        stride: usize,
+        heads: usize,
+        first: usize,
+        direction: Direction,
+    ) {
         struct Rows;
 
-        impl<T: Real> Loop<(&RopeTable<T>, &mut [T], usize, usize, T)> for Rows {
+        impl<T: Real> Loop<(&[T], usize, &mut [T], usize, usize, T)> for Rows {
             type Output = ();
             #[inline(always)]
-            fn run((table, x, stride, heads, sign): (&RopeTable<T>, &mut [T], usize, usize, T)) {
-                let half = table.half;
-                for (row, table) in x.chunks_exact_mut(stride).zip(table.values.chunks_exact(2 * half)) {
+            fn run((table, half, x, stride, heads, sign): (&[T], usize, &mut [T], usize, usize, T)) {
+                for (row, table) in x.chunks_exact_mut(stride).zip(table.chunks_exact(2 * half)) {
                     let (cos, sin) = table.split_at(half);
                     for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
                         let (left, right) = head.split_at_mut(half);
@@ -66,7 +72,8 @@ impl<T: Real> RopeTable<T> {
             Direction::Forward => T::ONE,
             Direction::Backward => -T::ONE,
         };
-        vectorised(Rows, (self, x, stride, heads, sign));
+        let table = &self.values[first * 2 * self.half..];
+        vectorised(Rows, (table, self.half, x, stride, heads, sign));
     }
 }
 
@@ -95,7 +102,7 @@ mod tests {
         let (x, d_y) = (random(1, rows * stride), random(2, rows * stride));
         let output = |x: &[f64]| {
             let mut y = x.to_vec();
-            table.rotate(&mut y, stride, 2, Direction::Forward);
+            table.rotate(&mut y, stride, 2, 0, Direction::Forward);
             y
         };
         let y = output(&x);
@@ -106,7 +113,11 @@ mod tests {
         let (a, b) = (x[3 * stride + 7], x[3 * stride + 10]);
         assert!((y[3 * stride + 7] - 1.25 * (a * angle.cos() - b * angle.sin())).abs() < 1e-14);
         let mut d_x = d_y.clone();
-        table.rotate(&mut d_x, stride, 2, Direction::Backward);
+        table.rotate(&mut d_x, stride, 2, 0, Direction::Backward);
         check_gradient("x", &x, &d_x, |x| output(x).iter().zip(&d_y).map(|(y, d)| y * d).sum());
+        // Rows that start further on.
+        let mut later = x[2 * stride..].to_vec();
+        table.rotate(&mut later, stride, 2, 2, Direction::Forward);
+        assert_eq!(later, y[2 * stride..]);
     }
 }

@@ -140,13 +140,14 @@ impl MemoryPlan {
 
     /// The buffers of forward and backward passes.
     fn passes(&mut self, config: &ModelConfig, settings: &PlanSettings) {
-        let LearnerConfig { lanes, micro_batch_tokens, recompute, .. } = settings.learner;
+        let LearnerConfig { lanes, micro_batch_tokens, recompute, share_prefixes, .. } = settings.learner;
         let lanes = lanes as u64;
         // A longer sequence than the budget is a micro-batch of its own.
         let tokens = micro_batch_tokens.max(settings.longest);
         let shape = [tokens, tokens, settings.longest];
-        let [layers, head] =
-            Workspace::<f32>::new(config, recompute).bytes(config, shape).map(|bytes| lanes * bytes as u64);
+        let [layers, head] = Workspace::<f32>::new(config, recompute)
+            .bytes(config, shape, share_prefixes)
+            .map(|bytes| lanes * bytes as u64);
         let kept = if recompute { "layers' inputs kept, the rest made anew" } else { "all kept" };
         let detail = format!("{tokens} tokens x {lanes} lanes, {kept}");
         let adapter = lanes * (tokens * settings.adapter_row) as u64 * NUMBER;
@@ -154,15 +155,16 @@ impl MemoryPlan {
         let detail = format!("a chunk at a time, vocabulary {}", config.vocab_size);
         self.add(PlanPhase::Training, "output layer", head, detail);
         if settings.divergences {
-            let [layers, head] =
-                Workspace::<f32>::forward_only(config).bytes(config, shape).map(|bytes| lanes * bytes as u64);
+            let [layers, head] = Workspace::<f32>::forward_only(config)
+                .bytes(config, shape, share_prefixes)
+                .map(|bytes| lanes * bytes as u64);
             let pairs = lanes * HeadState::<f32>::divergence_bytes(config, tokens) as u64;
             let detail = "the reference's pass, and both sides of a chunk of divergences".into();
             self.add(PlanPhase::Training, "divergences", layers + head + pairs, detail);
         }
         if settings.critic.is_some() {
             let [layers, head] = Workspace::<f32>::new(config, recompute)
-                .bytes(config, shape)
+                .bytes(config, shape, share_prefixes)
                 .map(|bytes| lanes * bytes as u64);
             let logits = lanes * HeadState::<f32>::logit_bytes(config, tokens) as u64;
             let detail = format!("{tokens} tokens x {lanes} lanes, {kept}");

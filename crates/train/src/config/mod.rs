@@ -182,7 +182,7 @@ impl Default for PromptConfig {
 }
 
 /// The policy: the model that is trained.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyConfig {
     /// Folder of a model (`config.json`, `tokenizer.json`, `model.safetensors` or its shards), of an adapter, of a
@@ -201,11 +201,29 @@ pub struct PolicyConfig {
     /// Number format of matrix products in training and sampling on the CPU: `f32`, or `bf16` with sums and weights in
     /// `f32`. A device always takes `bf16` so.
     pub compute: Compute,
+    /// Compute a prefix that sequences of a micro-batch share (a group's prompt, a template's head) once, in training and
+    /// in the passes beside it. Results differ by rounding. An adapter's dropout, which is drawn for each sequence by
+    /// itself, and `cuda` compute every sequence in full.
+    pub share_prefixes: bool,
     /// Train a low-rank adapter and leave the model's own weights as they are. Absent: all weights are trained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoraConfig>,
     /// The model from scratch.
     pub scratch: ScratchConfig,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self {
+            model: None,
+            device: Device::default(),
+            device_memory: None,
+            compute: Compute::default(),
+            share_prefixes: true,
+            lora: None,
+            scratch: ScratchConfig::default(),
+        }
+    }
 }
 
 /// Shape of a model from scratch.

@@ -193,6 +193,7 @@ pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
         lanes: config.train.lanes,
         temperature: f64::from(temperature),
         recompute: config.train.recompute_layers,
+        share_prefixes: config.policy.share_prefixes,
         compute: config.policy.compute,
         seed: config.seed,
         optimizer: config.optimizer,

@@ -69,6 +69,8 @@ pub(crate) fn run(
         metrics.set("train/learning_rate", rate);
         metrics.set("train/tokens", report.total_tokens as f64);
         metrics.set("perf/tokens_per_s", report.total_tokens as f64 / seconds.max(1e-9));
+        metrics.set("perf/tokens_computed", (report.total_tokens - report.shared_tokens) as f64);
+        metrics.set("perf/tokens_saved", report.shared_tokens as f64);
         run.metrics.write(run.state.position, &metrics)?;
         observer.event(Event::Step { position: run.state.position, total, metrics: &metrics });
         if stop.load(Ordering::Relaxed) {

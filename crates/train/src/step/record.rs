@@ -185,6 +185,8 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("loss/gradient_norm", report.gradient_norm);
     metrics.set("train/updates", report.updates as f64);
     metrics.set("perf/train_tokens_per_s", report.tokens as f64 / seconds.max(1e-9));
+    metrics.set("perf/tokens_computed", (report.tokens - report.shared_tokens) as f64);
+    metrics.set("perf/tokens_saved", report.shared_tokens as f64);
 }
 
 /// KL (k3) between the sampler's and the learner's view of the same tokens under the same weights, on

@@ -27,8 +27,10 @@ pub struct UpdateReport {
     pub gradient_norm: f64,
     /// Number of updates.
     pub updates: u64,
-    /// Tokens run through the model.
+    /// Tokens of the sequences.
     pub tokens: usize,
+    /// Of these, the tokens that were not run through the model, because sequences share them.
+    pub shared_tokens: usize,
     /// Mean over updates of what scaled the gradient, by metric tag, where something did.
     pub scaling: BTreeMap<String, f64>,
     /// The critic's updates, where there is one.
@@ -138,6 +140,7 @@ fn policy_update(
     report.metrics.add(&found.metrics);
     report.gradient_norm += stepped.gradient_norm;
     report.tokens += found.total_tokens;
+    report.shared_tokens += found.shared_tokens;
     report.updates += 1;
     Ok(())
 }

@@ -154,27 +154,11 @@ fn attention_is_that_of_the_cpu_forward_and_backward() {
             let first = sequences.last().map_or(0, |range: &Range<usize>| range.end);
             let at = first..first + length;
             sequences.push(at.clone());
-            let of = |width: usize| at.start * width..at.end * width;
-            let (one, one_out) = (&qkv[of(row)], of(queries * width));
-            attention(
-                None,
-                heads,
-                length,
-                one,
-                &mut out[one_out.clone()],
-                &mut log_sum[of(queries)],
-                &mut scratch,
-            );
-            attention_backward(
-                None,
-                heads,
-                length,
-                one,
-                (&out[one_out.clone()], &d_out[one_out]),
-                &log_sum[of(queries)],
-                &mut d_qkv[of(row)],
-                &mut scratch,
-            );
+            let d_out = &d_out[at.start * queries * width..at.end * queries * width];
+            let place = Place { rows: at, path: &[] };
+            attention(None, heads, &place, &qkv, &mut out, &mut log_sum, &mut scratch);
+            let output = ops::attention::Output { out: &out, d_out, log_sum: &log_sum };
+            attention_backward(None, heads, &place, &qkv, &output, &mut d_qkv, &mut scratch);
         }
         let (tiles, reverse) = (rig.of(&query_tiles(&sequences)), rig.of(&key_tiles(&sequences)));
         let (dqkv, dout, dlog) =
@@ -236,15 +220,9 @@ fn decoding_attends_as_a_whole_pass_does() {
         for (slot, &length) in lengths.iter().enumerate() {
             let qkv = exact(slot as u64, length * row);
             let (mut out, mut log_sum) = (vec![0.0; length * queries * width], vec![0.0; length * queries]);
-            attention(
-                None,
-                heads,
-                length,
-                &qkv,
-                &mut out,
-                &mut log_sum,
-                &mut ops::attention::Scratch::default(),
-            );
+            let place = Place { rows: 0..length, path: &[] };
+            let mut scratch = ops::attention::Scratch::default();
+            attention(None, heads, &place, &qkv, &mut out, &mut log_sum, &mut scratch);
             expected.extend_from_slice(&out[(length - 1) * queries * width..]);
             last.extend_from_slice(&qkv[(length - 1) * row..]);
             for (position, qkv) in qkv.chunks_exact(row).enumerate() {

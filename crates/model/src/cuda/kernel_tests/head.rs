@@ -18,7 +18,7 @@ fn the_output_layer_is_that_of_the_cpu() {
         let mut logits = row(&logits, index);
         let found = row_statistics(&logits, target);
         statistics.extend([found.log_sum, found.logprob, found.entropy]);
-        row_backward(&mut logits, target, found, d_logprob, d_entropy);
+        row_backward(&mut logits, found, std::iter::once((target, [d_logprob, d_entropy])));
         d_logits.extend(logits);
     }
     let (a, b, dtargets) = (rig.wide(&logits), rig.wide(&others), rig.ints(&targets));

@@ -13,7 +13,7 @@ use super::memory::{Bf16, Buffer, Part, Plain};
 use super::tiles::{key_tiles, query_tiles};
 use crate::decoder::tests::config;
 use crate::engine::TokenSampler;
-use crate::ops::attention::{attention, attention_backward};
+use crate::ops::attention::{Place, attention, attention_backward};
 use crate::ops::divergence::{row_divergence, row_divergence_backward};
 use crate::ops::loss_head::{row_backward, row_statistics};
 use crate::ops::mlp::{swiglu, swiglu_backward};

@@ -3,12 +3,12 @@
 use super::*;
 
 /// Every number of a masked_context counts, each with a coefficient of its own.
-struct Compare {
-    detached: bool,
-    reference: bool,
-    divergences: bool,
+pub(super) struct Compare {
+    pub(super) detached: bool,
+    pub(super) reference: bool,
+    pub(super) divergences: bool,
     /// Of the numbers (0 full, 1 masked, 2 kl, 3 reference_kl), one that counts but has its derivative left out.
-    dropped: Option<usize>,
+    pub(super) dropped: Option<usize>,
 }
 
 impl MaskedContextObjective for Compare {
@@ -75,8 +75,17 @@ fn differences(policy: &Parameters<f32>, loss: impl Fn(Parameters<f32>) -> f64) 
 
 /// Other prompts for some of the spans of [`sequences`].
 fn masked_contexts(batch: &[TokenSequence]) -> Vec<MaskedContext> {
-    [(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)]
-        .map(|(sequence, span, prompt)| {
+    masked_contexts_of(batch, &[(0, 1, 2), (3, 0, 5), (3, 1, 1), (8, 0, 3)])
+}
+
+/// Other prompts, each for a span of a sequence and of so many tokens.
+pub(super) fn masked_contexts_of(
+    batch: &[TokenSequence],
+    spans: &[(usize, usize, u32)],
+) -> Vec<MaskedContext> {
+    spans
+        .iter()
+        .map(|&(sequence, span, prompt)| {
             let source = batch[sequence].spans[span];
             let response = &batch[sequence].tokens[source.start..source.end];
             let mut tokens: Vec<u32> = (0..prompt).map(|index| (7 * index + span as u32) % 23).collect();
@@ -89,7 +98,7 @@ fn masked_contexts(batch: &[TokenSequence]) -> Vec<MaskedContext> {
                 tokens: crate::decoder::tests::sequence(&tokens, &[(start, end)]),
             }
         })
-        .to_vec()
+        .collect()
 }
 
 #[test]

@@ -10,6 +10,7 @@ use turnwise_core::{
 };
 
 mod masked_contexts;
+mod prefixes;
 
 fn learner(settings: LearnerConfig) -> NativeLearner {
     NativeLearner::new(parameters(&config(4, 2, true), 11).cast(), settings).unwrap()

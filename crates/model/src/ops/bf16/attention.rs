@@ -6,8 +6,11 @@
 //! one product over all these queries and nothing has to be transposed but narrow operands. Blocks of
 //! 32 x 32 that the mask hides are not computed. Probabilities and their derivatives are rounded to
 //! bf16 as they are made; sums of rows, maxima and logarithms are `f32`.
+//!
+//! Queries and keys are counted in panels of 32 from the first of each. Query `q` stands at position `before + q`, so
+//! that where the rows before the queries fill no whole panels, two panels of keys are cut by the mask.
 
-use super::super::attention::Heads;
+use super::super::attention::{Derivatives, Heads, KeyValues, Output as AttentionOutput};
 use super::super::linear::Accumulate;
 use super::attention_rows::{BackwardBlock, Lanes, backward_block, softmax_panel};
 use super::product::{Kernel, Multiplier, Output};
@@ -35,7 +38,7 @@ pub(crate) struct Scratch {
     d_queries: Vec<f32>,
 }
 
-/// One sequence's rows `[queries | keys | values]`, of which a head takes some columns.
+/// Rows of which a head takes some columns.
 #[derive(Clone, Copy)]
 struct Columns<'a> {
     data: &'a [f32],
@@ -73,12 +76,22 @@ fn grow<T: Copy>(buffer: &mut Vec<T>, len: usize, zero: T) {
     }
 }
 
-/// As [`super::super::attention::attention`].
+/// The first panel of queries of which some see a panel of keys.
+pub(super) fn first_query(key: usize, before: usize) -> usize {
+    (key * PANEL).saturating_sub(before + PANEL - 1).div_ceil(PANEL)
+}
+
+/// Panels of keys that some of a panel of queries see.
+fn keys_seen(query: usize, before: usize) -> usize {
+    (before + query * PANEL).div_ceil(PANEL) + 1
+}
+
+/// As [`super::super::attention::attention`], of the queries' rows alone.
 pub(crate) fn forward(
     kernel: Kernel,
     heads: Heads,
-    length: usize,
     qkv: &[f32],
+    key_values: KeyValues<'_, f32>,
     out: &mut [f32],
     log_sum: &mut [f32],
     scratch: &mut Scratch,
@@ -86,27 +99,30 @@ pub(crate) fn forward(
     let mut multiplier = Multiplier::new(kernel);
     let (stride, width) = (heads.row(), heads.width);
     let out_stride = heads.queries * width;
-    let panels = length.div_ceil(PANEL);
-    let score_stride = score_stride(panels);
+    let KeyValues { before, length: total, .. } = key_values;
+    let length = total - before;
+    let (panels, key_panels) = (length.div_ceil(PANEL), total.div_ceil(PANEL));
+    let score_stride = score_stride(key_panels);
     let Scratch { of_keys: [keys, values, _], of_queries: [queries, ..], .. } = scratch;
     let ([scores, _], [lines, ..], [inverse, _]) =
         (&mut scratch.scores, &mut scratch.lines, &mut scratch.rows);
     grow(scores, PANEL * score_stride, Lanes::ZERO);
-    grow(lines, panels * PANEL_LINES, Line::ZERO);
+    grow(lines, key_panels * PANEL_LINES, Line::ZERO);
     grow(inverse, PANEL, 0.0);
     for head in 0..heads.queries {
         let [query, key, value] = heads.offsets(head);
-        let columns = |start: usize| Columns { data: &qkv[start..], length, width, stride };
         if head.is_multiple_of(heads.queries / heads.keys) {
-            pack(keys, Side::Right, columns(key).by_position());
-            pack(values, Side::Right, columns(value).by_width());
+            pack(keys, Side::Right, of_key_values(key_values, key, width).by_position());
+            pack(values, Side::Right, of_key_values(key_values, value, width).by_width());
         }
-        pack(queries, Side::Left, columns(query).by_position());
+        let columns = Columns { data: &qkv[query..], length, width, stride };
+        pack(queries, Side::Left, columns.by_position());
         for panel in 0..panels {
             let first = panel * PANEL;
             let count = PANEL.min(length - first);
-            let lines = &mut lines[..(panel + 1) * PANEL_LINES];
-            for other in 0..=panel {
+            let seen = keys_seen(panel, before).min(key_panels);
+            let lines = &mut lines[..seen * PANEL_LINES];
+            for other in 0..seen {
                 let output = Output {
                     data: &mut Lanes::flat_mut(scores)[other * PANEL..],
                     rows: PANEL,
@@ -116,7 +132,7 @@ pub(crate) fn forward(
                 multiplier.multiply(queries.panel(panel), keys.panel(other), output, Accumulate::Set, 1.0);
             }
             let log_sum = &mut log_sum[first * heads.queries + head..];
-            let sums = softmax_panel(scores, score_stride, first, heads.scale(), lines, inverse);
+            let sums = softmax_panel(scores, score_stride, before + first, heads.scale(), lines, inverse);
             for (index, sum) in sums.iter().take(count).enumerate() {
                 log_sum[index * heads.queries] = *sum;
             }
@@ -135,34 +151,42 @@ pub(crate) fn forward(
     }
 }
 
-/// As [`super::super::attention::attention_backward`].
+/// A head's columns of keys or values.
+fn of_key_values(key_values: KeyValues<'_, f32>, offset: usize, width: usize) -> Columns<'_> {
+    let KeyValues { stride, length, .. } = key_values;
+    Columns { data: key_values.column(offset), length, width, stride }
+}
+
+/// As [`super::super::attention::attention_backward`], of the queries' rows alone.
 pub(crate) fn backward(
     kernel: Kernel,
     heads: Heads,
-    length: usize,
     qkv: &[f32],
-    (out, d_out): (&[f32], &[f32]),
-    log_sum: &[f32],
-    d_qkv: &mut [f32],
+    key_values: KeyValues<'_, f32>,
+    output: &AttentionOutput<'_, f32>,
+    to: Derivatives<'_, f32>,
     scratch: &mut Scratch,
 ) {
     let multiplier = Multiplier::new(kernel);
+    let AttentionOutput { out, d_out, log_sum } = *output;
     let (stride, width) = (heads.row(), heads.width);
-    let panels = length.div_ceil(PANEL);
-    d_qkv.fill(0.0);
-    let blocks = [KEY_PANELS.min(panels), QUERY_PANELS.min(panels)];
+    let KeyValues { before, length: total, .. } = key_values;
+    let length = total - before;
+    let (panels, key_panels) = (length.div_ceil(PANEL), total.div_ceil(PANEL));
+    let blocks = [KEY_PANELS.min(key_panels), QUERY_PANELS.min(panels)];
     let tiles = blocks[0] * blocks[1];
     scratch.scores.iter_mut().for_each(|scores| {
         grow(scores, blocks[0] * PANEL * score_stride(blocks[1]), Lanes::ZERO);
     });
     scratch.lines.iter_mut().for_each(|lines| grow(lines, tiles * PANEL_LINES, Line::ZERO));
     grow(&mut scratch.d_queries, width.next_multiple_of(PANEL) * panels * PANEL, 0.0);
-    let mut head_backward = HeadBackward { multiplier, heads, panels, d_qkv };
+    let mut head_backward = HeadBackward { multiplier, heads, panels, key_panels, before, total, to };
     for head in 0..heads.queries {
         let [query, key, value] = heads.offsets(head);
         let columns = |start: usize| Columns { data: &qkv[start..], length, width, stride };
         if head.is_multiple_of(heads.queries / heads.keys) {
             let [keys, values, turned_keys] = &mut scratch.of_keys;
+            let columns = |start: usize| of_key_values(key_values, start, width);
             pack(keys, Side::Left, columns(key).by_position());
             pack(values, Side::Left, columns(value).by_position());
             pack(turned_keys, Side::Left, columns(key).by_width());
@@ -188,9 +212,9 @@ pub(crate) fn backward(
         log_sums.resize(panels * PANEL, 0.0);
         pulls.resize(panels * PANEL, 0.0);
         scratch.d_queries[..width.next_multiple_of(PANEL) * panels * PANEL].fill(0.0);
-        for keys in (0..panels).step_by(KEY_PANELS) {
-            for queries in (keys..panels).step_by(QUERY_PANELS) {
-                head_backward.block(head, [keys, queries], length, scratch);
+        for keys in (0..key_panels).step_by(KEY_PANELS) {
+            for queries in (first_query(keys, before)..panels).step_by(QUERY_PANELS) {
+                head_backward.block(head, [keys, queries], scratch);
             }
         }
         head_backward.put_queries(head, length, scratch);
@@ -201,23 +225,22 @@ pub(crate) fn backward(
 struct HeadBackward<'a> {
     multiplier: Multiplier,
     heads: Heads,
+    /// Panels of queries.
     panels: usize,
-    d_qkv: &'a mut [f32],
+    key_panels: usize,
+    /// Rows before the queries', and all rows.
+    before: usize,
+    total: usize,
+    to: Derivatives<'a, f32>,
 }
 
 impl HeadBackward<'_> {
     /// A block of keys against a block of queries, which start at these panels.
-    fn block(
-        &mut self,
-        head: usize,
-        [first_key, first_query]: [usize; 2],
-        length: usize,
-        scratch: &mut Scratch,
-    ) {
-        let Self { multiplier, heads, panels, d_qkv } = self;
-        let (panels, width, row) = (*panels, heads.width, heads.row());
-        let keys = first_key..panels.min(first_key + KEY_PANELS);
-        let queries = first_query..panels.min(first_query + QUERY_PANELS);
+    fn block(&mut self, head: usize, [first_key, start_query]: [usize; 2], scratch: &mut Scratch) {
+        let Self { multiplier, heads, panels, key_panels, before, total, to } = self;
+        let (panels, before, width) = (*panels, *before, heads.width);
+        let keys = first_key..(*key_panels).min(first_key + KEY_PANELS);
+        let queries = start_query..panels.min(start_query + QUERY_PANELS);
         let score_stride = score_stride(queries.len());
         let (scores, lines) = (&mut scratch.scores, &mut scratch.lines);
         // Derivatives that probabilities have, beside the scores that make them.
@@ -226,7 +249,7 @@ impl HeadBackward<'_> {
         for (scores, (left, right)) in scores.iter_mut().zip(operands) {
             let scores = Lanes::flat_mut(scores);
             for key in keys.clone() {
-                for query in queries.start.max(key)..queries.end {
+                for query in queries.start.max(first_query(key, before))..queries.end {
                     let at = (key - keys.start) * PANEL * 16 * score_stride + (query - queries.start) * PANEL;
                     let output = Output {
                         data: &mut scores[at..],
@@ -244,6 +267,7 @@ impl HeadBackward<'_> {
             score_stride,
             keys: keys.clone(),
             queries: queries.clone(),
+            before,
             log_sums: &scratch.rows[0],
             pulls: &scratch.rows[1],
             scale: heads.scale(),
@@ -254,7 +278,7 @@ impl HeadBackward<'_> {
         let [_, _, queries_by_depth, d_outs_by_depth] = &scratch.of_queries;
         for key in keys.clone() {
             // The queries that see these keys.
-            let seen = queries.start.max(key)..queries.end;
+            let seen = queries.start.max(first_query(key, before))..queries.end;
             if seen.is_empty() {
                 continue;
             }
@@ -262,14 +286,15 @@ impl HeadBackward<'_> {
             let steps = (at + seen.start - queries.start) * PANEL_LINES
                 ..(at + seen.end - queries.start) * PANEL_LINES;
             let depth = seen.start * PANEL_LINES..seen.end * PANEL_LINES;
-            let rows = PANEL.min(length - key * PANEL);
+            let rows = PANEL.min(*total - key * PANEL);
             for (index, column) in (0..width).step_by(PANEL).enumerate() {
                 let columns = PANEL.min(width - column);
                 for (left, right, start) in
                     [(probabilities, d_outs_by_depth, value_start), (d_scores, queries_by_depth, key_start)]
                 {
-                    let data = &mut d_qkv[key * PANEL * row + start + column..];
-                    let output = Output { data, rows, columns, stride: row };
+                    let (data, stride) = to.column(*heads, start + column);
+                    let data = &mut data[key * PANEL * stride..];
+                    let output = Output { data, rows, columns, stride };
                     let right = &right.panel(index)[depth.clone()];
                     multiplier.multiply(&left[steps.clone()], right, output, Accumulate::Add, 1.0);
                 }
@@ -278,7 +303,7 @@ impl HeadBackward<'_> {
         let turned_keys = &scratch.of_keys[2];
         for query in queries.clone() {
             // The keys that these queries see.
-            let seen = keys.start..keys.end.min(query + 1);
+            let seen = keys.start..keys.end.min(keys_seen(query, before));
             let at = (query - queries.start) * keys.len() * PANEL_LINES;
             let right = &d_scores_right[at..at + seen.len() * PANEL_LINES];
             for panel in 0..width.div_ceil(PANEL) {
@@ -300,7 +325,7 @@ impl HeadBackward<'_> {
             for column in 0..width {
                 let from = &scratch.d_queries[column * stride + first..][..count];
                 for (index, &value) in from.iter().enumerate() {
-                    self.d_qkv[(first + index) * row + start + column] = value;
+                    self.to.own[(first + index) * row + start + column] = value;
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::arch::x86_64::{
 };
 use std::ops::Range;
 
+use super::attention::first_query;
 use super::tiles::{self, Line, PANEL, PANEL_LINES, TILE, alternate, narrow};
 
 /// A vector of scores.
@@ -103,7 +104,8 @@ fn softmax_rows(
     let mut log_sums = [0.0; PANEL];
     let steps = lines.len() / PANEL_LINES;
     for (row, scores) in scores.chunks(stride).take(PANEL).enumerate() {
-        let seen = first + row + 1;
+        // Rows beyond the last query would see more than there is.
+        let seen = (first + row + 1).min(PANEL * steps);
         let scores = &scores[..2 * steps];
         let mut most = _mm512_set1_ps(f32::NEG_INFINITY);
         let whole = seen / 16;
@@ -143,6 +145,8 @@ pub(super) struct BackwardBlock<'a> {
     pub(super) score_stride: usize,
     pub(super) keys: Range<usize>,
     pub(super) queries: Range<usize>,
+    /// Keys before the first query.
+    pub(super) before: usize,
     /// Logarithms of the denominators, one a query.
     pub(super) log_sums: &'a [f32],
     /// `D_t = dO_t . O_t`, one a query.
@@ -165,13 +169,13 @@ pub(super) fn backward_block(block: BackwardBlock<'_>) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn backward_rows(block: BackwardBlock<'_>) {
-    let BackwardBlock { scores, derivatives, score_stride, keys, queries, log_sums, pulls, scale, lines } =
-        block;
+    let BackwardBlock { scores, derivatives, score_stride, keys, queries, before, .. } = block;
+    let BackwardBlock { log_sums, pulls, scale, lines, .. } = block;
     let [probabilities, d_scores, d_scores_right] = lines;
     let factor = _mm512_set1_ps(scale);
     for key in keys.clone() {
         let local_key = key - keys.start;
-        for query in queries.start.max(key)..queries.end {
+        for query in queries.start.max(first_query(key, before))..queries.end {
             let local_query = query - queries.start;
             let left = (local_key * queries.len() + local_query) * PANEL_LINES;
             let right = (local_query * keys.len() + local_key) * PANEL_LINES;
@@ -179,6 +183,10 @@ fn backward_rows(block: BackwardBlock<'_>) {
                 (&mut probabilities[left..left + PANEL_LINES], &mut d_scores[left..left + PANEL_LINES]);
             let d_scores_right = &mut d_scores_right[right..right + PANEL_LINES];
             let first = query * PANEL;
+            // Of this panel's queries, those before this one do not see the panel's first key.
+            let hidden = (key * PANEL).saturating_sub(before + first);
+            // Where all of them see it, they see so many more of the keys.
+            let ahead = (before + first).saturating_sub(key * PANEL);
             let log_sums = [sixteen(log_sums, first), sixteen(log_sums, first + 16)];
             let pulls = [sixteen(pulls, first), sixteen(pulls, first + 16)];
             for pair in 0..TILE {
@@ -190,7 +198,8 @@ fn backward_rows(block: BackwardBlock<'_>) {
                     for half in 0..2 {
                         let score = scores[at + half].get();
                         let power = exp(_mm512_sub_ps(_mm512_mul_ps(score, factor), log_sums[half]));
-                        let visible = if key == query { !lowest(row.saturating_sub(16 * half)) } else { !0 };
+                        let blind = (hidden + row).saturating_sub(ahead + 16 * half);
+                        let visible = !lowest(blind);
                         p[odd][half] = _mm512_maskz_mov_ps(visible, power);
                         let off = _mm512_sub_ps(derivatives[at + half].get(), pulls[half]);
                         d[odd][half] = _mm512_mul_ps(_mm512_mul_ps(p[odd][half], factor), off);

@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::super::super::attention::{self as reference, attention, attention_backward};
+use super::super::super::attention::{self as reference, Place, attention, attention_backward};
 use super::super::product::kernels;
 use super::*;
 use crate::testing::random;
@@ -18,9 +18,11 @@ fn run<T: crate::Real>(
     let (qkv, d_out) = (cast(qkv), cast(d_out));
     let mut out = vec![T::from_f64(f64::NAN); d_out.len()];
     let mut log_sum = vec![T::from_f64(f64::NAN); length * heads.queries];
-    let mut d_qkv = vec![T::from_f64(f64::NAN); qkv.len()];
-    attention(bf16, heads, length, &qkv, &mut out, &mut log_sum, scratch);
-    attention_backward(bf16, heads, length, &qkv, (&out, &d_out), &log_sum, &mut d_qkv, scratch);
+    let mut d_qkv = vec![T::ZERO; qkv.len()];
+    let place = Place { rows: 0..length, path: &[] };
+    attention(bf16, heads, &place, &qkv, &mut out, &mut log_sum, scratch);
+    let output = AttentionOutput { out: &out, d_out: &d_out, log_sum: &log_sum };
+    attention_backward(bf16, heads, &place, &qkv, &output, &mut d_qkv, scratch);
     [out, log_sum, d_qkv].map(|values| values.iter().map(|x| x.to_f64()).collect())
 }
 
@@ -94,5 +96,38 @@ fn the_future_does_not_matter() {
         assert_eq!(long[1][..shorter * 2], short[1]);
         // But the derivatives of the past come from the future.
         assert_ne!(long[2][..end], short[2]);
+    }
+}
+
+#[test]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of ranges is what is meant")]
+fn a_path_is_seen_as_if_it_stood_before_the_queries() {
+    use super::super::super::attention::tests::with_path_and_without;
+    for kernel in kernels() {
+        let mut scratch = reference::Scratch::<f32>::default();
+        // Paths that fill whole panels and such that do not; more than a block of keys and of queries.
+        for (path, rows) in [
+            (vec![0..64], 64..96),
+            (vec![0..1], 1..40),
+            (vec![0..31], 31..32),
+            (vec![0..33], 40..104),
+            (vec![3..40, 50..83], 90..170),
+            (vec![0..150], 200..207),
+            (vec![0..5, 10..210], 220..900),
+        ] {
+            let heads = Heads { queries: 4, keys: 2, width: 24 };
+            let place = Place { rows: rows.clone(), path: &path };
+            let [found, exact] = with_path_and_without(Some(kernel), heads, &place, &mut scratch);
+            let row = heads.row();
+            for (index, width) in [96, 4, row].into_iter().enumerate() {
+                // Blocks of 32 are cut elsewhere, so that sums are rounded in another order.
+                check(&found[index], &exact[index], width, &[width], 4e-3);
+            }
+            let other: Vec<_> = path.iter().map(|part| part.start + 1..part.end + 1).collect();
+            let [wrong, _] =
+                with_path_and_without(Some(kernel), heads, &Place { rows, path: &other }, &mut scratch);
+            let checked = AssertUnwindSafe(|| check(&wrong[2], &exact[2], row, &[row], 4e-3));
+            assert!(catch_unwind(checked).is_err(), "{path:?}");
+        }
     }
 }

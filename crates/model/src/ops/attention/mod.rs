@@ -3,13 +3,20 @@
 //! Of each row only the logarithm of its softmax denominator is kept; backward makes the
 //! probabilities anew from it (Dao et al. (2022), "FlashAttention"). Differs from the paper: a block
 //! holds all keys before it, so scratch memory is `QUERY_BLOCK x longest sequence`.
+//!
+//! The rows of a [`Place`] see those of their path besides themselves (`place.rs`).
+
+mod place;
 
 use super::Real;
 use super::bf16::{self, Kernel};
-use super::dispatch::{LANES, Loop, dot, fold, maximum, vectorised};
+use super::dispatch::{LANES, Loop, add_assign, dot, fold, maximum, vectorised};
 use super::linear::{Accumulate, View, ViewMut, matmul};
 use crate::ModelConfig;
 use crate::head::grow;
+
+use place::key_values;
+pub(crate) use place::{Derivatives, KeyValues, Place};
 
 /// Queries that are worked on at a time.
 const QUERY_BLOCK: usize = 64;
@@ -32,7 +39,7 @@ impl Heads {
     }
 
     /// Offsets of the query, key and value of a query head in a row.
-    pub(super) fn offsets(&self, head: usize) -> [usize; 3] {
+    pub(in crate::ops) fn offsets(&self, head: usize) -> [usize; 3] {
         let shared = head / (self.queries / self.keys);
         [
             head * self.width,
@@ -41,8 +48,18 @@ impl Heads {
         ]
     }
 
-    pub(super) fn scale<T: Real>(&self) -> T {
+    pub(in crate::ops) fn scale<T: Real>(&self) -> T {
         T::from_f64(1.0 / (self.width as f64).sqrt())
+    }
+
+    /// Width of the queries of a row.
+    fn query_width(&self) -> usize {
+        self.queries * self.width
+    }
+
+    /// Width of the keys and values of a row.
+    fn gathered(&self) -> usize {
+        2 * self.keys * self.width
     }
 }
 
@@ -54,13 +71,16 @@ pub(crate) struct Scratch<T> {
     derivatives: Vec<T>,
     keys: Vec<T>,
     values: Vec<T>,
+    /// Keys and values of a path and of the rows after it, and their derivatives.
+    gathered: [Vec<T>; 2],
     bf16: bf16::attention::Scratch,
 }
 
 impl<T: Real> Scratch<T> {
-    /// Elements of the buffers for sequences of up to `length` rows.
-    pub(crate) fn numbers(config: &ModelConfig, length: usize) -> usize {
-        2 * length * (QUERY_BLOCK + config.head_dim)
+    /// Elements of the buffers for sequences of up to `length` rows, with room for paths or without.
+    pub(crate) fn numbers(config: &ModelConfig, length: usize, paths: bool) -> usize {
+        let gathered = if paths { 2 * config.key_value_width() } else { 0 };
+        2 * length * (QUERY_BLOCK + config.head_dim + gathered)
     }
 
     fn resize(&mut self, heads: Heads, length: usize) {
@@ -91,54 +111,77 @@ fn transpose<T: Real>(rows: &[T], stride: usize, width: usize, length: usize, to
     }
 }
 
-/// `out = softmax(Q K^T / sqrt(width)) V` for one sequence of `length` rows.
+/// `out = softmax(Q K^T / sqrt(width)) V` for the queries of a place.
 ///
-/// `out` is `[length, queries * width]`; `log_sum` `[length, queries]` keeps the logarithm of each
-/// row's softmax denominator. With a kernel, products of `f32` run in bf16.
+/// `qkv`, `out` (`[rows, queries * width]`) and `log_sum` (`[rows, queries]`, the logarithm of each row's softmax
+/// denominator) are those of the whole micro-batch; the place's rows are written. With a kernel, products of `f32`
+/// run in bf16.
 pub(crate) fn attention<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
-    length: usize,
+    place: &Place<'_>,
     qkv: &[T],
     out: &mut [T],
     log_sum: &mut [T],
     scratch: &mut Scratch<T>,
 ) {
+    let length = place.rows.len();
     if length == 0 {
         return;
     }
-    if let (Some(kernel), Some(qkv), Some(out), Some(log_sum)) =
-        (bf16, T::f32s(qkv), T::f32s_mut(out), T::f32s_mut(log_sum))
+    let (row, out_row) = (heads.row(), heads.query_width());
+    let out = &mut out[place.rows.start * out_row..place.rows.end * out_row];
+    let log_sum = &mut log_sum[place.rows.start * heads.queries..place.rows.end * heads.queries];
+    let mut gathered = std::mem::take(&mut scratch.gathered[0]);
+    let seen_by_all = key_values(heads, place, qkv, &mut gathered);
+    let qkv = &qkv[place.rows.start * row..place.rows.end * row];
+    if let (Some(kernel), Some(qkv), Some(key_values), Some(out), Some(log_sum)) =
+        (bf16, T::f32s(qkv), seen_by_all.f32s(), T::f32s_mut(out), T::f32s_mut(log_sum))
     {
-        bf16::attention::forward(kernel, heads, length, qkv, out, log_sum, &mut scratch.bf16);
-        return;
+        bf16::attention::forward(kernel, heads, qkv, key_values, out, log_sum, &mut scratch.bf16);
+    } else {
+        forward(heads, qkv, seen_by_all, out, log_sum, scratch);
     }
+    scratch.gathered[0] = gathered;
+}
+
+/// [`attention`] in the numbers that it is asked in.
+fn forward<T: Real>(
+    heads: Heads,
+    qkv: &[T],
+    key_values: KeyValues<'_, T>,
+    out: &mut [T],
+    log_sum: &mut [T],
+    scratch: &mut Scratch<T>,
+) {
     let (row, width) = (heads.row(), heads.width);
-    let out_row = heads.queries * width;
-    scratch.resize(heads, length);
+    let out_row = heads.query_width();
+    let KeyValues { stride, before, length: total, .. } = key_values;
+    let length = total - before;
+    scratch.resize(heads, total);
     let Scratch { scores, keys, .. } = scratch;
     for head in 0..heads.queries {
         let [query, key, value] = heads.offsets(head);
         if head.is_multiple_of(heads.queries / heads.keys) {
-            transpose(&qkv[key..], row, width, length, keys);
+            transpose(key_values.column(key), stride, width, total, keys);
         }
         for first in (0..length).step_by(QUERY_BLOCK) {
             let count = QUERY_BLOCK.min(length - first);
-            let seen = first + count;
+            let seen = before + first + count;
             let scores = &mut scores[..count * seen];
             matmul(
                 ViewMut::new(scores, count, seen),
                 View::strided(&qkv[first * row + query..], count, width, row),
-                View::strided(keys, width, seen, length),
+                View::strided(keys, width, seen, total),
                 Accumulate::Set,
                 heads.scale(),
             );
             let log_sum = &mut log_sum[first * heads.queries + head..];
-            vectorised(SoftmaxRows, (&mut *scores, seen, first, log_sum, heads.queries));
+            vectorised(SoftmaxRows, (&mut *scores, seen, before + first, log_sum, heads.queries));
             matmul(
                 ViewMut::strided(&mut out[first * out_row + head * width..], count, width, out_row),
                 View::new(scores, count, seen),
-                View::strided(&qkv[value..], seen, width, row),
+                View::strided(key_values.column(value), seen, width, stride),
                 Accumulate::Set,
                 T::ONE,
             );
@@ -227,52 +270,103 @@ impl<T: Real> Loop<BackwardBlock<'_, T>> for BackwardRows {
     }
 }
 
-/// Writes the derivative of [`attention`] with respect to `qkv` to `d_qkv`.
+/// The output of [`attention`] and its derivative.
+pub(crate) struct Output<'a, T> {
+    /// As it was written, of the whole micro-batch.
+    pub(crate) out: &'a [T],
+    /// Its derivative, of the place's rows alone.
+    pub(crate) d_out: &'a [T],
+    /// Of the whole micro-batch.
+    pub(crate) log_sum: &'a [T],
+}
+
+/// The derivative of [`attention`] with respect to `qkv`: that of the queries is written to their rows of `d_qkv`,
+/// those of keys and values are added to all rows that the queries see.
 ///
 /// With `P` the probabilities and `D_t = dO_t . O_t`: `dV = P^T dO`, `dP = dO V^T`,
 /// `dS = P (dP - D)`, `dQ = dS K / sqrt(width)`, `dK = dS^T Q / sqrt(width)`.
 pub(crate) fn attention_backward<T: Real>(
     bf16: Option<Kernel>,
     heads: Heads,
-    length: usize,
+    place: &Place<'_>,
     qkv: &[T],
-    (out, d_out): (&[T], &[T]),
-    log_sum: &[T],
+    output: &Output<'_, T>,
     d_qkv: &mut [T],
     scratch: &mut Scratch<T>,
 ) {
-    if length == 0 {
+    if place.rows.is_empty() {
         return;
     }
-    if let (Some(kernel), Some(qkv), Some(out), Some(d_out)) =
-        (bf16, T::f32s(qkv), T::f32s(out), T::f32s(d_out))
-        && let (Some(log_sum), Some(d_qkv)) = (T::f32s(log_sum), T::f32s_mut(d_qkv))
+    let (row, out_row) = (heads.row(), heads.query_width());
+    let [mut gathered, mut d_gathered] = std::mem::take(&mut scratch.gathered);
+    let key_values = key_values(heads, place, qkv, &mut gathered);
+    let own = place.rows.start * row..place.rows.end * row;
+    let output = Output {
+        out: &output.out[place.rows.start * out_row..place.rows.end * out_row],
+        d_out: output.d_out,
+        log_sum: &output.log_sum[place.rows.start * heads.queries..place.rows.end * heads.queries],
+    };
+    let of_all = if key_values.before > 0 {
+        grow(&mut d_gathered, key_values.length * key_values.stride);
+        let of_all = &mut d_gathered[..key_values.length * key_values.stride];
+        of_all.fill(T::ZERO);
+        Some(of_all)
+    } else {
+        None
+    };
+    let to = Derivatives { own: &mut d_qkv[own.clone()], gathered: of_all };
+    backward_of(bf16, heads, &qkv[own], key_values, &output, to, scratch);
+    if key_values.before > 0 {
+        let rows = place.path.iter().cloned().flatten().chain(place.rows.clone());
+        for (from, to) in d_gathered.chunks_exact(heads.gathered()).zip(rows) {
+            add_assign(&mut d_qkv[to * row + out_row..(to + 1) * row], from);
+        }
+    }
+    scratch.gathered = [gathered, d_gathered];
+}
+
+/// [`attention_backward`] of queries in rows of their own.
+fn backward_of<T: Real>(
+    bf16: Option<Kernel>,
+    heads: Heads,
+    qkv: &[T],
+    key_values: KeyValues<'_, T>,
+    output: &Output<'_, T>,
+    mut to: Derivatives<'_, T>,
+    scratch: &mut Scratch<T>,
+) {
+    let Output { out, d_out, log_sum } = *output;
+    if let (Some(kernel), Some(qkv), Some(key_values), Some(out), Some(d_out)) =
+        (bf16, T::f32s(qkv), key_values.f32s(), T::f32s(out), T::f32s(d_out))
+        && let (Some(log_sum), Some(to)) = (T::f32s(log_sum), to.f32s())
     {
         let scratch = &mut scratch.bf16;
-        bf16::attention::backward(kernel, heads, length, qkv, (out, d_out), log_sum, d_qkv, scratch);
+        let output = Output { out, d_out, log_sum };
+        bf16::attention::backward(kernel, heads, qkv, key_values, &output, to, scratch);
         return;
     }
     let (row, width) = (heads.row(), heads.width);
-    let out_row = heads.queries * width;
-    scratch.resize(heads, length);
+    let out_row = heads.query_width();
+    let KeyValues { stride, before, length: total, .. } = key_values;
+    let length = total - before;
+    scratch.resize(heads, total);
     let Scratch { scores, derivatives, keys: keys_transposed, values: values_transposed, .. } = scratch;
-    d_qkv.fill(T::ZERO);
     for head in 0..heads.queries {
         let [query, key, value] = heads.offsets(head);
         if head.is_multiple_of(heads.queries / heads.keys) {
-            transpose(&qkv[key..], row, width, length, keys_transposed);
-            transpose(&qkv[value..], row, width, length, values_transposed);
+            transpose(key_values.column(key), stride, width, total, keys_transposed);
+            transpose(key_values.column(value), stride, width, total, values_transposed);
         }
         let of_head = head * width;
         for first in (0..length).step_by(QUERY_BLOCK) {
             let count = QUERY_BLOCK.min(length - first);
-            let seen = first + count;
+            let seen = before + first + count;
             let scores = &mut scores[..count * seen];
             let derivatives = &mut derivatives[..count * seen];
             let queries = View::strided(&qkv[first * row + query..], count, width, row);
-            let keys = View::strided(&qkv[key..], seen, width, row);
-            let keys_transposed = View::strided(keys_transposed, width, seen, length);
-            let values_transposed = View::strided(values_transposed, width, seen, length);
+            let keys = View::strided(key_values.column(key), seen, width, stride);
+            let keys_transposed = View::strided(keys_transposed, width, seen, total);
+            let values_transposed = View::strided(values_transposed, width, seen, total);
             let d_out_rows = View::strided(&d_out[first * out_row + of_head..], count, width, out_row);
             matmul(
                 ViewMut::new(scores, count, seen),
@@ -295,83 +389,23 @@ pub(crate) fn attention_backward<T: Real>(
                 d_out: &d_out[first * out_row + of_head..],
                 log_sum: &log_sum[first * heads.queries + head..],
                 heads,
-                first,
+                first: before + first,
                 seen,
             };
             vectorised(BackwardRows, block);
             let probabilities = View::new(scores, count, seen);
             let derivatives = View::new(derivatives, count, seen);
-            let d_values = ViewMut::strided(&mut d_qkv[value..], seen, width, row);
+            let (d_values, d_stride) = to.column(heads, value);
+            let d_values = ViewMut::strided(d_values, seen, width, d_stride);
             matmul(d_values, probabilities.t(), d_out_rows, Accumulate::Add, T::ONE);
-            let d_queries = ViewMut::strided(&mut d_qkv[first * row + query..], count, width, row);
+            let d_queries = ViewMut::strided(&mut to.own[first * row + query..], count, width, row);
             matmul(d_queries, derivatives, keys, Accumulate::Set, heads.scale());
-            let d_keys = ViewMut::strided(&mut d_qkv[key..], seen, width, row);
+            let (d_keys, d_stride) = to.column(heads, key);
+            let d_keys = ViewMut::strided(d_keys, seen, width, d_stride);
             matmul(d_keys, derivatives.t(), queries, Accumulate::Add, heads.scale());
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{check_gradient, random};
-
-    /// By the definition, a row at a time.
-    fn definition(heads: Heads, length: usize, qkv: &[f64]) -> Vec<f64> {
-        let (row, width) = (heads.row(), heads.width);
-        let mut out = Vec::new();
-        for at in 0..length {
-            for head in 0..heads.queries {
-                let [query, key, value] = heads.offsets(head);
-                let weights: Vec<f64> = (0..=at)
-                    .map(|other| {
-                        let score: f64 =
-                            (0..width).map(|i| qkv[at * row + query + i] * qkv[other * row + key + i]).sum();
-                        (score / (width as f64).sqrt()).exp()
-                    })
-                    .collect();
-                let sum: f64 = weights.iter().sum();
-                for i in 0..width {
-                    let mixed: f64 =
-                        weights.iter().enumerate().map(|(other, w)| w * qkv[other * row + value + i]).sum();
-                    out.push(mixed / sum);
-                }
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn forward_is_the_definition_and_backward_its_derivative() {
-        // More than one block, with grouped, multi-query and plain heads.
-        for (queries, keys, length) in [(4, 2, 70), (3, 1, 5), (2, 2, 129), (1, 1, 1), (3, 3, 2)] {
-            let heads = Heads { queries, keys, width: 6 };
-            let (qkv, d_out) =
-                (random(1, length * heads.row()), random(2, length * heads.queries * heads.width));
-            let mut scratch = Scratch::default();
-            let mut forward = |qkv: &[f64]| {
-                let (mut out, mut log_sum) = (vec![0.0; d_out.len()], vec![0.0; length * queries]);
-                attention(None, heads, length, qkv, &mut out, &mut log_sum, &mut scratch);
-                (out, log_sum)
-            };
-            let (out, log_sum) = forward(&qkv);
-            for (out, exact) in out.iter().zip(definition(heads, length, &qkv)) {
-                assert!((out - exact).abs() < 1e-12);
-            }
-            let mut d_qkv = vec![f64::NAN; qkv.len()];
-            attention_backward(
-                None,
-                heads,
-                length,
-                &qkv,
-                (&out, &d_out),
-                &log_sum,
-                &mut d_qkv,
-                &mut Scratch::default(),
-            );
-            check_gradient("qkv", &qkv, &d_qkv, |qkv| {
-                forward(qkv).0.iter().zip(&d_out).map(|(y, d)| y * d).sum()
-            });
-        }
-    }
-}
+pub(in crate::ops) mod tests;

@@ -1,0 +1,106 @@
+//! Queries and what they see: keys and values of the rows before them and their own.
+//!
+//! Keys and values of a path lie in several places of a buffer and are brought together first, which costs a copy of
+//! `2 x key/value heads x width` numbers a row.
+
+use std::ops::Range;
+
+use super::{Heads, Real};
+use crate::head::grow;
+
+/// The rows of queries among those of a micro-batch, and what they see besides themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Place<'a> {
+    /// The queries' rows.
+    pub(crate) rows: Range<usize>,
+    /// Rows before them, which all of them see, in order.
+    pub(crate) path: &'a [Range<usize>],
+}
+
+impl Place<'_> {
+    /// Rows before the queries.
+    pub(super) fn before(&self) -> usize {
+        self.path.iter().map(ExactSizeIterator::len).sum()
+    }
+}
+
+/// Keys and values that queries see, of the rows before them and their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyValues<'a, T> {
+    data: &'a [T],
+    /// Elements from row to row.
+    pub(in crate::ops) stride: usize,
+    /// Columns of a row of `qkv` that are left out.
+    skipped: usize,
+    /// Rows before the queries'.
+    pub(in crate::ops) before: usize,
+    /// All rows.
+    pub(in crate::ops) length: usize,
+}
+
+impl<'a, T> KeyValues<'a, T> {
+    /// The column at this offset of a row of `qkv`, and what follows.
+    pub(in crate::ops) fn column(&self, offset: usize) -> &'a [T] {
+        &self.data[offset - self.skipped..]
+    }
+}
+
+/// Where the derivatives of queries, keys and values go.
+pub(crate) struct Derivatives<'a, T> {
+    /// Rows `[queries | keys | values]` of the queries.
+    pub(in crate::ops) own: &'a mut [T],
+    /// Rows `[keys | values]` of everything that the queries see, where that is more than their own.
+    pub(in crate::ops) gathered: Option<&'a mut [T]>,
+}
+
+impl<T> Derivatives<'_, T> {
+    /// The derivatives of keys and values from this offset of a row of `qkv` on, and the elements from row to row.
+    pub(in crate::ops) fn column(&mut self, heads: Heads, offset: usize) -> (&mut [T], usize) {
+        match &mut self.gathered {
+            Some(gathered) => (&mut gathered[offset - heads.query_width()..], heads.gathered()),
+            None => (&mut self.own[offset..], heads.row()),
+        }
+    }
+}
+
+impl<T: Real> KeyValues<'_, T> {
+    /// The same, where numbers are `f32`.
+    pub(super) fn f32s(&self) -> Option<KeyValues<'_, f32>> {
+        let Self { data, stride, skipped, before, length } = *self;
+        Some(KeyValues { data: T::f32s(data)?, stride, skipped, before, length })
+    }
+}
+
+impl<T: Real> Derivatives<'_, T> {
+    /// The same, where numbers are `f32`.
+    pub(super) fn f32s(&mut self) -> Option<Derivatives<'_, f32>> {
+        let own = T::f32s_mut(self.own)?;
+        let gathered = match &mut self.gathered {
+            Some(gathered) => Some(T::f32s_mut(gathered)?),
+            None => None,
+        };
+        Some(Derivatives { own, gathered })
+    }
+}
+
+/// Keys and values that the queries of a place see; those of a path are brought to `gathered`.
+pub(super) fn key_values<'a, T: Real>(
+    heads: Heads,
+    place: &Place<'_>,
+    qkv: &'a [T],
+    gathered: &'a mut Vec<T>,
+) -> KeyValues<'a, T> {
+    let (row, before) = (heads.row(), place.before());
+    let length = before + place.rows.len();
+    if before == 0 {
+        let data = &qkv[place.rows.start * row..place.rows.end * row];
+        return KeyValues { data, stride: row, skipped: 0, before, length };
+    }
+    let (skipped, stride) = (heads.query_width(), heads.gathered());
+    grow(gathered, length * stride);
+    let rows = place.path.iter().cloned().flatten().chain(place.rows.clone());
+    for (to, from) in gathered.chunks_exact_mut(stride).zip(rows) {
+        to.copy_from_slice(&qkv[from * row + skipped..(from + 1) * row]);
+    }
+    KeyValues { data: gathered, stride, skipped, before, length }
+}

@@ -1,0 +1,213 @@
+//! Sequences packed into the rows of a micro-batch, and how a batch is cut into micro-batches.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | the rows of a micro-batch: sequences one after the other, or as a tree of prefixes |
+//! | `tree.rs` | the longest prefix of a sequence that the ones before it have |
+//! | `selection.rs` | the rows that some of the sequences need |
+//! | `deal.rs` | a batch cut into micro-batches and dealt to lanes |
+//! | `families.rs` | the same where sequences share prefixes |
+
+mod deal;
+mod families;
+mod selection;
+mod tree;
+
+use std::ops::Range;
+
+use turnwise_core::TokenSequence;
+
+pub(crate) use deal::deal;
+pub(crate) use families::{Shared, deal_shared};
+#[cfg(feature = "cuda")]
+pub(crate) use selection::runs;
+pub(crate) use selection::{Run, Segment, Selection};
+use tree::Tree;
+
+/// A token that is predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The row of the micro-batch that predicts it.
+    pub(crate) row: usize,
+    /// The place of that row among [`Packing::outputs`].
+    pub(crate) output: usize,
+    /// The token.
+    pub(crate) token: u32,
+}
+
+/// One micro-batch.
+///
+/// Flat, every sequence has a row for each of its tokens. As a tree, a token that has the same tokens before it
+/// in several sequences has one row: a sequence's own rows are those of its tokens that no sequence before it has, and
+/// its path are the rows of the ones before. A row's position is the number of tokens before it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Packing {
+    /// Input tokens of all rows.
+    pub(crate) tokens: Vec<u32>,
+    /// Start of each sequence's own rows, and the end.
+    pub(crate) offsets: Vec<usize>,
+    /// The paths of all sequences: ranges of rows.
+    paths: Vec<Range<usize>>,
+    /// Start of each sequence's path among them, and the end.
+    path_offsets: Vec<usize>,
+    /// Targets, in sequence order and then in span order.
+    pub(crate) targets: Vec<Target>,
+    /// Start of each sequence among the targets, and the end.
+    pub(crate) target_offsets: Vec<usize>,
+    /// Rows that predict something, in the order of their first targets. Flat, there is one for each target.
+    pub(crate) outputs: Vec<usize>,
+    /// The targets of each output, one output after the other.
+    by_output: Vec<usize>,
+    /// Start of each output among them, and the end.
+    output_offsets: Vec<usize>,
+    /// Identity of each sequence in random draws: its place, until somebody says otherwise.
+    pub(crate) identities: Vec<u64>,
+}
+
+impl Packing {
+    /// Packs checked sequences one after the other.
+    pub(crate) fn fill<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
+        self.fill_rows(sequences, false);
+    }
+
+    /// Packs checked sequences as a tree: a prefix that several of them share has one row a token.
+    pub(crate) fn fill_tree<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>) {
+        self.fill_rows(sequences, true);
+    }
+
+    /// Here, and nowhere else, is the shift by one: the row of position `p - 1` predicts token `p`. What
+    /// comes after the last row that predicts something is not run at all.
+    fn fill_rows<'a>(&mut self, sequences: impl Iterator<Item = &'a TokenSequence>, share: bool) {
+        self.tokens.clear();
+        self.paths.clear();
+        self.targets.clear();
+        self.outputs.clear();
+        for offsets in [&mut self.offsets, &mut self.path_offsets, &mut self.target_offsets] {
+            offsets.clear();
+            offsets.push(0);
+        }
+        let mut tree = Tree::default();
+        let mut output_of_row: Vec<usize> = Vec::new();
+        let mut rows: Vec<usize> = Vec::new();
+        for sequence in sequences {
+            let inputs = &sequence.tokens[..input_length(sequence)];
+            let first_range = self.paths.len();
+            if share {
+                tree.insert(inputs, &mut self.tokens, &mut self.paths);
+            } else {
+                self.tokens.extend_from_slice(inputs);
+            }
+            let first = self.offsets.last().copied().unwrap_or(0);
+            rows.clear();
+            rows.extend(self.paths[first_range..].iter().cloned().flatten());
+            rows.extend(first..self.tokens.len());
+            output_of_row.resize(self.tokens.len(), usize::MAX);
+            for position in sequence.response_positions() {
+                let row = rows[position - 1];
+                if output_of_row[row] == usize::MAX {
+                    output_of_row[row] = self.outputs.len();
+                    self.outputs.push(row);
+                }
+                let token = sequence.tokens[position];
+                self.targets.push(Target { row, output: output_of_row[row], token });
+            }
+            self.offsets.push(self.tokens.len());
+            self.path_offsets.push(self.paths.len());
+            self.target_offsets.push(self.targets.len());
+        }
+        self.sort_by_output();
+        self.identities.clear();
+        self.identities.extend(0..self.sequences() as u64);
+    }
+
+    /// Notes the targets of every output.
+    fn sort_by_output(&mut self) {
+        self.output_offsets.clear();
+        self.output_offsets.resize(self.outputs.len() + 1, 0);
+        for target in &self.targets {
+            self.output_offsets[target.output + 1] += 1;
+        }
+        for index in 0..self.outputs.len() {
+            self.output_offsets[index + 1] += self.output_offsets[index];
+        }
+        let mut next = self.output_offsets.clone();
+        self.by_output.clear();
+        self.by_output.resize(self.targets.len(), 0);
+        for (index, target) in self.targets.iter().enumerate() {
+            self.by_output[next[target.output]] = index;
+            next[target.output] += 1;
+        }
+    }
+
+    /// Number of sequences.
+    pub(crate) fn sequences(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// Input tokens of the longest sequence.
+    pub(crate) fn longest(&self) -> usize {
+        (0..self.sequences()).map(|index| self.depth(index) + self.own(index).len()).max().unwrap_or(0)
+    }
+
+    /// The targets of a run of sequences.
+    pub(crate) fn targets_of(&self, sequences: &Range<usize>) -> Range<usize> {
+        self.target_offsets[sequences.start]..self.target_offsets[sequences.end]
+    }
+
+    /// The own rows of a run of sequences.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn tokens_of(&self, sequences: &Range<usize>) -> Range<usize> {
+        self.offsets[sequences.start]..self.offsets[sequences.end]
+    }
+
+    /// The own rows of a sequence.
+    pub(crate) fn own(&self, sequence: usize) -> Range<usize> {
+        self.offsets[sequence]..self.offsets[sequence + 1]
+    }
+
+    /// The rows before a sequence's own ones, in the order of their positions; none where it is flat.
+    pub(crate) fn path(&self, sequence: usize) -> &[Range<usize>] {
+        &self.paths[self.path_offsets[sequence]..self.path_offsets[sequence + 1]]
+    }
+
+    /// Position of a sequence's first own row.
+    pub(crate) fn depth(&self, sequence: usize) -> usize {
+        self.path(sequence).iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// Input tokens of all sequences that have no rows of their own.
+    pub(crate) fn shared(&self) -> usize {
+        self.paths.iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// The targets of an output.
+    pub(crate) fn targets_of_output(&self, output: usize) -> &[usize] {
+        &self.by_output[self.output_offsets[output]..self.output_offsets[output + 1]]
+    }
+
+    /// Identity and position of each of some rows, where each belongs to one sequence alone.
+    pub(crate) fn coordinates(&self, rows: Range<usize>) -> impl Iterator<Item = [u64; 2]> {
+        let first = self.offsets.partition_point(|&offset| offset <= rows.start).saturating_sub(1);
+        (first..self.sequences())
+            .take_while({
+                let end = rows.end;
+                move |&sequence| self.offsets[sequence] < end
+            })
+            .flat_map(move |sequence| {
+                let (own, depth) = (self.own(sequence), self.depth(sequence));
+                let here = own.start.max(rows.start)..own.end.min(rows.end);
+                let identity = self.identities[sequence];
+                here.map(move |row| [identity, (depth + row - own.start) as u64])
+            })
+    }
+}
+
+/// Number of tokens of a sequence that have to be run: all before the last response token.
+pub(crate) fn input_length(sequence: &TokenSequence) -> usize {
+    sequence.response_positions().last().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,59 @@
+//! The longest prefix of a sequence that the ones before it have.
+
+use std::ops::Range;
+
+/// The sequences so far, as branches of one another.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    branches: Vec<Branch>,
+    /// Branches that start with their sequence's first token.
+    roots: Vec<usize>,
+}
+
+/// Rows of a sequence that no sequence before it has.
+#[derive(Debug)]
+struct Branch {
+    rows: Range<usize>,
+    /// Branches that leave this one, each after so many of its rows. Those that leave at the same place start with
+    /// different tokens.
+    children: Vec<(usize, usize)>,
+}
+
+impl Tree {
+    /// Adds a sequence: appends the rows that it shares to `path`, and the tokens that it does not to `tokens`.
+    pub(crate) fn insert(&mut self, sequence: &[u32], tokens: &mut Vec<u32>, path: &mut Vec<Range<usize>>) {
+        let mut rest = sequence;
+        let mut at: Option<(usize, usize)> = None;
+        while let Some(&token) = rest.first() {
+            let starts_so = |&branch: &usize| tokens[self.branches[branch].rows.start] == token;
+            let next = match at {
+                None => self.roots.iter().copied().find(starts_so),
+                Some((branch, place)) => {
+                    let leaving = self.branches[branch].children.iter().filter(|(from, _)| *from == place);
+                    leaving.map(|&(_, child)| child).find(starts_so)
+                }
+            };
+            let Some(next) = next else { break };
+            let rows = self.branches[next].rows.clone();
+            let shared = common_prefix(&tokens[rows.clone()], rest);
+            path.push(rows.start..rows.start + shared);
+            rest = &rest[shared..];
+            at = Some((next, shared));
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let branch = self.branches.len();
+        self.branches.push(Branch { rows: tokens.len()..tokens.len() + rest.len(), children: Vec::new() });
+        tokens.extend_from_slice(rest);
+        match at {
+            None => self.roots.push(branch),
+            Some((parent, place)) => self.branches[parent].children.push((place, branch)),
+        }
+    }
+}
+
+/// Number of tokens that two sequences start with alike.
+pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
