@@ -73,10 +73,14 @@ impl Card {
         self.rank.min(10)
     }
 
+    /// The rank as people write it: `A`, `2` to `10`, `J`, `Q`, `K`.
+    pub fn rank_word(self) -> &'static str {
+        if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] }
+    }
+
     /// The card in words, such as `4 of hearts` or `J of spades`.
     pub fn words(self) -> String {
-        let rank = if self.rank == 10 { "10" } else { RANKS[usize::from(self.rank) - 1] };
-        format!("{rank} of {}", self.suit.word())
+        [self.rank_word(), " of ", self.suit.word()].concat()
     }
 }
 

@@ -1,13 +1,13 @@
 //! EZPoints as a [`turnwise_core::Environment`]: step limit, what the agent reads, saved states.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Environment, Observation, Part, Seed, Snapshot, Step, Task};
 
 use super::cards::Deal;
-use super::formula::joined;
-use super::game::{ACTIONS, Action, Game, REWARD};
+use super::game::{ACTIONS, Action, Game, REWARD, place_of};
 use super::set::{EzPointsPictures, Shared};
 use crate::saved::SavedEpisode;
 
@@ -28,7 +28,7 @@ struct Episode {
     task: String,
     game: Game,
     /// The actions so far: what a saved state is made of.
-    taken: Vec<String>,
+    taken: Vec<Cow<'static, str>>,
     over: bool,
 }
 
@@ -39,7 +39,7 @@ struct Saved {
     /// The task's id, which has the cards.
     task: String,
     /// The actions taken.
-    actions: Vec<String>,
+    actions: Vec<Cow<'static, str>>,
 }
 
 impl SavedEpisode for Saved {
@@ -62,16 +62,26 @@ impl EzPointsEnv {
 /// Text that the agent reads: the cards in words and the formula so far, a blank between its symbols.
 pub(super) fn describe(game: &Game) -> String {
     let Deal([left, right]) = game.deal();
-    let formula = joined(game.formula(), " ");
-    let between = if formula.is_empty() { "" } else { " " };
-    format!("Cards: {}, {}\nFormula:{between}{formula}", left.words(), right.words())
+    // Most of a step is made of such small texts, so they are put together without intermediate ones.
+    let mut text = String::with_capacity(80);
+    for (between, card) in [("Cards: ", left), (", ", right)] {
+        for part in [between, card.rank_word(), " of ", card.suit().word()] {
+            text.push_str(part);
+        }
+    }
+    text.push_str("\nFormula:");
+    for symbol in game.formula() {
+        text.push(' ');
+        text.push_str(symbol.text());
+    }
+    text
 }
 
 fn observe(game: &Game, pictures: Option<&EzPointsPictures>) -> Result<Observation, EnvError> {
-    let text = describe(game);
-    let mut observation = Observation::new(text.clone()).with_admissible(ACTIONS.map(str::to_owned).to_vec());
+    let admissible = ACTIONS.iter().map(|action| (*action).to_owned()).collect();
+    let mut observation = Observation::new(describe(game)).with_admissible(admissible);
     if let Some(EzPointsPictures { cards, store }) = pictures {
-        let handle = store.handle(text.as_bytes(), || cards.render(game))?;
+        let handle = store.handle(observation.text().as_bytes(), || cards.png(game))?;
         observation.parts.push(Part::Image(handle));
     }
     Ok(observation)
@@ -96,7 +106,10 @@ impl Environment for EzPointsEnv {
         }
         let action = action.text();
         let outcome = episode.game.act(Action::parse(&action));
-        episode.taken.push(action.into_owned());
+        episode.taken.push(match place_of(&action) {
+            Some(place) => ACTIONS[place].into(),
+            None => Cow::Owned(action.into_owned()),
+        });
         let out_of_steps = !outcome.terminated && episode.taken.len() >= self.max_steps;
         let truncated = outcome.truncated || out_of_steps;
         episode.over = outcome.terminated || truncated;

@@ -1,7 +1,5 @@
 //! Formulas: the symbols that can be written, and what Python's `eval` makes of them.
 
-use std::fmt::Write as _;
-
 /// One symbol of a formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbol {
@@ -13,6 +11,22 @@ pub enum Symbol {
     Times,
 }
 
+/// The numbers there are, as text.
+const NUMBERS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
+
+impl Symbol {
+    /// The symbol as text; nothing for a number that is none of a card.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Number(number) => {
+                usize::from(number).checked_sub(1).and_then(|place| NUMBERS.get(place)).unwrap_or(&"")
+            }
+            Self::Plus => "+",
+            Self::Times => "*",
+        }
+    }
+}
+
 /// The symbols in a row, as the original joins them: digits that meet become one number, `**` is a power.
 pub fn text(symbols: &[Symbol]) -> String {
     joined(symbols, "")
@@ -20,19 +34,12 @@ pub fn text(symbols: &[Symbol]) -> String {
 
 /// The symbols with something between them.
 pub(super) fn joined(symbols: &[Symbol], between: &str) -> String {
-    let mut out = String::new();
+    let mut out = String::with_capacity(symbols.len() * (2 + between.len()));
     for (index, symbol) in symbols.iter().enumerate() {
         if index > 0 {
             out.push_str(between);
         }
-        match symbol {
-            // Writing into a string cannot fail.
-            Symbol::Number(number) => {
-                let _ = write!(out, "{number}");
-            }
-            Symbol::Plus => out.push('+'),
-            Symbol::Times => out.push('*'),
-        }
+        out.push_str(symbol.text());
     }
     out
 }

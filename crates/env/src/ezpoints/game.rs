@@ -29,8 +29,7 @@ pub enum Action {
 impl Action {
     /// Reads an action: its text without blanks around it is one of [`ACTIONS`].
     pub fn parse(text: &str) -> Self {
-        let text = text.trim();
-        ACTIONS.iter().position(|action| *action == text).map_or(Self::Nothing, Self::of)
+        place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
 
     /// The action of this place in [`ACTIONS`].
@@ -42,6 +41,18 @@ impl Action {
             12 => Self::Evaluate,
             _ => Self::Nothing,
         }
+    }
+}
+
+/// Place of a text in [`ACTIONS`], if it is one of them.
+pub(super) fn place_of(text: &str) -> Option<usize> {
+    match *text.as_bytes() {
+        [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'1')),
+        [b'1', b'0'] => Some(9),
+        [b'+'] => Some(10),
+        [b'*'] => Some(11),
+        [b'='] => Some(12),
+        _ => None,
     }
 }
 
@@ -134,6 +145,16 @@ mod tests {
             last = game.act(Action::parse(action));
         }
         (text(game.formula()), last)
+    }
+
+    #[test]
+    fn actions_are_read_by_their_places() {
+        let places: Vec<_> = ACTIONS.iter().map(|action| place_of(action)).collect();
+        assert_eq!(places, (0..ACTIONS.len()).map(Some).collect::<Vec<_>>());
+        for text in ["", "0", "11", "01", "-", "1 0", "==", "a"] {
+            assert_eq!(place_of(text), None, "{text}");
+        }
+        assert_eq!(Action::parse(" 10\n"), Action::Add(Symbol::Number(10)));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! The cards and the formula as a picture: 300 x 300 pixels, cards drawn here or read from the original's files.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use turnwise_core::EnvError;
 
-use super::cards::{Card, Suit};
+use super::cards::{Card, Deal, Suit};
 use super::formula::joined;
 use super::game::Game;
-use crate::pictures::{Color, Picture, png, strokes};
+use crate::pictures::strokes::{self, Letters};
+use crate::pictures::{Color, Picture, png};
 
 /// Pixels of the picture's side.
 pub const SIDE: usize = 300;
@@ -21,22 +24,44 @@ const LEFT: [usize; 2] = [5, 153];
 const TOP: usize = 55;
 /// The rows that the formula is written in: all that is drawn otherwise than the original does it.
 pub const TEXT_ROWS: std::ops::Range<usize> = 258..282;
-/// The line that the formula stands on.
-const TEXT_LINE: f32 = 277.0;
+/// The row that the formula stands on.
+const TEXT_LINE: i32 = 277;
+/// Left edge of the formula, in pixels.
+const LEFT_MARGIN: f32 = 10.0;
+/// Text before the formula.
+const TITLE: &str = "Formula: ";
 
 const TABLE: Color = [0x35, 0x65, 0x4d];
 const WHITE: Color = [255, 255, 255];
 const RED: Color = [196, 30, 42];
 const BLACK: Color = [20, 20, 24];
 
-/// The pictures of the cards, in the order of their suits and ranks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cards(Vec<Picture>);
+/// Rows above those of the formula: the same throughout an episode.
+const UPPER: usize = TEXT_ROWS.start;
+
+/// The pictures of the cards, and what is made of them once.
+#[derive(Debug)]
+pub struct Cards {
+    /// In the order of their suits and ranks.
+    cards: Vec<Picture>,
+    letters: Letters,
+    /// The rows below [`UPPER`] before anything is written: the word and its colon.
+    lower: Picture,
+    /// Files of pictures up to the rows of the formula, by deal: a few hundred of a few thousand bytes.
+    starts: Mutex<HashMap<Deal, Arc<png::Start>>>,
+}
 
 impl Cards {
     /// Cards of the project's own.
     pub fn own() -> Self {
-        Self(every_card().map(draw).collect())
+        Self::new(every_card().map(draw).collect())
+    }
+
+    fn new(cards: Vec<Picture>) -> Self {
+        let letters = Letters::new("Formula:+*0123456789");
+        let mut lower = Picture::new(SIDE, SIDE - UPPER, TABLE);
+        letters.write(&mut lower, TITLE, (LEFT_MARGIN, TEXT_LINE - UPPER as i32), WHITE);
+        Self { cards, letters, lower, starts: Mutex::default() }
     }
 
     /// The cards of a folder: `HA.png`, `H2.png` to `CK.png`, 135 x 189 pixels each, as gym-cards shows them. Aces, which are
@@ -60,22 +85,55 @@ impl Cards {
                 reason: format!("it has {width} x {height} pixels; a card has {CARD_WIDTH} x {CARD_HEIGHT}"),
             })
         };
-        every_card().map(read).collect::<Result<_, _>>().map(Self)
+        every_card().map(read).collect::<Result<_, _>>().map(Self::new)
     }
 
     fn of(&self, card: Card) -> &Picture {
-        &self.0[13 * card.suit() as usize + usize::from(card.rank()) - 1]
+        &self.cards[13 * card.suit() as usize + usize::from(card.rank()) - 1]
     }
 
     /// The picture of a game.
     pub fn render(&self, game: &Game) -> Picture {
         let mut picture = Picture::new(SIDE, SIDE, TABLE);
-        for (card, left) in game.deal().0.into_iter().zip(LEFT) {
+        self.deal_out(game.deal(), &mut picture);
+        picture.paste(&self.formula(game), 0, UPPER);
+        picture
+    }
+
+    /// The picture of a game as a PNG file. What lies above the formula is drawn and compressed once a deal.
+    ///
+    /// # Errors
+    /// The picture cannot be written.
+    pub fn png(&self, game: &Game) -> Result<Vec<u8>, EnvError> {
+        self.start(game.deal())?.finish(&self.formula(game))
+    }
+
+    fn deal_out(&self, deal: Deal, picture: &mut Picture) {
+        for (card, left) in deal.0.into_iter().zip(LEFT) {
             picture.paste(self.of(card), left, TOP);
         }
-        let text = format!("Formula: {}", joined(game.formula(), " "));
-        strokes::write(&mut picture, text.trim_end(), (10.0, TEXT_LINE), 1.0, WHITE);
-        picture
+    }
+
+    /// The rows from [`UPPER`] on.
+    fn formula(&self, game: &Game) -> Picture {
+        let mut rows = self.lower.clone();
+        let left = LEFT_MARGIN + strokes::width(TITLE);
+        let text = joined(game.formula(), " ");
+        self.letters.write(&mut rows, &text, (left, TEXT_LINE - UPPER as i32), WHITE);
+        rows
+    }
+
+    fn start(&self, deal: Deal) -> Result<Arc<png::Start>, EnvError> {
+        // A thread that panicked left no half-made entry behind.
+        let lock = || self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&deal) {
+            return Ok(Arc::clone(known));
+        }
+        let mut upper = Picture::new(SIDE, UPPER, TABLE);
+        self.deal_out(deal, &mut upper);
+        let start = Arc::new(png::Start::new(&upper, SIDE)?);
+        lock().insert(deal, Arc::clone(&start));
+        Ok(start)
     }
 }
 
@@ -94,10 +152,9 @@ fn draw(card: Card) -> Picture {
             ((x - width / 2.0).abs() - width / 2.0 + 6.0, (y - height / 2.0).abs() - height / 2.0 + 6.0);
         right.max(0.0).hypot(down.max(0.0)) + right.max(down).min(0.0) - 6.0
     });
-    let words = card.words();
-    let rank = words.split(' ').next().unwrap_or_default();
-    strokes::write(&mut picture, rank, (6.0, 24.0), 1.0, color);
-    strokes::write(&mut picture, rank, (width - 6.0 - strokes::width(rank), height - 9.0), 1.0, color);
+    let rank = card.rank_word();
+    strokes::write(&mut picture, rank, (6.0, 24.0), color);
+    strokes::write(&mut picture, rank, (width - 6.0 - strokes::width(rank), height - 9.0), color);
     for (x, y, size) in
         [(14.0, 38.0, 8.0), (width - 14.0, height - 40.0, 8.0), (width / 2.0, height / 2.0, 34.0)]
     {
@@ -130,15 +187,14 @@ fn suit_distance(suit: Suit, x: f32, y: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cards::Deal;
     use super::super::game::Action;
     use super::*;
 
     #[test]
     fn every_card_and_every_formula_looks_different() {
         let cards = Cards::own();
-        for (index, card) in cards.0.iter().enumerate() {
-            assert!(cards.0[..index].iter().all(|other| other != card), "card {index}");
+        for (index, card) in cards.cards.iter().enumerate() {
+            assert!(cards.cards[..index].iter().all(|other| other != card), "card {index}");
         }
         let deal = Deal(["H4", "C8"].map(|name| Card::parse(name).unwrap()));
         let mut game = Game::new(deal);
@@ -147,6 +203,10 @@ mod tests {
             game.act(Action::parse(action));
             let picture = cards.render(&game);
             assert!(!seen.contains(&picture));
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("game.png");
+            std::fs::write(&file, cards.png(&game).unwrap()).unwrap();
+            assert_eq!(png::read(&file).unwrap(), picture, "the file shows the picture");
             seen.push(picture);
         }
         let last = &seen[3];

@@ -1,10 +1,13 @@
 //! PNG files.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Write as _};
 use std::path::Path;
 
+use fdeflate::Compressor;
+use flate2::write::DeflateEncoder;
 use png::{BitDepth, ColorType, Compression, Decoder, DecodingError, Encoder, Limits, Transformations};
+use simd_adler32::Adler32;
 use turnwise_core::EnvError;
 
 use super::canvas::Picture;
@@ -27,6 +30,118 @@ pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     writer.write_image_data(picture.rgb()).map_err(failed)?;
     writer.finish().map_err(failed)?;
     Ok(bytes)
+}
+
+/// The beginning of PNG files whose pictures have the same first rows: these rows, compressed once.
+#[derive(Debug)]
+pub struct Start {
+    width: usize,
+    height: usize,
+    rows: usize,
+    /// The file up to the end of these rows.
+    file: Vec<u8>,
+    /// Checksum of the rows as they are compressed.
+    adler: u32,
+    /// The last of these rows, from which the next one is predicted.
+    last: Vec<u8>,
+}
+
+/// Where the data of a [`Start`] begin: behind the signature, the header and the length and the name of their chunk.
+const DATA: usize = 8 + 25 + 8;
+
+impl Start {
+    /// The first rows of pictures of `height` rows.
+    ///
+    /// # Errors
+    /// There are more rows than that, or none.
+    pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
+        let (width, count) = (rows.width(), rows.height());
+        if !(1..=height).contains(&count) {
+            let reason = format!("{count} rows are no beginning of a picture of {height}");
+            return Err(EnvError::Other(reason));
+        }
+        let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+        let mut header = Vec::from((width as u32).to_be_bytes());
+        header.extend((height as u32).to_be_bytes());
+        // Eight bits a channel, RGB, the one compression and the one filtering there are, not interlaced.
+        header.extend([8, 2, 0, 0, 0]);
+        chunk(&mut file, *b"IHDR", &header);
+        // The length is known when the picture is whole.
+        file.extend(*b"\0\0\0\0IDAT");
+        // Deflate with windows of 32 KiB.
+        file.extend([0x78, 0x01]);
+        let mut last = vec![0; 3 * width];
+        let mut filtered = Vec::with_capacity(count * (3 * width + 1));
+        for row in rows.rgb().chunks_exact(3 * width) {
+            filter(row, &mut last, &mut filtered);
+        }
+        let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
+        let mut encoder = DeflateEncoder::new(file, flate2::Compression::default());
+        encoder.write_all(&filtered).map_err(failed)?;
+        // Ends the block at a whole byte, so that others can follow.
+        encoder.flush().map_err(failed)?;
+        let file = encoder.get_ref().clone();
+        let mut adler = Adler32::new();
+        adler.write(&filtered);
+        Ok(Self { width, height, rows: count, file, adler: adler.finish(), last })
+    }
+
+    /// The file of the picture that goes on with these rows.
+    ///
+    /// # Errors
+    /// They are not as wide, or not as many as the picture needs.
+    pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
+        if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
+            return Err(EnvError::Other(format!(
+                "{} rows of {} pixels do not complete a picture of {} x {} that has {}",
+                rest.height(),
+                rest.width(),
+                self.width,
+                self.height,
+                self.rows
+            )));
+        }
+        let mut last = self.last.clone();
+        let mut filtered = Vec::with_capacity(rest.height() * (3 * self.width + 1));
+        for row in rest.rgb().chunks_exact(3 * self.width) {
+            filter(row, &mut last, &mut filtered);
+        }
+        let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
+        let mut compressor = Compressor::new(Vec::with_capacity(4096)).map_err(failed)?;
+        compressor.write_data(&filtered).map_err(failed)?;
+        let stream = compressor.finish().map_err(failed)?;
+        // Its block is the last one; header and checksum are those of the whole.
+        let block = stream.get(2..stream.len().saturating_sub(4)).unwrap_or_default();
+        let mut adler = Adler32::from_checksum(self.adler);
+        adler.write(&filtered);
+        let mut file = Vec::with_capacity(self.file.len() + block.len() + 64);
+        file.extend_from_slice(&self.file);
+        file.extend_from_slice(block);
+        file.extend(adler.finish().to_be_bytes());
+        let length = (file.len() - DATA) as u32;
+        file[DATA - 8..DATA - 4].copy_from_slice(&length.to_be_bytes());
+        let crc = crc32fast::hash(&file[DATA - 4..]);
+        file.extend(crc.to_be_bytes());
+        chunk(&mut file, *b"IEND", &[]);
+        Ok(file)
+    }
+}
+
+/// Adds a row as its differences from the one above, which it becomes.
+fn filter(row: &[u8], above: &mut [u8], filtered: &mut Vec<u8>) {
+    filtered.push(2);
+    filtered.extend(row.iter().zip(&*above).map(|(byte, above)| byte.wrapping_sub(*above)));
+    above.copy_from_slice(row);
+}
+
+/// Adds a chunk.
+fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
+    file.extend((data.len() as u32).to_be_bytes());
+    let start = file.len();
+    file.extend(name);
+    file.extend(data);
+    let crc = crc32fast::hash(&file[start..]);
+    file.extend(crc.to_be_bytes());
 }
 
 /// Reads a PNG file; palettes and grey become RGB, sixteen bits become eight, and transparency is left out.
@@ -77,6 +192,29 @@ mod tests {
         let bytes = encode(&picture).unwrap();
         assert_eq!(decoded(&bytes).unwrap(), picture);
         assert_eq!(encode(&picture).unwrap(), bytes);
+    }
+
+    #[test]
+    fn a_picture_in_two_parts_is_the_whole_one() {
+        let mut whole = Picture::new(31, 40, [7, 90, 200]);
+        whole.fill((0, 0, 31, 40), [255, 0, 9], |x, y| (x - 12.0).hypot(y - 23.0) - 11.0);
+        let part = |rows: std::ops::Range<usize>| {
+            Picture::from_rgb(31, whole.rgb()[93 * rows.start..93 * rows.end].to_vec()).unwrap()
+        };
+        for rows in [1, 20, 39] {
+            let start = Start::new(&part(0..rows), 40).unwrap();
+            for _ in 0..2 {
+                let file = start.finish(&part(rows..40)).unwrap();
+                assert_eq!(decoded(&file).unwrap(), whole, "{rows}");
+            }
+            assert!(start.finish(&part(rows - 1..40)).unwrap_err().to_string().contains("do not complete"));
+            assert!(start.finish(&Picture::new(30, 40 - rows, [0; 3])).is_err());
+            let mut wrong = start.finish(&part(rows..40)).unwrap();
+            let middle = wrong.len() - 40;
+            wrong[middle] ^= 0x55;
+            assert!(decoded(&wrong).is_err(), "its checksums are those of the whole");
+        }
+        assert!(Start::new(&whole, 39).is_err());
     }
 
     #[test]

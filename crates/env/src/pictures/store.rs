@@ -8,9 +8,6 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-use super::canvas::Picture;
-use super::png;
-
 /// States whose pictures are remembered.
 const MOST_KNOWN: usize = 1 << 16;
 
@@ -32,17 +29,21 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// The handle of a state's picture, which is drawn where it is not known yet.
+    /// The handle of a state's picture; where it is not known yet `draw` makes the bytes of its PNG file.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn handle(&self, state: &[u8], draw: impl FnOnce() -> Picture) -> Result<ImageHandle, EnvError> {
+    /// The picture cannot be drawn, or the file cannot be written.
+    pub fn handle(
+        &self,
+        state: &[u8],
+        draw: impl FnOnce() -> Result<Vec<u8>, EnvError>,
+    ) -> Result<ImageHandle, EnvError> {
         // A thread that panicked left no half-made entry behind.
         let lock = || self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = lock().get(state) {
             return Ok(known.clone());
         }
-        let bytes = png::encode(&draw())?;
+        let bytes = draw()?;
         let sha256 = hexadecimal(&Sha256::digest(&bytes));
         self.write(&sha256, &bytes)?;
         let handle = ImageHandle { sha256, media_type: "image/png".to_owned() };
@@ -72,23 +73,24 @@ impl PictureStore {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Picture, png};
     use super::*;
 
     #[test]
     fn a_state_is_drawn_once_and_a_picture_is_written_once() {
         let folder = tempfile::TempDir::new().unwrap();
         let store = PictureStore::new(&folder.path().join("pictures")).unwrap();
-        let red = || Picture::new(4, 4, [255, 0, 0]);
-        let first = store.handle(b"a", red).unwrap();
+        let red = Picture::new(4, 4, [255, 0, 0]);
+        let first = store.handle(b"a", || png::encode(&red)).unwrap();
         let again = store.handle(b"a", || unreachable!("it is known")).unwrap();
-        let same = store.handle(b"b", red).unwrap();
+        let same = store.handle(b"b", || png::encode(&red)).unwrap();
         assert_eq!((&first, &first), (&again, &same));
         let bytes = fs::read(store.path(&first)).unwrap();
         assert_eq!(
             (hexadecimal(&Sha256::digest(&bytes)), png::read(&store.path(&first)).unwrap()),
-            (first.sha256.clone(), red())
+            (first.sha256.clone(), red)
         );
-        let other = store.handle(b"c", || Picture::new(4, 4, [0, 0, 255])).unwrap();
+        let other = store.handle(b"c", || png::encode(&Picture::new(4, 4, [0, 0, 255]))).unwrap();
         assert_ne!(first, other);
         assert_eq!(fs::read_dir(&store.folder).unwrap().count(), 2);
     }

@@ -1,6 +1,8 @@
 //! The few letters and digits that pictures need, drawn as strokes of a round pen. Proportions are those of DejaVu Sans at
 //! 20 pixels, with which the original writes; the pixels are not.
 
+use std::collections::HashMap;
+
 use super::canvas::{Color, Picture};
 
 /// Half the width of a stroke at 20 pixels.
@@ -109,29 +111,74 @@ pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
 
-/// Writes a text: its first letter right of `x`, its letters standing on `y`, at `scale` times 20 pixels.
-pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, scale: f32, color: Color) {
+/// Writes a text: its first letter right of `x`, its letters standing on `y`, at a height of 20 pixels.
+pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Color) {
     let mut x = x;
     for letter in text.chars() {
-        let (strokes, advance) = glyph(letter);
-        if !strokes.is_empty() {
-            let lines: Vec<Vec<Point>> = strokes.iter().map(points).collect();
-            let place = |(right, above): Point| (x + right * scale, y - above * scale);
-            let lines: Vec<Vec<Point>> =
-                lines.into_iter().map(|line| line.into_iter().map(place).collect()).collect();
-            let left = (x - 2.0).max(0.0) as usize;
-            let right = (x + advance * scale + 4.0).max(0.0) as usize;
-            let top = (y - 17.0 * scale).max(0.0) as usize;
-            let bottom = (y + 3.0 * scale).max(0.0) as usize;
-            let distance = |x: f32, y: f32| {
-                let nearest = |line: &Vec<Point>| {
-                    line.windows(2).map(|ends| to_segment((x, y), ends[0], ends[1])).fold(f32::MAX, f32::min)
-                };
-                lines.iter().map(nearest).fold(f32::MAX, f32::min) - PEN * scale
-            };
-            picture.fill((left, top, right, bottom), color, distance);
+        for (right, down, share) in shares(letter, (x, y)) {
+            picture.blend(right, down, color, share);
         }
-        x += advance * scale;
+        x += glyph(letter).1;
+    }
+}
+
+/// The pixels that a letter at this place covers, and how much of each, from 0 to 1.
+fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
+    let (strokes, advance) = glyph(letter);
+    let place = |(right, above): Point| (x + right, y - above);
+    let lines: Vec<Vec<Point>> =
+        strokes.iter().map(|stroke| points(stroke).into_iter().map(place).collect()).collect();
+    let nearest = |at: Point| {
+        let ends = lines.iter().flat_map(|line| line.windows(2));
+        ends.map(|ends| to_segment(at, ends[0], ends[1])).fold(f32::MAX, f32::min)
+    };
+    let bound = |edge: f32| edge.max(0.0) as usize;
+    let (columns, rows) = (bound(x - 2.0)..bound(x + advance + 4.0), bound(y - 17.0)..bound(y + 3.0));
+    let pixels = rows.flat_map(|row| columns.clone().map(move |column| (column, row)));
+    pixels
+        .map(|(column, row)| (column, row, 0.5 + PEN - nearest((column as f32 + 0.5, row as f32 + 0.5))))
+        .filter(|(_, _, share)| *share > 0.0)
+        .collect()
+}
+
+/// Places between two pixels that a letter of [`Letters`] can begin at.
+const PHASES: i32 = 16;
+
+/// Where letters of [`Letters`] are drawn, so that what is left of and above their place has pixels too.
+const ORIGIN: (i32, i32) = (4, 20);
+
+/// Pixels of a letter by their distance from its place, and how much of each is covered.
+type Mask = Vec<(i32, i32, f32)>;
+
+/// Letters that are drawn once, at each sixteenth of a pixel, and copied from then on.
+#[derive(Debug)]
+pub(crate) struct Letters(HashMap<char, Vec<Mask>>);
+
+impl Letters {
+    /// These letters.
+    pub(crate) fn new(letters: &str) -> Self {
+        let mask = |letter: char, phase: i32| {
+            let at = (ORIGIN.0 as f32 + phase as f32 / PHASES as f32, ORIGIN.1 as f32);
+            let place = |(column, row, share)| (column as i32 - ORIGIN.0, row as i32 - ORIGIN.1, share);
+            shares(letter, at).into_iter().map(place).collect()
+        };
+        let masks = |letter| (letter, (0..PHASES).map(|phase| mask(letter, phase)).collect());
+        Self(letters.chars().map(masks).collect())
+    }
+
+    /// Writes a text as [`write()`] does, every letter at the nearest sixteenth of a pixel; `y` is a whole row, and a letter
+    /// that is none of these leaves a blank.
+    pub(crate) fn write(&self, picture: &mut Picture, text: &str, (x, y): (f32, i32), color: Color) {
+        let mut x = x;
+        for letter in text.chars() {
+            let parts = (x * PHASES as f32).round() as i32;
+            let (column, phase) = (parts.div_euclid(PHASES), parts.rem_euclid(PHASES));
+            for (right, down, share) in self.0.get(&letter).map_or(&[][..], |masks| &masks[phase as usize]) {
+                // What lies left of the picture or above it becomes a place far outside, where nothing is drawn.
+                picture.blend((column + right) as usize, (y + down) as usize, color, *share);
+            }
+            x += glyph(letter).1;
+        }
     }
 }
 
@@ -157,4 +204,36 @@ fn to_segment(point: Point, from: Point, to: Point) -> f32 {
         if length > 0.0 { ((off.0 * along.0 + off.1 * along.1) / length).clamp(0.0, 1.0) } else { 0.0 };
     let (x, y) = (off.0 - share * along.0, off.1 - share * along.1);
     x.hypot(y)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(draw: impl FnOnce(&mut Picture)) -> Picture {
+        let mut picture = Picture::new(60, 24, [0, 0, 0]);
+        draw(&mut picture);
+        picture
+    }
+
+    #[test]
+    fn copied_letters_are_the_drawn_ones() {
+        let letters = Letters::new("or12");
+        for x in [5.0, 5.25, 17.5, 40.75] {
+            for letter in ["o", "r", "1", "2"] {
+                let drawn = written(|picture| write(picture, letter, (x, 20.0), [255; 3]));
+                let copied = written(|picture| letters.write(picture, letter, (x, 20), [255; 3]));
+                let apart = drawn.rgb().iter().zip(copied.rgb()).map(|(a, b)| a.abs_diff(*b)).max();
+                assert!(apart <= Some(1) && drawn != written(|_| ()), "{letter} at {x}: {apart:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_outside_is_left_out() {
+        let letters = Letters::new("m");
+        let drawn = written(|picture| letters.write(picture, "mx", (-8.0, 4), [255; 3]));
+        assert_ne!(drawn, written(|_| ()));
+        assert_eq!(written(|picture| letters.write(picture, "m", (70.0, 20), [255; 3])), written(|_| ()));
+    }
 }

@@ -9,6 +9,7 @@ use super::action::Action;
 use super::level::parse;
 use super::room::{Direction, Moved, Room, RoomText, STEP_REWARD};
 use super::set::{Shared, SokobanPictures, SokobanReward};
+use crate::pictures::png;
 use crate::saved::SavedEpisode;
 
 /// Plays the levels of a [`super::SokobanSet`], one episode at a time.
@@ -64,11 +65,11 @@ impl SokobanEnv {
 }
 
 fn observe(room: &Room, shared: &Shared) -> Result<Observation, EnvError> {
-    let admissible = Direction::ALL.map(|direction| direction.word().to_owned()).to_vec();
+    let admissible = Direction::ALL.map(|direction| direction.word().to_owned()).into();
     let mut observation = Observation::new(room.render(shared.options.text)).with_admissible(admissible);
     if let Some(SokobanPictures { tiles, store }) = &shared.pictures {
         let state = room.render(RoomText::Ragen);
-        let handle = store.handle(state.as_bytes(), || tiles.render(room))?;
+        let handle = store.handle(state.as_bytes(), || png::encode(&tiles.render(room)))?;
         observation.parts.push(Part::Image(handle));
     }
     Ok(observation)
