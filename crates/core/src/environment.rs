@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::{Action, EnvError, Observation, Seed, Task};
+use crate::{Action, EnvError, Observation, Seed, Task, TaskList};
 
 /// The merge rule of a metric: what an episode's number is, of several steps that give one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +135,16 @@ pub trait TaskSet: Send + Sync {
     /// # Errors
     /// There is no such split, or its data cannot be read.
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError>;
+
+    /// The tasks of a split as a list that makes them one by one, where making all of them takes long; by default there
+    /// is none.
+    ///
+    /// # Errors
+    /// There is no such split, or its data cannot be read.
+    fn list(&self, split: &str) -> Result<Option<Arc<dyn TaskList>>, EnvError> {
+        let _ = split;
+        Ok(None)
+    }
 
     /// A fresh environment over the shared data.
     ///

@@ -24,6 +24,7 @@ mod seed;
 mod sequence;
 mod table;
 mod task;
+mod task_list;
 mod trajectory;
 
 pub use action::{Action, ToolCall};
@@ -47,4 +48,5 @@ pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
 pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};
 pub use task::{Task, TaskLimits};
+pub use task_list::{TaskList, Tasks};
 pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};

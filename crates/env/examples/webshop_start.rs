@@ -10,8 +10,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use turnwise_core::TaskSet as _;
-use turnwise_env::panel::{Choice, Panel};
+use turnwise_env::panel::{Choice, Panel, PinnedSplit};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::{WebshopOptions, WebshopSet};
 
@@ -28,10 +27,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let found = set.shop().search("red stoneware mug with a handle")?.len();
     println!("the first search: {found} products in {:.3} s{}", seconds(start), memory());
-    for split in set.splits() {
-        let start = Instant::now();
-        let panel = Panel::pin(&set, &split, Choice::default())?;
-        println!("the {} tasks of {split} pinned in {:.2} s{}", panel.tasks.len(), seconds(start), memory());
+    // What a run pins: the whole training split, and panels that share no task with it.
+    let start = Instant::now();
+    let train = PinnedSplit::pin(&set, "train")?;
+    println!("the {} tasks of train pinned in {:.2} s{}", train.len(), seconds(start), memory());
+    for split in ["valid", "test"] {
+        for count in [Some(256), None] {
+            let start = Instant::now();
+            let panel = Panel::pin(&set, split, Choice { count, ..Choice::default() })?;
+            train.check_disjoint(&panel)?;
+            println!("{} tasks of {split} pinned in {:.2} s{}", panel.tasks.len(), seconds(start), memory());
+        }
     }
     Ok(())
 }

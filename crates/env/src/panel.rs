@@ -4,11 +4,13 @@
 //! ordered by the hash of its tasks' contents, so neither the order of files on a disk nor the order of a list
 //! inside a task set changes which tasks are chosen or in which order they come.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use turnwise_core::{EnvError, Purpose, Seed, Task, TaskSet, digest};
+use turnwise_core::{EnvError, Purpose, Seed, Task, TaskList, TaskSet, digest};
 
 /// Rule by which a panel takes tasks of a split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,22 +40,18 @@ pub struct Panel {
 impl Panel {
     /// Chooses tasks of a split and pins them. Fails if there are fewer than asked for.
     pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
-        let mut tasks = set.tasks(split)?;
-        sort(&mut tasks);
-        let mut ids = BTreeSet::new();
-        if let Some(doubled) = tasks.iter().find(|task| !ids.insert(&task.id)) {
+        let (mut tasks, there) = if let Some(list) = set.list(split)? {
+            (listed(&*list, choice)?, list.len())
+        } else {
+            let tasks = sorted(set, split)?;
+            let there = tasks.len();
+            (tasks, there)
+        };
+        let count = choice.count.unwrap_or(there);
+        if count > there {
             return Err(EnvError::Other(format!(
-                "{} has the task `{}` twice in its split `{split}`; task ids must be unique",
-                set.name(),
-                doubled.id
-            )));
-        }
-        let count = choice.count.unwrap_or(tasks.len());
-        if count > tasks.len() {
-            return Err(EnvError::Other(format!(
-                "{count} tasks are asked for but the split `{split}` of {} has {}; ask for at most that many",
-                set.name(),
-                tasks.len()
+                "{count} tasks are asked for but the split `{split}` of {} has {there}; ask for at most that many",
+                set.name()
             )));
         }
         if let Some(seed) = choice.seed {
@@ -84,24 +82,12 @@ impl Panel {
         let known: BTreeMap<String, &str> =
             self.tasks.iter().map(|task| (task.content_digest(), task.id.as_str())).collect();
         let ids: BTreeSet<&str> = self.tasks.iter().map(|task| task.id.as_str()).collect();
-        let shared: Vec<(&str, &str)> = other
-            .tasks
-            .iter()
-            .filter_map(|task| {
-                let same = known.get(&task.content_digest()).copied();
-                Some((same.or_else(|| ids.get(task.id.as_str()).copied())?, task.id.as_str()))
-            })
-            .collect();
-        let Some((task, also)) = shared.first() else { return Ok(()) };
-        let also =
-            if task == also { String::new() } else { format!(" (which `{}` has as `{also}`)", other.split) };
-        Err(EnvError::Other(format!(
-            "the panels of `{}` and `{}` share {} tasks, for example `{task}`{also}; training and evaluation need \
-             different tasks: choose another split or other counts",
-            self.split,
-            other.split,
-            shared.len()
-        )))
+        let shared = other.tasks.iter().filter_map(|task| {
+            let same = known.get(&task.content_digest()).copied();
+            let own = same.or_else(|| ids.get(task.id.as_str()).copied())?;
+            Some((own.to_owned(), task.id.clone()))
+        });
+        refuse_shared((&self.split, &other.split), &shared.collect::<Vec<_>>())
     }
 
     /// Checks that the list is the one its hash was taken of.
@@ -126,11 +112,16 @@ impl Panel {
                 set.name()
             )));
         }
-        let tasks = set.tasks(&self.split)?;
+        let list = set.list(&self.split)?;
+        let tasks = if list.is_some() { Vec::new() } else { set.tasks(&self.split)? };
         let known: BTreeMap<&str, &Task> = tasks.iter().map(|task| (task.id.as_str(), task)).collect();
         for task in &self.tasks {
-            match known.get(task.id.as_str()) {
-                Some(found) if *found == task => {}
+            let found = match &list {
+                Some(list) => list.find(&task.id)?.map(Cow::Owned),
+                None => known.get(task.id.as_str()).map(|found| Cow::Borrowed(*found)),
+            };
+            match found {
+                Some(found) if *found == *task => {}
                 Some(found) if found.goal == task.goal && found.kind == task.kind => {
                     return Err(EnvError::Other(format!(
                         "the content of task `{}` has changed since the panel was pinned, under the same name (its digest \
@@ -159,6 +150,122 @@ impl Panel {
     }
 }
 
+/// All tasks of a split, pinned by their hash and their number: made and compared one by one, or known from a list.
+#[derive(Clone)]
+pub enum PinnedSplit {
+    /// All tasks.
+    Panel(Panel),
+    /// A split that is too large for all of its tasks to be made.
+    Listed {
+        /// Name of the environment.
+        env: String,
+        /// The split.
+        split: String,
+        /// Its tasks.
+        list: Arc<dyn TaskList>,
+    },
+}
+
+impl PinnedSplit {
+    /// Pins a split.
+    ///
+    /// # Errors
+    /// There is no such split, it has a name twice, or its data cannot be read.
+    pub fn pin(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
+        Ok(match set.list(split)? {
+            Some(list) => Self::Listed { env: set.name().to_owned(), split: split.to_owned(), list },
+            None => Self::Panel(Panel::pin(set, split, Choice::default())?),
+        })
+    }
+
+    /// Number of tasks.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Panel(panel) => panel.tasks.len(),
+            Self::Listed { list, .. } => list.len(),
+        }
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hash of the panel of all tasks ([`Panel::hash`]).
+    pub fn hash(&self) -> &str {
+        match self {
+            Self::Panel(panel) => &panel.hash,
+            Self::Listed { list, .. } => list.hash(),
+        }
+    }
+
+    /// Refuses a panel of the same environment that has a task in common, be it under another name: contents are
+    /// compared.
+    ///
+    /// # Errors
+    /// There is such a task; the error names it.
+    pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
+        let (env, split, list) = match self {
+            Self::Panel(own) => return panel.check_disjoint(own),
+            Self::Listed { env, split, list } => (env, split, list),
+        };
+        if panel.env != *env {
+            return Ok(());
+        }
+        let mut shared = Vec::new();
+        for task in &panel.tasks {
+            let digest = task.content_digest();
+            for place in list.places_of(&digest) {
+                let found = list.task(place)?;
+                if found.content_digest() == digest {
+                    shared.push((task.id.clone(), found.id));
+                }
+            }
+            // A name that both have is one task, even if its content had changed in between.
+            if shared.last().is_none_or(|(own, _)| *own != task.id)
+                && let Some(found) = list.find(&task.id)?
+            {
+                shared.push((task.id.clone(), found.id));
+            }
+        }
+        refuse_shared((&panel.split, split), &shared)
+    }
+}
+
+/// Refuses splits with tasks in common; each is given by its name in both.
+fn refuse_shared((split, other): (&str, &str), shared: &[(String, String)]) -> Result<(), EnvError> {
+    let Some((task, also)) = shared.first() else { return Ok(()) };
+    let also = if task == also { String::new() } else { format!(" (which `{other}` has as `{also}`)") };
+    Err(EnvError::Other(format!(
+        "the panels of `{split}` and `{other}` share {} tasks, for example `{task}`{also}; training and evaluation need \
+         different tasks: choose another split or other counts",
+        shared.len()
+    )))
+}
+
+/// All tasks of a split in the order of panels.
+fn sorted(set: &dyn TaskSet, split: &str) -> Result<Vec<Task>, EnvError> {
+    let mut tasks = set.tasks(split)?;
+    sort(&mut tasks);
+    let mut ids = BTreeSet::new();
+    if let Some(doubled) = tasks.iter().find(|task| !ids.insert(&task.id)) {
+        return Err(EnvError::Other(format!(
+            "{} has the task `{}` twice in its split `{split}`; task ids must be unique",
+            set.name(),
+            doubled.id
+        )));
+    }
+    Ok(tasks)
+}
+
+/// The tasks of a list in the order of panels, as far as a choice needs them.
+fn listed(list: &dyn TaskList, choice: Choice) -> Result<Vec<Task>, EnvError> {
+    let first = if choice.seed.is_none() && !choice.balanced { choice.count } else { None };
+    let order = list.panel_order();
+    let order = &order[..first.unwrap_or(order.len()).min(order.len())];
+    order.iter().map(|place| list.task(*place as usize)).collect()
+}
+
 fn sort(tasks: &mut [Task]) {
     tasks.sort_by_cached_key(|task| (rank(task), task.id.clone()));
 }
@@ -171,7 +278,7 @@ fn feed(hash: &mut Sha256, text: &str) {
 
 /// Hash that decides a task's position: of the words that name it. Its content is not in it, so that a file that
 /// changed under its name keeps its position and is noticed.
-fn rank(task: &Task) -> [u8; 32] {
+pub(crate) fn rank(task: &Task) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in [&task.id, &task.kind, &task.goal] {
         feed(&mut hash, text);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use turnwise_core::{EnvError, Environment, Observation, PendingStep, Step, Task, TaskSet};
+use turnwise_core::{EnvError, Environment, Observation, PendingStep, Step, Task, TaskList, TaskSet};
 use turnwise_settings::Problem;
 
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
@@ -84,6 +84,10 @@ impl TaskSet for WorldTasks {
 
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
         self.0.task_set().tasks(split)
+    }
+
+    fn list(&self, split: &str) -> Result<Option<Arc<dyn TaskList>>, EnvError> {
+        self.0.task_set().list(split)
     }
 
     fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use turnwise_core::{Purpose, Seed, TaskSet};
+use turnwise_core::{Purpose, Seed, TaskSet, Tasks};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations, explore};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
@@ -75,7 +75,7 @@ impl World {
 
     fn request<'a>(&self, config: &'a Config, count: usize) -> Result<DemonstrationRequest<'a>, TrainError> {
         let split = &config.env.split;
-        if self.0.task_set().tasks(split)?.is_empty() {
+        if Tasks::of(self.0.task_set(), split)?.is_empty() {
             return Err(TrainError::Config {
                 origin: "env.split".into(),
                 reason: format!("the split `{split}` has no tasks, so there is nothing to demonstrate"),

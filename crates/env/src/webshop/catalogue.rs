@@ -120,6 +120,16 @@ impl Catalogue {
         }
     }
 
+    /// The identifier of the product at this place, without reading a mapped product.
+    pub(super) fn identifier(&self, index: u32) -> Result<String, EnvError> {
+        match &self.products {
+            Products::Mapped { store, .. } if (index as usize) < store.len() => {
+                Ok(String::from_utf8_lossy(store.asin(index as usize)).into_owned())
+            }
+            Products::Memory { .. } | Products::Mapped { .. } => Ok(self.product(index)?.asin.clone()),
+        }
+    }
+
     /// The first byte of the SHA-256 of a product's identifier.
     pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
         let first = |asin: &[u8]| Sha256::digest(asin)[0];

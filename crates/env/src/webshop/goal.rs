@@ -235,6 +235,13 @@ impl Goals {
         Some((asin, number.parse().ok()?))
     }
 
+    /// The id of the goal at this index.
+    pub(super) fn id(&self, catalogue: &Catalogue, index: usize) -> Result<String, EnvError> {
+        let spec = self.specs.get(index);
+        let spec = spec.ok_or_else(|| EnvError::Other(format!("there is no goal number {index}")))?;
+        Ok(format!("{}/{}/{}", self.prefix(), catalogue.identifier(spec.product)?, spec.number))
+    }
+
     /// The first byte of the SHA-256 of the identifier of the goal's product.
     pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.specs.get(index);

@@ -34,12 +34,17 @@ impl Source {
         Self { version: 1, products: products.to_owned(), goals, goals_per_product, seed, splits }
     }
 
-    /// The file of these goals in a folder.
-    fn path(&self, folder: &Path) -> PathBuf {
+    /// Name of a file about these goals.
+    pub(super) fn file_name(&self, kind: &str) -> String {
         let name = serde_json::to_string(self).unwrap_or_default();
         let digest = Sha256::digest(name);
         let number = digest.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk));
-        folder.join(format!("goals-{number:016x}.bin"))
+        format!("{kind}-{number:016x}.bin")
+    }
+
+    /// The file of these goals in a folder.
+    fn path(&self, folder: &Path) -> PathBuf {
+        folder.join(self.file_name("goals"))
     }
 }
 

@@ -7,7 +7,7 @@
 //! | [`search`] | the ranking of the original's Lucene set-up |
 //! | [`action`], [`session`], [`page`] | what the agent writes, what it does, what the agent reads |
 //! | [`goal`], [`reward`], `fuzzy` | what is to be bought, and what a purchase is worth |
-//! | [`nouns`], `goal_file` | nouns of titles from a side file; goals kept beside a large catalogue |
+//! | [`nouns`], `goal_file`, `task_index` | nouns of titles from a side file; goals, and what panels need of all tasks, kept beside a large catalogue |
 //! | [`python`] | numbers, texts and random draws as Python makes them |
 //! | `set`, `environment` | the [`turnwise_core::Environment`] over all this |
 //! | `expert`, [`demonstrations`] | an agent that shops by reading, and its purchases to imitate |
@@ -40,6 +40,7 @@ pub mod session;
 mod set;
 pub mod shop;
 pub mod store;
+mod task_index;
 mod world;
 
 pub use environment::{DEFAULT_MAX_STEPS, TASK_SCORE, TYPE_STAND_IN, WebshopEnv};

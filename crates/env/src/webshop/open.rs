@@ -17,6 +17,7 @@ use super::python::PythonRandom;
 use super::search::{BuildOptions, IndexBuilder, SearchError, SearchIndex, document_text};
 use super::set::{WebshopOptions, WebshopSet};
 use super::store::StoreWriter;
+use super::task_index::{Kept, Stamp};
 
 /// The folder inside an official one that the files of the full shop are built in, if no other is named.
 const BUILT: &str = "turnwise-shop";
@@ -104,7 +105,8 @@ impl WebshopSet {
 
     fn from_built(built: &Path, folder: &Path, options: &WebshopOptions) -> Result<Self, EnvError> {
         let mut random = PythonRandom::new(options.seed);
-        let mut catalogue = Catalogue::open(&built.join(CATALOGUE), &mut random)?;
+        let path = built.join(CATALOGUE);
+        let mut catalogue = Catalogue::open(&path, &mut random)?;
         let index = SearchIndex::open(&built.join(SEARCH)).map_err(|error| failed(&error))?;
         if index.len() != catalogue.len() {
             return Err(EnvError::File {
@@ -128,7 +130,8 @@ impl WebshopSet {
         };
         let left_out = std::fs::read_to_string(built.join(NOTES)).ok().filter(|note| !note.is_empty());
         let set = Self::with_goals(catalogue, Box::new(index), options, divided)?;
-        Ok(set.with_note(left_out).with_note((!nouns).then(without_nouns)))
+        let kept = Stamp::of(&path).map(|catalogue| Kept { folder: built.to_owned(), source, catalogue });
+        Ok(set.with_kept(kept).with_note(left_out).with_note((!nouns).then(without_nouns)))
     }
 }
 

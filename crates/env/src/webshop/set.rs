@@ -1,8 +1,10 @@
 //! A shop with its goals as a task set: options, splits, order.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use turnwise_core::{EnvError, Environment, Task, TaskSet};
+use rayon::prelude::*;
+use turnwise_core::{EnvError, Environment, Task, TaskList, TaskSet};
 
 use super::catalogue::Catalogue;
 use super::environment::{DEFAULT_MAX_STEPS, WebshopEnv};
@@ -14,6 +16,7 @@ use super::product::Product;
 use super::python::PythonRandom;
 use super::reward::{Judge, Matching, Reward};
 use super::shop::{Ranker, Shop};
+use super::task_index::{IndexedTasks, Kept, TaskIndex};
 
 /// Division of the goals into splits.
 #[derive(
@@ -142,6 +145,10 @@ pub struct WebshopSet {
     world: Arc<World>,
     max_steps: usize,
     notes: Arc<Vec<String>>,
+    /// Where what panels need to know of the tasks is kept; a catalogue in memory is small enough to make all of them.
+    kept: Option<Arc<Kept>>,
+    /// What is known of the splits asked for so far.
+    indices: Arc<Mutex<BTreeMap<String, Arc<TaskIndex>>>>,
 }
 
 impl WebshopSet {
@@ -201,7 +208,19 @@ impl WebshopSet {
         let shop = Arc::new(Shop::new(catalogue, ranker, options.show_attributes));
         let WebshopOptions { matching, reward, observation, .. } = *options;
         let world = Arc::new(World { shop, goals, splits, matching, reward, observation });
-        Ok(Self { world, max_steps: DEFAULT_MAX_STEPS, notes: Arc::default() })
+        Ok(Self {
+            world,
+            max_steps: DEFAULT_MAX_STEPS,
+            notes: Arc::default(),
+            kept: None,
+            indices: Arc::default(),
+        })
+    }
+
+    /// The same set, whose tasks are listed in files rather than made.
+    pub(super) fn with_kept(mut self, kept: Option<Kept>) -> Self {
+        self.kept = kept.map(Arc::new);
+        self
     }
 
     /// The same set with something more to say of it.
@@ -269,6 +288,16 @@ impl WebshopSet {
         })
     }
 
+    /// The place of the goal with this id in the shuffled order of all goals.
+    pub(super) fn position(&self, id: &str) -> Option<usize> {
+        self.world.goals.position(self.world.shop.catalogue(), id)
+    }
+
+    /// The id of the goal at this place of the shuffled order of all goals.
+    pub(super) fn id(&self, place: usize) -> Result<String, EnvError> {
+        self.world.goals.id(self.world.shop.catalogue(), place)
+    }
+
     /// A goal as a task.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
@@ -301,7 +330,27 @@ impl TaskSet for WebshopSet {
     }
 
     fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
-        self.split(split)?.iter().map(|place| self.task(*place as usize)).collect()
+        self.split(split)?.par_iter().map(|place| self.task(*place as usize)).collect()
+    }
+
+    fn list(&self, split: &str) -> Result<Option<Arc<dyn TaskList>>, EnvError> {
+        let Some(kept) = &self.kept else { return Ok(None) };
+        self.split(split)?;
+        let Some(split) = self.world.splits.iter().map(|(name, _)| *name).find(|name| *name == split) else {
+            return Ok(None);
+        };
+        // A thread that panicked left no half-made entry behind. The lock is not held while an index is made, on all
+        // threads.
+        let indices = || self.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = indices().get(split).map(Arc::clone);
+        let index = if let Some(index) = known {
+            index
+        } else {
+            let made = Arc::new(TaskIndex::of(self, split, kept)?);
+            indices().insert(split.to_owned(), Arc::clone(&made));
+            made
+        };
+        Ok(Some(Arc::new(IndexedTasks { set: self.clone(), split, index })))
     }
 
     fn is_instant(&self) -> bool {

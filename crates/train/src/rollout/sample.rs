@@ -57,7 +57,7 @@ pub(crate) fn sample(
         if count == 0 {
             break;
         }
-        let tasks = context.order.draw(context.state.tasks_drawn + drawn, count);
+        let tasks = context.order.draw(context.state.tasks_drawn + drawn, count)?;
         let number = (selection.max_rounds() > 1).then(|| Round {
             number: selection.rounds() + 1,
             most: selection.max_rounds(),

@@ -1,22 +1,25 @@
 //! Tasks of a training step.
 
-use turnwise_core::{Purpose, Seed, Task};
+use turnwise_core::{EnvError, Purpose, Seed, Task, Tasks};
 
 /// An endless, seeded order of tasks: every task once per pass, each pass in its own order.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TaskOrder {
-    tasks: Vec<Task>,
+    tasks: Tasks,
     seed: u64,
 }
 
 impl TaskOrder {
     /// An order over these tasks; `None` when there are none.
-    pub fn new(tasks: Vec<Task>, seed: u64) -> Option<Self> {
+    pub fn new(tasks: Tasks, seed: u64) -> Option<Self> {
         (!tasks.is_empty()).then_some(Self { tasks, seed })
     }
 
     /// `count` tasks from place `first` of the order on. Depends on nothing but the seed and these.
-    pub fn draw(&self, first: u64, count: usize) -> Vec<Task> {
+    ///
+    /// # Errors
+    /// The data of a task cannot be read.
+    pub fn draw(&self, first: u64, count: usize) -> Result<Vec<Task>, EnvError> {
         let length = self.tasks.len();
         let mut pass = None;
         let mut order: Vec<usize> = Vec::new();
@@ -28,7 +31,7 @@ impl TaskOrder {
                     Seed::derive(self.seed, Purpose::Tasks, &[this]).rng().shuffle(&mut order);
                     pass = Some(this);
                 }
-                self.tasks[order[(position % length as u64) as usize]].clone()
+                self.tasks.get(order[(position % length as u64) as usize])
             })
             .collect()
     }
@@ -40,14 +43,14 @@ mod tests {
 
     fn order(count: usize) -> TaskOrder {
         let tasks = (0..count).map(|index| Task::new(format!("t{index}"), "", "")).collect();
-        TaskOrder::new(tasks, 3).unwrap()
+        TaskOrder::new(Tasks::Made(tasks), 3).unwrap()
     }
 
     #[test]
     fn every_task_comes_once_a_pass() {
         let order = order(10);
         let mut seen: Vec<String> =
-            (0..5).flat_map(|step| order.draw(4 * step, 4)).map(|task| task.id).collect();
+            (0..5).flat_map(|step| order.draw(4 * step, 4).unwrap()).map(|task| task.id).collect();
         let second = seen.split_off(10);
         assert_ne!(seen, second, "each pass has its own order");
         for mut pass in [seen, second] {
@@ -59,8 +62,9 @@ mod tests {
 
     #[test]
     fn a_draw_depends_on_its_place_only() {
-        assert_eq!(order(7).draw(12, 3), order(7).draw(12, 3));
-        assert_eq!(order(7).draw(12, 3)[1..], order(7).draw(13, 2));
-        assert!(TaskOrder::new(Vec::new(), 0).is_none());
+        let drawn = |first, count| order(7).draw(first, count).unwrap();
+        assert_eq!(drawn(12, 3), drawn(12, 3));
+        assert_eq!(drawn(12, 3)[1..], drawn(13, 2));
+        assert!(TaskOrder::new(Tasks::Made(Vec::new()), 0).is_none());
     }
 }

@@ -26,6 +26,7 @@ pub mod tensorboard;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use turnwise_core::Tasks;
 use turnwise_model::Weights;
 
 use crate::TrainError;
@@ -129,7 +130,7 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let tasks = self.actor.world.task_set().tasks(&self.config.env.split)?;
+        let tasks = Tasks::of(self.actor.world.task_set(), &self.config.env.split)?;
         let order = TaskOrder::new(tasks, self.config.seed).ok_or_else(|| TrainError::Config {
             origin: "env.split".into(),
             reason: format!("the split `{}` has no tasks", self.config.env.split),

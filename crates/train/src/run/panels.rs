@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::TaskSet;
-use turnwise_env::panel::{Choice, Panel};
+use turnwise_env::panel::{Choice, Panel, PinnedSplit};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -23,14 +23,14 @@ pub struct Panels {
 
 /// Pins the panels of a config; refuses a panel that shares a task with the training split.
 pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
-    let train = pin_first(set, &config.env.split, 0)?;
+    let train = PinnedSplit::pin(set, &config.env.split)?;
     let mut evaluation = BTreeMap::new();
     for split in &config.eval.splits {
         let panel = pin_first(set, split, config.eval.tasks)?;
-        panel.check_disjoint(&train)?;
+        train.check_disjoint(&panel)?;
         evaluation.insert(split.clone(), panel);
     }
-    Ok(Panels { train_hash: train.hash, train_tasks: train.tasks.len(), evaluation })
+    Ok(Panels { train_hash: train.hash().to_owned(), train_tasks: train.len(), evaluation })
 }
 
 /// The first `count` tasks of a split in content-hash order; 0 takes all.

@@ -1,6 +1,7 @@
 //! Shops from files: the official ones, built ones, those of several processes.
 
-use turnwise_core::{EnvError, Environment as _, Purpose, Seed};
+use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Task, TaskSet as _};
+use turnwise_env::panel::{Choice, Panel, PinnedSplit};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::official::{self, Size};
 use turnwise_env::webshop::{Product, WebshopOptions, WebshopSet};
@@ -228,6 +229,78 @@ fn many_processes_build_one_shop_and_keep_its_goals() {
         goals(&other),
         goals(&WebshopSet::generated(GeneratorConfig { seed: 1, ..config }, &options).unwrap())
     );
+}
+
+#[test]
+fn a_large_shop_is_pinned_without_making_its_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = GeneratorConfig { seed: 0, products: 300 };
+    let options = WebshopOptions { goals_per_product: Some(3), ..WebshopOptions::default() };
+    let memory = WebshopSet::generated(config, &options).unwrap();
+    let open = || WebshopSet::generated_in(folder.path(), config, &options).unwrap();
+    let panel = |set: &WebshopSet, split: &str, count| {
+        Panel::pin(set, split, Choice { count, ..Choice::default() }).unwrap()
+    };
+    // The first start makes the lists, the second reads them.
+    for _ in 0..2 {
+        let set = open();
+        for split in ["train", "valid", "test"] {
+            let (made, list) = (memory.tasks(split).unwrap(), set.list(split).unwrap().unwrap());
+            assert_eq!(list.len(), made.len());
+            for (place, task) in made.iter().enumerate().step_by(7) {
+                assert_eq!(list.task(place).unwrap(), *task);
+                assert_eq!(list.find(&task.id).unwrap().as_ref(), Some(task));
+                assert!(list.places_of(&task.content_digest()).contains(&place));
+            }
+            for count in [Some(5), None] {
+                let pinned = panel(&memory, split, count);
+                assert_eq!(panel(&set, split, count), pinned);
+                pinned.verify(&set).unwrap();
+            }
+            let pinned = PinnedSplit::pin(&set, split).unwrap();
+            assert_eq!((pinned.hash(), pinned.len()), (&*panel(&memory, split, None).hash, made.len()));
+        }
+        let train = PinnedSplit::pin(&set, "train").unwrap();
+        assert_eq!(
+            set.list("train").unwrap().unwrap().find(&set.tasks("test").unwrap()[0].id).unwrap(),
+            None
+        );
+        train.check_disjoint(&panel(&memory, "test", None)).unwrap();
+        // A task of training under another name, and one with its name and other content.
+        let task = memory.tasks("train").unwrap().swap_remove(3);
+        let twin = Task { id: "renamed".into(), ..task.clone() };
+        let error = train.check_disjoint(&Panel::of("webshop", "test", vec![twin])).unwrap_err().to_string();
+        assert!(error.contains(&format!("`renamed` (which `train` has as `{}`)", task.id)), "{error}");
+        let other = Task { digest: "0".repeat(64), ..task };
+        let error = train.check_disjoint(&Panel::of("webshop", "test", vec![other])).unwrap_err().to_string();
+        assert!(error.contains("share 1 tasks"), "{error}");
+    }
+    let names = |inside: &std::path::Path, start: &str| -> Vec<std::path::PathBuf> {
+        let files = std::fs::read_dir(inside).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(start)).collect()
+    };
+    let inside = names(folder.path(), "generated-").remove(0);
+    let hash = || PinnedSplit::pin(&open(), "train").unwrap().hash().to_owned();
+    let (files, before) = (names(&inside, "tasks-train-"), hash());
+    assert_eq!((files.len(), names(&inside, "tasks-").len()), (1, 3));
+    // A file that was damaged is made again.
+    let whole = std::fs::read(&files[0]).unwrap();
+    let mut damaged = whole.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    std::fs::write(&files[0], &damaged).unwrap();
+    assert_eq!(hash(), before);
+    assert_eq!(std::fs::read(&files[0]).unwrap(), whole);
+    // A product that changed in its place is another content, and the files of before say nothing about it.
+    let catalogue = inside.join("catalogue.bin");
+    let first = memory.task(memory.split("train").unwrap()[0] as usize).unwrap();
+    let product = memory.judge(&first.id).unwrap().goal().product;
+    let title = memory.shop().catalogue().product(product).unwrap().title.clone();
+    let mut bytes = std::fs::read(&catalogue).unwrap();
+    let at = bytes.windows(title.len()).position(|window| window == title.as_bytes()).unwrap();
+    bytes[at] = b'#';
+    std::fs::remove_file(&catalogue).unwrap();
+    std::fs::write(&catalogue, bytes).unwrap();
+    assert_ne!(hash(), before, "the content of a training task has changed");
 }
 
 #[test]

@@ -1,0 +1,206 @@
+//! What panels need to know of all tasks of a split, in a file beside a large catalogue, so that a start makes only the
+//! tasks it plays.
+//!
+//! Pinning a split needs the order of its tasks in panels, the hash over their names and contents, and the digest of every
+//! content. Without a file all goals are put together and hashed, which reads every product. The file has one line of JSON,
+//! which says what it was made of, and then numbers, little-endian: the places of the tasks in the order of panels (32
+//! bits), the first 64 bits of the digests in ascending order, and the place of each (32 bits). It is made again where
+//! the catalogue's file has another length or time of change than it had then, and where its own digest is wrong.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use turnwise_core::{EnvError, Task, TaskList, digest, hexadecimal};
+
+use super::WebshopSet;
+use super::goal_file::Source;
+use crate::panel::rank;
+
+/// The origin of the goals whose tasks are kept.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// Folder of the files.
+    pub(super) folder: PathBuf,
+    pub(super) source: Source,
+    pub(super) catalogue: Stamp,
+}
+
+/// A state of the catalogue's file, as far as the file system tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    bytes: u64,
+    /// Time of its last change, in nanoseconds since 1970.
+    changed: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        let changed = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(Self { bytes: metadata.len(), changed: changed.as_nanos() as u64 })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    /// Rises when the same goals give another file.
+    version: u32,
+    source: Source,
+    catalogue: Stamp,
+    split: String,
+    tasks: usize,
+    /// Hash of a panel of all tasks.
+    hash: String,
+    /// SHA-256 of the numbers.
+    numbers: String,
+}
+
+const VERSION: u32 = 1;
+
+/// What is known of the tasks of a split without making any.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TaskIndex {
+    hash: String,
+    /// Places in the order of panels.
+    order: Vec<u32>,
+    /// First 64 bits of the digests of contents, ascending, and their places.
+    contents: Vec<(u64, u32)>,
+}
+
+/// First 64 bits of a digest.
+fn prefix(digest: &str) -> u64 {
+    digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
+}
+
+impl TaskIndex {
+    /// The index of a split: read from its file, or made and written.
+    pub(super) fn of(set: &WebshopSet, split: &str, kept: &Kept) -> Result<Self, EnvError> {
+        let path = kept.folder.join(kept.source.file_name(&format!("tasks-{split}")));
+        let places = set.split(split)?;
+        if let Some(found) = Self::load(&path, split, kept, places.len()) {
+            return Ok(found);
+        }
+        let made = Self::make(set, places)?;
+        // Without the file the next start makes the index again, which is slow and nothing else.
+        let _ = made.save(&path, split, kept);
+        Ok(made)
+    }
+
+    fn make(set: &WebshopSet, places: &[u32]) -> Result<Self, EnvError> {
+        let entry = |(at, place): (usize, &u32)| {
+            let task = set.task(*place as usize)?;
+            let content = task.content_digest();
+            let mut bytes = [0; 32];
+            for (byte, digits) in bytes.iter_mut().zip(content.as_bytes().chunks_exact(2)) {
+                let digits = std::str::from_utf8(digits).unwrap_or_default();
+                *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+            }
+            Ok((rank(&task), bytes, at as u32))
+        };
+        let mut entries: Vec<([u8; 32], [u8; 32], u32)> =
+            places.par_iter().enumerate().map(entry).collect::<Result<_, EnvError>>()?;
+        // Two ranks are equal where the names are, and a split has every name once.
+        entries.par_sort_unstable();
+        let named = |(_, content, at): &([u8; 32], [u8; 32], u32)| {
+            Ok([set.id(places[*at as usize] as usize)?, hexadecimal(content)])
+        };
+        let names: Vec<[String; 2]> = entries.par_iter().map(named).collect::<Result<_, EnvError>>()?;
+        let hash = digest(names.iter().flatten());
+        let order = entries.iter().map(|(_, _, at)| *at).collect();
+        let first = |(_, content, at): &([u8; 32], [u8; 32], u32)| {
+            (content.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk)), *at)
+        };
+        let mut contents: Vec<(u64, u32)> = entries.iter().map(first).collect();
+        contents.sort_unstable();
+        Ok(Self { hash, order, contents })
+    }
+
+    fn load(path: &Path, split: &str, kept: &Kept, tasks: usize) -> Option<Self> {
+        let bytes = std::fs::read(path).ok()?;
+        let line = bytes.iter().position(|byte| *byte == b'\n')?;
+        let header: Header = serde_json::from_slice(&bytes[..line]).ok()?;
+        let numbers = &bytes[line + 1..];
+        let same = (header.version, &header.source, header.catalogue, header.split.as_str(), header.tasks)
+            == (VERSION, &kept.source, kept.catalogue, split, tasks);
+        let whole = numbers.len() == 16 * tasks && hexadecimal(&Sha256::digest(numbers)) == header.numbers;
+        if !same || !whole {
+            return None;
+        }
+        let (order, rest) = numbers.split_at(4 * tasks);
+        let (firsts, places) = rest.split_at(8 * tasks);
+        let halves = |bytes: &[u8]| -> Vec<u32> {
+            bytes.as_chunks::<4>().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect()
+        };
+        let firsts = firsts.as_chunks::<8>().0.iter().map(|chunk| u64::from_le_bytes(*chunk));
+        let contents = firsts.zip(halves(places)).collect();
+        Some(Self { hash: header.hash, order: halves(order), contents })
+    }
+
+    fn save(&self, path: &Path, split: &str, kept: &Kept) -> std::io::Result<()> {
+        let mut numbers: Vec<u8> = self.order.iter().flat_map(|place| place.to_le_bytes()).collect();
+        numbers.extend(self.contents.iter().flat_map(|(first, _)| first.to_le_bytes()));
+        numbers.extend(self.contents.iter().flat_map(|(_, place)| place.to_le_bytes()));
+        let header = Header {
+            version: VERSION,
+            source: kept.source.clone(),
+            catalogue: kept.catalogue,
+            split: split.to_owned(),
+            tasks: self.order.len(),
+            hash: self.hash.clone(),
+            numbers: hexadecimal(&Sha256::digest(&numbers)),
+        };
+        let mut bytes = serde_json::to_vec(&header)?;
+        bytes.push(b'\n');
+        bytes.extend(numbers);
+        turnwise_files::write_shared(path, |file| file.write_all(&bytes))
+    }
+}
+
+/// The tasks of a split of a large shop.
+pub(super) struct IndexedTasks {
+    pub(super) set: WebshopSet,
+    pub(super) split: &'static str,
+    pub(super) index: Arc<TaskIndex>,
+}
+
+impl TaskList for IndexedTasks {
+    fn len(&self) -> usize {
+        self.index.order.len()
+    }
+
+    fn task(&self, place: usize) -> Result<Task, EnvError> {
+        let places = self.set.split(self.split)?;
+        let goal = places.get(place).ok_or_else(|| {
+            EnvError::Other(format!("the split `{}` has no task at place {place}", self.split))
+        })?;
+        self.set.task(*goal as usize)
+    }
+
+    fn find(&self, id: &str) -> Result<Option<Task>, EnvError> {
+        let Some(goal) = self.set.position(id) else { return Ok(None) };
+        // The places of a split ascend.
+        let inside = self.set.split(self.split)?.binary_search(&(goal as u32)).is_ok();
+        inside.then(|| self.set.task(goal)).transpose()
+    }
+
+    fn panel_order(&self) -> &[u32] {
+        &self.index.order
+    }
+
+    fn hash(&self) -> &str {
+        &self.index.hash
+    }
+
+    fn places_of(&self, content_digest: &str) -> Vec<usize> {
+        let wanted = prefix(content_digest);
+        let contents = &self.index.contents;
+        let start = contents.partition_point(|(first, _)| *first < wanted);
+        let found = contents[start..].iter().take_while(|(first, _)| *first == wanted);
+        found.map(|(_, place)| *place as usize).collect()
+    }
+}
