@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fdeflate::Compressor;
 use flate2::write::DeflateEncoder;
-use png::{BitDepth, ColorType, Compression, Decoder, DecodingError, Encoder, Limits, Transformations};
+use png::{ColorType, Decoder, DecodingError, Limits, Transformations};
 use simd_adler32::Adler32;
 use turnwise_core::EnvError;
 
@@ -20,16 +20,14 @@ const MOST_SIDE: u32 = 4096;
 /// # Errors
 /// The picture has no pixels.
 pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
-    let failed = |error: png::EncodingError| EnvError::Other(format!("a picture cannot be written: {error}"));
-    let mut bytes = Vec::with_capacity(picture.rgb().len() / 4 + 256);
-    let mut encoder = Encoder::new(&mut bytes, picture.width() as u32, picture.height() as u32);
-    encoder.set_color(ColorType::Rgb);
-    encoder.set_depth(BitDepth::Eight);
-    encoder.set_compression(Compression::Fast);
-    let mut writer = encoder.write_header().map_err(failed)?;
-    writer.write_image_data(picture.rgb()).map_err(failed)?;
-    writer.finish().map_err(failed)?;
-    Ok(bytes)
+    if picture.rgb().is_empty() {
+        return Err(EnvError::Other("a picture cannot be written: it has no pixels".to_owned()));
+    }
+    let mut file = header(picture.width(), picture.height());
+    let filtered = filter(picture, &mut vec![0; 3 * picture.width()]);
+    chunk(&mut file, *b"IDAT", &compress(&filtered)?);
+    chunk(&mut file, *b"IEND", &[]);
+    Ok(file)
 }
 
 /// The beginning of PNG files whose pictures have the same first rows: these rows, compressed once.
@@ -60,21 +58,13 @@ impl Start {
             let reason = format!("{count} rows are no beginning of a picture of {height}");
             return Err(EnvError::Other(reason));
         }
-        let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
-        let mut header = Vec::from((width as u32).to_be_bytes());
-        header.extend((height as u32).to_be_bytes());
-        // Eight bits a channel, RGB, the one compression and the one filtering there are, not interlaced.
-        header.extend([8, 2, 0, 0, 0]);
-        chunk(&mut file, *b"IHDR", &header);
+        let mut file = header(width, height);
         // The length is known when the picture is whole.
         file.extend(*b"\0\0\0\0IDAT");
         // Deflate with windows of 32 KiB.
         file.extend([0x78, 0x01]);
         let mut last = vec![0; 3 * width];
-        let mut filtered = Vec::with_capacity(count * (3 * width + 1));
-        for row in rows.rgb().chunks_exact(3 * width) {
-            filter(row, &mut last, &mut filtered);
-        }
+        let filtered = filter(rows, &mut last);
         let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
         let mut encoder = DeflateEncoder::new(file, flate2::Compression::default());
         encoder.write_all(&filtered).map_err(failed)?;
@@ -102,14 +92,8 @@ impl Start {
             )));
         }
         let mut last = self.last.clone();
-        let mut filtered = Vec::with_capacity(rest.height() * (3 * self.width + 1));
-        for row in rest.rgb().chunks_exact(3 * self.width) {
-            filter(row, &mut last, &mut filtered);
-        }
-        let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
-        let mut compressor = Compressor::new(Vec::with_capacity(4096)).map_err(failed)?;
-        compressor.write_data(&filtered).map_err(failed)?;
-        let stream = compressor.finish().map_err(failed)?;
+        let filtered = filter(rest, &mut last);
+        let stream = compress(&filtered)?;
         // Its block is the last one; header and checksum are those of the whole.
         let block = stream.get(2..stream.len().saturating_sub(4)).unwrap_or_default();
         let mut adler = Adler32::from_checksum(self.adler);
@@ -127,11 +111,34 @@ impl Start {
     }
 }
 
-/// Adds a row as its differences from the one above, which it becomes.
-fn filter(row: &[u8], above: &mut [u8], filtered: &mut Vec<u8>) {
-    filtered.push(2);
-    filtered.extend(row.iter().zip(&*above).map(|(byte, above)| byte.wrapping_sub(*above)));
-    above.copy_from_slice(row);
+/// The signature and the header of a picture of this size.
+fn header(width: usize, height: usize) -> Vec<u8> {
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut header = Vec::from((width as u32).to_be_bytes());
+    header.extend((height as u32).to_be_bytes());
+    // Eight bits a channel, RGB, the one compression and the one filtering there are, not interlaced.
+    header.extend([8, 2, 0, 0, 0]);
+    chunk(&mut file, *b"IHDR", &header);
+    file
+}
+
+/// The rows of a picture as their differences from the row above, which the last of them becomes.
+fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
+    let mut filtered = Vec::with_capacity(picture.rgb().len() + picture.height());
+    for row in picture.rgb().chunks_exact(above.len()) {
+        filtered.push(2);
+        filtered.extend(row.iter().zip(&*above).map(|(byte, above)| byte.wrapping_sub(*above)));
+        above.copy_from_slice(row);
+    }
+    filtered
+}
+
+/// A zlib stream of one block.
+fn compress(filtered: &[u8]) -> Result<Vec<u8>, EnvError> {
+    let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
+    let mut compressor = Compressor::new(Vec::with_capacity(filtered.len() / 8 + 256)).map_err(failed)?;
+    compressor.write_data(filtered).map_err(failed)?;
+    compressor.finish().map_err(failed)
 }
 
 /// Adds a chunk.
