@@ -43,7 +43,9 @@ pub use passes::{
     ContextMask, GradientScale, GradientScaling, MaskedContextPass, MinibatchObjective, Passes, SecondPass,
 };
 pub use reasoning::Reasoning;
-pub use sampler::{Completion, FinishReason, RequestId, SampleRequest, Sampler, SamplingParams};
+pub use sampler::{
+    Completion, FinishReason, PromptTokens, RequestId, SampleRequest, Sampler, SamplingParams,
+};
 pub use seed::{Purpose, Rng, Seed};
 pub use sequence::{TokenSequence, TurnSpan};
 pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};

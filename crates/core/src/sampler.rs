@@ -83,6 +83,23 @@ pub struct Completion {
     pub weights_version: u64,
 }
 
+/// Prompt tokens of a sampler's requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptTokens {
+    /// Tokens that were run through the model.
+    pub computed: u64,
+    /// Tokens whose keys and values were there, of an earlier turn or of another request with the same prefix.
+    pub saved: u64,
+}
+
+impl PromptTokens {
+    /// Adds those of another sampler.
+    pub fn add(&mut self, other: Self) {
+        self.computed += other.computed;
+        self.saved += other.saved;
+    }
+}
+
 /// Turns token prompts into responses: the native engine, an HTTP server or a script.
 pub trait Sampler {
     /// Queues a request.
@@ -104,6 +121,11 @@ pub trait Sampler {
 
     /// Version of the weights that answer now.
     fn weights_version(&self) -> u64;
+
+    /// Prompt tokens of all requests so far; zeros where they are not known.
+    fn prompt_tokens(&self) -> PromptTokens {
+        PromptTokens::default()
+    }
 }
 
 impl<S: Sampler + ?Sized> Sampler for Box<S> {
@@ -125,5 +147,9 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn weights_version(&self) -> u64 {
         (**self).weights_version()
+    }
+
+    fn prompt_tokens(&self) -> PromptTokens {
+        (**self).prompt_tokens()
     }
 }

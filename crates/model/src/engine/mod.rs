@@ -6,6 +6,7 @@
 //! | `cache.rs` | keys and values of one sequence, and attention of one query row over them |
 //! | `choose.rs` | from logits to a token, its log-probability and the entropy |
 //! | `forward.rs` | one forward step over rows of different sequences |
+//! | `slot.rs` | memory of one session |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
 //! | `stop.rs` | stop strings across token borders |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
@@ -15,12 +16,17 @@
 //! submitted meanwhile joins the next step. A step computes one row for each sequence that is being
 //! decoded and fills up with rows of prompts. A sequence's numbers are the same bits whatever else is
 //! in the batch, because every sum has an order of its own (see `matmul`).
+//!
+//! The keys and values of a prefix are computed once: an earlier turn's are still in its slot, those of another
+//! session that starts alike are copied from there, and a session that has ended leaves its own until its slot is
+//! needed. A prompt waits for an older one that is computing the same tokens.
 
 mod backend;
 mod cache;
 mod choose;
 mod forward;
 mod matmul;
+mod slot;
 mod stop;
 mod vector;
 mod weights;
@@ -39,9 +45,10 @@ pub(crate) use choose::TokenSampler;
 pub(crate) use forward::Row;
 #[cfg(not(feature = "cuda"))]
 use forward::Row;
+use slot::{Active, Slot};
 use stop::StopStringMatcher;
 use turnwise_core::{
-    Completion, FinishReason, RequestId, Rng, SampleError, SampleRequest, Sampler, SamplingParams,
+    Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
 };
 use turnwise_text::Tokenizer;
 
@@ -122,33 +129,7 @@ pub struct NativeEngine {
     /// Counts finished responses; says which idle slot was used longest ago.
     clock: u64,
     rows: Vec<Row>,
-}
-
-/// Memory of one session.
-#[derive(Debug, Default)]
-struct Slot {
-    session: Option<u64>,
-    /// Prompt and response.
-    tokens: Vec<u32>,
-    /// Leading tokens whose keys and values are cached.
-    computed: usize,
-    /// Clock when it was last used.
-    used: u64,
-    active: Option<Active>,
-    /// The session ended while its request was in work.
-    ended: bool,
-}
-
-/// A request in work.
-#[derive(Debug)]
-struct Active {
-    request: RequestId,
-    prompt_len: usize,
-    params: SamplingParams,
-    rng: Rng,
-    logprobs: Vec<f32>,
-    entropies: Vec<f32>,
-    matcher: StopStringMatcher,
+    prompt_tokens: PromptTokens,
 }
 
 impl NativeEngine {
@@ -206,6 +187,7 @@ impl NativeEngine {
             next_request: 0,
             clock: 0,
             rows: Vec::new(),
+            prompt_tokens: PromptTokens::default(),
         }
     }
 
@@ -281,18 +263,18 @@ impl NativeEngine {
     }
 
     fn free_slot(&self) -> Option<usize> {
+        // What a session that has ended left there goes before what one may come back to.
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.active.is_none());
         idle.min_by_key(|(index, slot)| (slot.session.is_some(), slot.used, *index)).map(|(index, _)| index)
     }
 
     fn start(&mut self, index: usize, request: RequestId, asked: SampleRequest) {
         let slot = &mut self.slots[index];
-        if slot.session != Some(asked.session) {
-            *slot = Slot { session: Some(asked.session), ..Slot::default() };
-        }
         // The last token is computed again if need be: its logits are wanted.
         let shared = common_prefix(&slot.tokens[..slot.computed], &asked.prompt);
+        slot.session = Some(asked.session);
         slot.computed = shared.min(asked.prompt.len() - 1);
+        self.prompt_tokens.saved += slot.computed as u64;
         slot.active = Some(Active {
             request,
             prompt_len: asked.prompt.len(),
@@ -361,6 +343,7 @@ impl NativeEngine {
         let computed = slot.computed;
         if ready >= computed + SHARED_PREFIX {
             self.backend.copy(donor, index, computed..ready)?;
+            self.prompt_tokens.saved += (ready - computed) as u64;
             self.slots[index].computed = ready;
         }
         Ok(coming >= self.slots[index].computed + SHARED_PREFIX)
@@ -383,6 +366,8 @@ impl NativeEngine {
         for row in &self.rows {
             let slot = &mut self.slots[row.slot];
             slot.computed = row.position + 1;
+            let in_prompt = slot.active.as_ref().is_some_and(|active| row.position < active.prompt_len);
+            self.prompt_tokens.computed += u64::from(in_prompt);
             if !row.logits {
                 continue;
             }
@@ -425,7 +410,7 @@ impl NativeEngine {
                     weights_version: version,
                 });
                 if slot.ended {
-                    *slot = Slot::default();
+                    slot.end();
                 }
             }
         }
@@ -483,13 +468,14 @@ impl Sampler for NativeEngine {
         self.work(Some(deadline))
     }
 
-    /// Forgets what is kept for a session. Requests of it that are queued or in work are still answered.
+    /// Gives a session's slot to the next one that needs it. Requests of it that are queued or in work are still
+    /// answered.
     fn end_session(&mut self, session: u64) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.session == Some(session)) {
             if slot.active.is_some() {
                 slot.ended = true;
             } else {
-                *slot = Slot::default();
+                slot.end();
             }
         }
     }
@@ -497,11 +483,17 @@ impl Sampler for NativeEngine {
     fn weights_version(&self) -> u64 {
         self.backend.version()
     }
+
+    fn prompt_tokens(&self) -> PromptTokens {
+        self.prompt_tokens
+    }
 }
 
 fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
+#[cfg(test)]
+mod prefix_tests;
 #[cfg(test)]
 mod tests;

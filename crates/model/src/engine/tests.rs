@@ -4,7 +4,7 @@ use turnwise_text::TokenizerConfig;
 use super::*;
 use crate::{Family, LearnerConfig, ModelConfig, NativeLearner, ParameterLayout, RopeScaling};
 
-fn config() -> ModelConfig {
+pub(super) fn config() -> ModelConfig {
     ModelConfig {
         vocab_size: 301,
         hidden_size: 48,
@@ -39,7 +39,7 @@ fn llama() -> ModelConfig {
 }
 
 /// Weights large enough that attention and entropies differ from position to position.
-fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
+pub(super) fn random(config: ModelConfig, seed: u64) -> Parameters<f32> {
     let layout = ParameterLayout::new(&config);
     let mut rng = Seed::derive(seed, Purpose::Init, &[]).rng();
     let mut data = vec![0.0; layout.len];
@@ -166,7 +166,7 @@ fn difference(
     largest
 }
 
-fn engine(parameters: &Parameters<f32>, slots: usize, max_context: usize) -> NativeEngine {
+pub(super) fn engine(parameters: &Parameters<f32>, slots: usize, max_context: usize) -> NativeEngine {
     NativeEngine::new(Arc::new(parameters.clone()), 7, EngineConfig { slots, max_context }, None).unwrap()
 }
 
@@ -181,17 +181,17 @@ fn engine_in(
     NativeEngine::with_weights(Arc::new(weights), EngineConfig { slots, max_context }, None).unwrap()
 }
 
-fn params(temperature: f32, max_tokens: usize) -> SamplingParams {
+pub(super) fn params(temperature: f32, max_tokens: usize) -> SamplingParams {
     SamplingParams { temperature, max_tokens, ..SamplingParams::default() }
 }
 
-fn request(session: u64, turn: u64, prompt: &[u32], params: SamplingParams) -> SampleRequest {
+pub(super) fn request(session: u64, turn: u64, prompt: &[u32], params: SamplingParams) -> SampleRequest {
     let seed = Seed::derive(11, Purpose::Rollout, &[session, turn]);
     SampleRequest { session, prompt: prompt.to_vec(), params, seed }
 }
 
 /// A prompt whose first `shared` tokens are the same in all sessions.
-fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
+pub(super) fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
     (0..len)
         .map(|at| ((at * 31 + if at < shared { 0 } else { session as usize * 17 + 5 }) % 301) as u32)
         .collect()
@@ -199,7 +199,11 @@ fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
 
 /// Plays `sessions` for four turns, the next turn of each as soon as its last is answered; odd sessions
 /// append to what was said, even ones keep a head of 20 tokens only. Returns what was asked and answered.
-fn play(engine: &mut NativeEngine, sessions: u64, shared: usize) -> Vec<(SampleRequest, Completion)> {
+pub(super) fn play(
+    engine: &mut NativeEngine,
+    sessions: u64,
+    shared: usize,
+) -> Vec<(SampleRequest, Completion)> {
     let mut open = std::collections::BTreeMap::new();
     let mut played = Vec::new();
     for session in 0..sessions {
@@ -344,7 +348,7 @@ fn products_are_rounded_as_a_learner_rounds_them() {
     }
 }
 
-fn bits(completion: &Completion) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+pub(super) fn bits(completion: &Completion) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect();
     (completion.tokens.clone(), bits(&completion.logprobs), bits(&completion.entropies))
 }
@@ -495,23 +499,4 @@ fn sessions_share_queue_and_end() {
     assert_eq!(engine.poll().unwrap()[0].tokens.len(), 9);
     assert!(engine.slots.iter().all(|slot| slot.session != Some(7)));
     assert!(engine.slots.iter().any(|slot| slot.session == Some(6)));
-}
-
-#[test]
-fn a_common_prompt_is_computed_once() {
-    let parameters = random(config(), 9);
-    let mut engine = engine(&parameters, 8, 200);
-    for session in 0..8 {
-        engine.submit(request(session, 0, &prompt(0, 100, 100), params(1.0, 1))).unwrap();
-    }
-    let mut computed = 0;
-    let mut done = 0;
-    while done < 8 {
-        engine.admit();
-        engine.plan().unwrap();
-        computed += engine.rows.len();
-        engine.step().unwrap();
-        done += std::mem::take(&mut engine.done).len();
-    }
-    assert_eq!(computed, 100 + 7);
 }

@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 /// The product of two matrices on strides: `m`, `n`, `k`; destination with its column and row stride, and whether it is
 /// read; left and right factor with theirs; the destination's and the product's factor; three conjugations, which real
 /// numbers do not have; threads.
-pub type MatrixProduct<T> = unsafe fn(
+pub(crate) type MatrixProduct<T> = unsafe fn(
     usize,
     usize,
     usize,

@@ -16,7 +16,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) beside: usize,
 }
 
-/// Deals the sequences of a batch to lanes like [`super::deal`], those that share much together.
+/// Deals the sequences of a batch to lanes like [`deal()`](super::deal()), those that share much together.
 ///
 /// In lexicographic order the rows of neighbours are the sum of their lengths without what each shares with the one
 /// before it, and whatever shares a prefix stands together. That order is cut into pieces, each time where least is

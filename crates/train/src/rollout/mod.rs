@@ -163,26 +163,22 @@ pub fn run<S: Sampler + Send>(
     let progress = RolloutProgress::default();
     let results: Mutex<Vec<Option<Trajectory>>> = Mutex::new(vec![None; jobs.len()]);
     let running = AtomicUsize::new(samplers.len());
-    let all = samplers.len().max(1);
+    let dealt = deal(jobs, samplers.len().max(1));
     let pool = EnvPool::new(Arc::clone(&context.task_set), context.env_calls);
     let outcome = std::thread::scope(|scope| {
         let handles: Vec<_> = samplers
             .iter_mut()
-            .enumerate()
-            .map(|(lane, sampler)| {
+            .zip(&dealt)
+            .map(|(sampler, mine)| {
                 let (progress, results, running) = (&progress, &results, &running);
                 let environments = pool.lane();
                 scope.spawn(move || {
                     let _guard = Running(running);
-                    let mine: Vec<usize> = (lane..jobs.len()).step_by(all).collect();
-                    Lane::new(context, jobs, progress, sampler, environments).play(
-                        &mine,
-                        |job, trajectory| {
-                            if let Ok(mut results) = results.lock() {
-                                results[job] = Some(trajectory);
-                            }
-                        },
-                    )
+                    Lane::new(context, jobs, progress, sampler, environments).play(mine, |job, trajectory| {
+                        if let Ok(mut results) = results.lock() {
+                            results[job] = Some(trajectory);
+                        }
+                    })
                 })
             })
             .collect();
@@ -207,11 +203,44 @@ pub fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
+/// The jobs of every lane. Whole groups, whose samples share their prompt, go to lanes in turn where every lane gets as
+/// many; else jobs do.
+fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
+    let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
+    let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);
+    let together = if even { sizes.first().copied().unwrap_or(1) } else { 1 };
+    let mut dealt = vec![Vec::new(); lanes];
+    for job in 0..jobs.len() {
+        dealt[job / together % lanes].push(job);
+    }
+    dealt
+}
+
 /// Counts a lane out when its thread ends, in whichever way, and wakes nobody: the main thread polls.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_go_to_one_lane_where_that_is_fair() {
+        let jobs = |sizes: &[usize]| -> Vec<Job> {
+            let groups = sizes.iter().enumerate();
+            let of = |(group, &size)| (0..size).map(move |sample| Job::new(Task::default(), group, sample));
+            groups.flat_map(of).collect()
+        };
+        assert_eq!(deal(&jobs(&[3, 3]), 2), [[0, 1, 2], [3, 4, 5]]);
+        assert_eq!(deal(&jobs(&[2; 4]), 2), [[0, 1, 4, 5], [2, 3, 6, 7]]);
+        // One lane would have more than the other.
+        assert_eq!(deal(&jobs(&[4]), 2), [[0, 2], [1, 3]]);
+        assert_eq!(deal(&jobs(&[2, 1, 2, 1]), 2), [[0, 2, 4], [1, 3, 5]]);
+        assert_eq!(deal(&[], 2), [[0; 0], [0; 0]]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_core::{Batch, Group, Task, Trajectory};
+use turnwise_core::{Batch, Group, PromptTokens, Sampler as _, Task, Trajectory};
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
 use crate::TrainError;
@@ -52,6 +52,7 @@ pub(crate) fn sample(
     let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
     let (mut drawn, mut trajectories, mut solved, mut reward) = (0, 0.0, 0.0, 0.0);
     let (mut masked, mut failed, mut resampled, mut dropped) = (Vec::new(), 0, 0, 0);
+    let mut prompt_tokens = PromptTokens::default();
     loop {
         let count = selection.missing();
         if count == 0 {
@@ -64,9 +65,11 @@ pub(crate) fn sample(
             kept: selection.kept(),
             wanted: settings.tasks_per_step,
         });
-        let Some((mut round, again)) = context.round(&tasks, drawn as usize, number, observer)? else {
+        let Some((mut round, again, tokens)) = context.round(&tasks, drawn as usize, number, observer)?
+        else {
             return Ok(None);
         };
+        prompt_tokens.add(tokens);
         drawn += count as u64;
         resampled += again;
         let mut faults = Faults::take_out(&mut round, context.fewest)?;
@@ -93,6 +96,8 @@ pub(crate) fn sample(
     metrics.set("train/success_rate", solved / trajectories);
     metrics.set("train/reward/mean", reward / trajectories);
     metrics.set("rollout/trajectories", trajectories);
+    metrics.set("perf/prompt_tokens_computed", prompt_tokens.computed as f64);
+    metrics.set("perf/prompt_tokens_saved", prompt_tokens.saved as f64);
     metrics.set("rollout/error_rate", failed as f64 / (trajectories + masked.len() as f64));
     if !masked.is_empty() || resampled > 0 {
         metrics.set("rollout/masked", masked.len() as f64);
@@ -111,14 +116,15 @@ pub(crate) fn sample(
 
 impl SampleContext<'_> {
     /// One round: a group for each task. `first` numbers the groups of a step through all of its rounds,
-    /// so that no two draws share a seed. Says how many trajectories were sampled again because they failed.
+    /// so that no two draws share a seed. Says how many trajectories were sampled again because they failed, and the
+    /// samplers' prompt tokens.
     fn round(
         &self,
         tasks: &[Task],
         first: usize,
         number: Option<Round>,
         observer: &mut dyn Observer,
-    ) -> Result<Option<(Vec<Group>, usize)>, TrainError> {
+    ) -> Result<Option<(Vec<Group>, usize, PromptTokens)>, TrainError> {
         let group_size = self.config.rollout.group_size;
         let job = |group, task: &Task, sample| Job::new(task.clone(), group, sample);
         let jobs: Vec<Job> = tasks
@@ -141,7 +147,12 @@ impl SampleContext<'_> {
                 round: number,
             });
         })?;
-        Ok(trajectories.map(|(trajectories, again)| (into_groups(trajectories, first, tasks.len()), again)))
+        let mut tokens = PromptTokens::default();
+        for sampler in &samplers {
+            tokens.add(sampler.prompt_tokens());
+        }
+        let groups = |trajectories| into_groups(trajectories, first, tasks.len());
+        Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again, tokens)))
     }
 }
 

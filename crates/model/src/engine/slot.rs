@@ -1,0 +1,40 @@
+//! Memory of one session.
+
+use turnwise_core::{RequestId, Rng, SamplingParams};
+
+use super::stop::StopStringMatcher;
+
+/// Memory of one session.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) session: Option<u64>,
+    /// Prompt and response of its last request, or of the session that was there before.
+    pub(super) tokens: Vec<u32>,
+    /// Leading tokens whose keys and values are cached.
+    pub(super) computed: usize,
+    /// Clock when it was last used.
+    pub(super) used: u64,
+    pub(super) active: Option<Active>,
+    /// The session ended while its request was in work.
+    pub(super) ended: bool,
+}
+
+/// A request in work.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) request: RequestId,
+    pub(super) prompt_len: usize,
+    pub(super) params: SamplingParams,
+    pub(super) rng: Rng,
+    pub(super) logprobs: Vec<f32>,
+    pub(super) entropies: Vec<f32>,
+    pub(super) matcher: StopStringMatcher,
+}
+
+impl Slot {
+    /// Ends its session. What is cached stays for others that start alike, until a session needs the slot.
+    pub(super) fn end(&mut self) {
+        self.session = None;
+        self.ended = false;
+    }
+}
