@@ -36,8 +36,9 @@ impl Advisor for Expert {
 }
 
 /// Lets the expert play `count` levels of a split, taken in turn from the first. With probability `random_move_prob` it
-/// moves anywhere instead; such moves are imitated as well, and episodes that do not reach the goal are left out. The
-/// result depends on the arguments alone, not on the number of threads.
+/// moves anywhere instead. Such moves are imitated as well, and so are episodes that miss their goal by them, up to the move
+/// that leaves no solution: left out, they would take the noise away that they are there for. An expert without noise is
+/// imitated where it reaches the goal. The result depends on the arguments alone, not on the number of threads.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,
@@ -59,7 +60,7 @@ pub(super) fn demonstrate(
     Ok(Demonstrations { episodes, dropped })
 }
 
-/// One episode; `None` if the level is not solved.
+/// One episode; `None` if there is nothing in it to imitate.
 fn play(
     set: &SokobanSet,
     task: &Task,
@@ -73,7 +74,8 @@ fn play(
     // The rest of a shortest solution, last move first; solved anew where it was left.
     let mut plan: Vec<Direction> = Vec::new();
     let mut turns = Vec::new();
-    while turns.len() < request.max_turns {
+    let mut solved = false;
+    while !solved && turns.len() < request.max_turns {
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = if !imitate {
             NO_ACTION
@@ -82,23 +84,54 @@ fn play(
             Direction::ALL[rng.below(4)].word()
         } else {
             if plan.is_empty() {
-                let solved = environment.room().and_then(|room| expert.solver.solve(room).moves());
-                let Some(moves) = solved else { return Ok(None) };
-                plan.extend(moves.into_iter().rev());
+                let moves = environment.room().and_then(|room| expert.solver.solve(room).moves());
+                plan.extend(moves.into_iter().flatten().rev());
             }
-            let Some(direction) = plan.pop() else { return Ok(None) };
+            let Some(direction) = plan.pop() else { break };
             direction.word()
         };
         let step = environment.step(&Action::from(action))?;
         let before = std::mem::replace(&mut observation, step.observation);
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.success {
-            let final_observation = observation.into_text();
-            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
-        }
+        solved = step.success;
         if step.truncated {
             break;
         }
     }
-    Ok(None)
+    let imitated = solved || (random_move_prob > 0.0 && !turns.is_empty());
+    let final_observation = observation.into_text();
+    Ok(imitated.then(|| Demonstration { task: task.clone(), turns, final_observation }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::generator::GeneratorConfig;
+    use super::super::set::SokobanOptions;
+    use super::*;
+
+    #[test]
+    fn a_noisy_expert_is_imitated_where_it_misses_its_goal_too() {
+        let config = GeneratorConfig { train: 60, valid: 0, test: 0, ..GeneratorConfig::default() };
+        let set = SokobanSet::new(&config, None, SokobanOptions::default(), None).unwrap();
+        let made = |random_move_prob: f64| {
+            let request = DemonstrationRequest {
+                split: "train",
+                count: 60,
+                invalid_action_prob: 0.0,
+                max_turns: 15,
+                keep_admissible: false,
+                seed: 3,
+            };
+            demonstrate(&set, &request, random_move_prob).unwrap()
+        };
+        let solved = |episode: &&Demonstration| episode.turns.last().unwrap().reward > 5.0;
+        let careful = made(0.0);
+        assert_eq!((careful.episodes.len(), careful.dropped), (60, 0));
+        assert_eq!(careful.episodes.iter().filter(solved).count(), 60);
+        let noisy = made(0.8);
+        assert!(noisy.dropped < 3, "{}", noisy.dropped);
+        let won = noisy.episodes.iter().filter(solved).count();
+        assert!((5..45).contains(&won), "{won} of {}", noisy.episodes.len());
+        assert!(noisy.episodes.iter().all(|episode| (1..=15).contains(&episode.turns.len())));
+    }
 }

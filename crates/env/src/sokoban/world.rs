@@ -56,8 +56,8 @@ pub struct SokobanSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SokobanExpert {
-    /// Probability that it moves anywhere instead of along a shortest solution. Such moves are imitated; levels that they
-    /// spoil are left out.
+    /// Probability that it moves anywhere instead of along a shortest solution. Such moves are imitated, and
+    /// so are episodes that miss their goal by them.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub random_move_prob: f64,
 }
