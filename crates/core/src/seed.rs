@@ -31,6 +31,8 @@ pub enum Purpose {
     Dropout,
     /// Random events of an episode.
     Environment,
+    /// Resamples of statistics.
+    Resampling,
 }
 
 /// 256 bits that identify one place in a run.

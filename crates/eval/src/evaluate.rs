@@ -19,7 +19,7 @@ use turnwise_train::rollout::{Job, RolloutContext, RolloutProgress, is_faulty, r
 use turnwise_train::setup::{self, World};
 use turnwise_train::{TrainError, engines, sampling_lanes};
 
-use crate::{Agent, Rate, reflexion};
+use crate::{Agent, Outcomes, Rate, reflexion};
 
 /// Reason why there is no result.
 #[derive(Debug, Error)]
@@ -138,6 +138,9 @@ pub struct Evaluation {
     pub inadmissible_rate: f64,
     /// Duration in seconds.
     pub seconds: f64,
+    /// What came of each task, in the panel's order; empty in results of versions that kept none.
+    #[serde(default, skip_serializing_if = "Outcomes::is_empty")]
+    pub outcomes: Outcomes,
 }
 
 /// Plays every task of the panel once (`reflexion`: until it is solved or the trials are used up); returns the result
@@ -284,6 +287,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
         inadmissible_rate: turns().filter(|turn| !offered(&turn.admissible, &turn.action)).count() as f64
             / count,
         seconds,
+        outcomes: Outcomes::of(played),
     }
 }
 
@@ -334,6 +338,7 @@ mod tests {
         broken.stop = StopReason::EnvironmentError("gone".into());
         let with_it = summarise(&[trajectories.as_slice(), &[broken]].concat(), &panel, 0.0, 1, 2.0);
         assert_eq!(with_it.failed, 1);
+        assert_eq!(with_it.outcomes, result.outcomes);
         assert_eq!(Evaluation { failed: 0, ..with_it }, result);
 
         // A search is offered as a pattern; on a page that offers none it is not admissible.

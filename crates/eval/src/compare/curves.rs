@@ -1,0 +1,106 @@
+//! Learning curves with bands over seeds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Estimate;
+use super::runs::RunResults;
+use crate::statistics::{Bootstrap, mean};
+
+/// Most resamples of a band's point: there are many points, and a band is looked at.
+const RESAMPLES: usize = 2_000;
+
+/// A point of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Step of reinforcement learning.
+    pub step: u64,
+    /// Runs that have it.
+    pub runs: usize,
+    /// Mean over runs, with its bootstrap interval over runs.
+    #[serde(flatten)]
+    pub success: Estimate,
+}
+
+/// Success of a method over steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    /// The method.
+    pub method: String,
+    /// By step.
+    pub points: Vec<Point>,
+}
+
+fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -> Curve {
+    let bootstrap = Bootstrap { resamples: bootstrap.resamples.min(RESAMPLES), ..bootstrap };
+    let points = by_step
+        .into_iter()
+        .map(|(step, runs)| {
+            let stratum = [runs];
+            let interval = bootstrap.interval(&[&stratum], |drawn| mean(&drawn[0][0]));
+            let success = Estimate { value: mean(&stratum[0]), interval };
+            Point { step, runs: stratum[0].len(), success }
+        })
+        .collect();
+    Curve { method: method.to_owned(), points }
+}
+
+/// Evaluations of a split over steps.
+pub(crate) fn evaluations(method: &str, runs: &[&RunResults], split: &str, bootstrap: Bootstrap) -> Curve {
+    let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        for (step, results) in &run.evaluations {
+            let of_split = results.iter().filter(|result| result.split == split);
+            by_step.entry(*step).or_default().extend(of_split.map(|result| result.success.rate));
+        }
+    }
+    by_step.retain(|_, rates| !rates.is_empty());
+    curve(method, by_step, bootstrap)
+}
+
+/// Success of training rollouts, each run smoothed on its own by the mean of up to `smooth` steps that end at the point; `None` where
+/// no run has any.
+pub(crate) fn training(
+    method: &str,
+    runs: &[&RunResults],
+    smooth: usize,
+    bootstrap: Bootstrap,
+) -> Option<Curve> {
+    let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        for (index, (step, _)) in run.training.iter().enumerate() {
+            let window = &run.training[(index + 1).saturating_sub(smooth.max(1))..=index];
+            let rates: Vec<f64> = window.iter().map(|(_, rate)| *rate).collect();
+            by_step.entry(*step).or_default().push(mean(&rates));
+        }
+    }
+    (!by_step.is_empty()).then(|| curve(method, by_step, bootstrap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn training_is_smoothed_run_by_run() {
+        let run = |rates: &[f64]| RunResults {
+            path: "r".into(),
+            name: "r".into(),
+            method: "m".into(),
+            seed: None,
+            finished: true,
+            evaluations: BTreeMap::new(),
+            training: rates.iter().enumerate().map(|(step, rate)| (step as u64 + 1, *rate)).collect(),
+        };
+        let (a, b) = (run(&[0.0, 0.5, 1.0]), run(&[1.0, 1.0]));
+        let found = training("m", &[&a, &b], 2, Bootstrap::default()).unwrap();
+        let values: Vec<f64> = found.points.iter().map(|point| point.success.value).collect();
+        // a: 0, 0.25, 0.75; b: 1, 1.
+        assert_eq!(values, [0.5, 0.625, 0.75]);
+        assert_eq!(found.points.iter().map(|point| point.runs).collect::<Vec<_>>(), [2, 2, 1]);
+        assert!(found.points[1].success.interval.is_some() && found.points[2].success.interval.is_none());
+        assert_eq!(training("m", &[&a], 1, Bootstrap::default()).unwrap().points[1].success.value, 0.5);
+        assert_eq!(training("m", &[], 2, Bootstrap::default()), None);
+    }
+}

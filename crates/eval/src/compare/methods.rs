@@ -1,0 +1,117 @@
+//! One method over its seeds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Chosen, Estimate};
+use crate::statistics::{Bootstrap, Interval, iqm, mean};
+use crate::wilson;
+
+/// What an interval is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// Seeds: what other runs of the method would give on these tasks.
+    Seeds,
+    /// Tasks: what this one run would give on other tasks.
+    Tasks,
+}
+
+/// A run of a method.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seed {
+    /// The run's name.
+    pub run: String,
+    /// Its seed.
+    pub seed: Option<u64>,
+    /// The step that was evaluated.
+    pub step: u64,
+    /// Success on the whole panel.
+    pub success: f64,
+}
+
+/// A method on one panel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MethodResult {
+    /// Its name.
+    pub method: String,
+    /// Its runs.
+    pub seeds: Vec<Seed>,
+    /// What the intervals are over: seeds, or tasks where there is one seed only.
+    pub over: Over,
+    /// Mean over seeds of the success on the whole panel; stratified by kind.
+    pub success: Estimate,
+    /// Interquartile mean of the success rates by seed and kind, in which every kind counts the same.
+    pub iqm: Estimate,
+    /// Mean success by kind.
+    pub kinds: BTreeMap<String, Estimate>,
+    /// Mean number of turns.
+    pub mean_turns: f64,
+}
+
+/// Success rates by kind and run: `scores[k][n]`. A run without a kind has no score there.
+pub(crate) fn scores(chosen: &[&Chosen<'_>], kinds: &BTreeMap<&str, usize>) -> Vec<Vec<f64>> {
+    let of_kind = |kind: &&str| {
+        let rates = chosen.iter().filter_map(|chosen| Some(chosen.evaluation.kinds.get(*kind)?.success.rate));
+        rates.collect()
+    };
+    kinds.keys().map(of_kind).collect()
+}
+
+/// Mean over runs of the success on the panel, from the rates by kind: `sum_k T_k / T mean_n x_kn` with `T_k` tasks of kind `k`.
+fn weighted(scores: &[Vec<f64>], tasks: &[f64]) -> f64 {
+    let known = scores.iter().zip(tasks).filter(|(runs, _)| !runs.is_empty());
+    let (sum, all) =
+        known.fold((0.0, 0.0), |(sum, all), (runs, tasks)| (sum + tasks * mean(runs), all + tasks));
+    if all == 0.0 { 0.0 } else { sum / all }
+}
+
+pub(crate) fn of_method(
+    name: &str,
+    chosen: &[&Chosen<'_>],
+    kinds: &BTreeMap<&str, usize>,
+    bootstrap: Bootstrap,
+) -> MethodResult {
+    let scores = scores(chosen, kinds);
+    let tasks: Vec<f64> = kinds.values().map(|count| *count as f64).collect();
+    let over = if chosen.len() > 1 { Over::Seeds } else { Over::Tasks };
+    let single = |kind: Option<&str>| {
+        let evaluation = chosen.first()?.evaluation;
+        let rate =
+            kind.map_or(Some(&evaluation.success), |kind| Some(&evaluation.kinds.get(kind)?.success))?;
+        let (low, high) = wilson(rate.successes, rate.trials);
+        Some(Interval { low, high })
+    };
+    let seeds: Vec<Seed> = chosen
+        .iter()
+        .map(|chosen| Seed {
+            run: chosen.run.name.clone(),
+            seed: chosen.run.seed,
+            step: chosen.step,
+            success: chosen.evaluation.success.rate,
+        })
+        .collect();
+    let success = Estimate {
+        value: mean(&seeds.iter().map(|seed| seed.success).collect::<Vec<_>>()),
+        interval: match over {
+            Over::Seeds => bootstrap.interval(&[&scores], |drawn| weighted(&drawn[0], &tasks)),
+            Over::Tasks => single(None),
+        },
+    };
+    let all = |strata: &[Vec<f64>]| iqm(&strata.concat());
+    // One run has no interval over seeds, and a mean of kinds has none over tasks.
+    let iqm =
+        Estimate { value: all(&scores), interval: bootstrap.interval(&[&scores], |drawn| all(&drawn[0])) };
+    let of_kind = |(kind, runs): (&&str, &Vec<f64>)| {
+        let stratum = [runs.clone()];
+        let interval = match over {
+            Over::Seeds => bootstrap.interval(&[&stratum], |drawn| mean(&drawn[0][0])),
+            Over::Tasks => single(Some(kind)),
+        };
+        ((*kind).to_owned(), Estimate { value: mean(runs), interval })
+    };
+    let kinds = kinds.keys().zip(&scores).filter(|(_, runs)| !runs.is_empty()).map(of_kind).collect();
+    let turns: Vec<f64> = chosen.iter().map(|chosen| chosen.evaluation.mean_turns).collect();
+    MethodResult { method: name.to_owned(), seeds, over, success, iqm, kinds, mean_turns: mean(&turns) }
+}

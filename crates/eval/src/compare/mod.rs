@@ -1,0 +1,356 @@
+//! Runs of several methods and seeds, compared on the panels that they were all evaluated on.
+//!
+//! | file | subject |
+//! |---|---|
+//! | this one | the comparison as a whole, and its errors |
+//! | [`runs`] | what a run left behind: evaluations, training success, seed |
+//! | [`methods`] | one method over its seeds: success by kind, aggregates |
+//! | [`pairs`] | a method against the baseline: differences and tests |
+//! | [`curves`] | learning curves with bands |
+
+pub mod curves;
+pub mod methods;
+pub mod pairs;
+pub mod runs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::statistics::{Bootstrap, Interval};
+use crate::{Agent, Evaluation};
+use curves::Curve;
+use methods::MethodResult;
+use pairs::Pair;
+use runs::{RunFileError, RunResults};
+
+/// Reason why runs cannot be compared.
+#[derive(Debug, Error)]
+pub enum CompareError {
+    /// A run cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunFileError),
+    /// There is nothing to compare.
+    #[error("no run was given; name run directories, or a sweep")]
+    Nothing,
+    /// A run was never evaluated.
+    #[error("{run}: has no evaluation{at}; {fix}")]
+    NotEvaluated {
+        /// The run.
+        run: String,
+        /// Of which step or split, where one was asked for.
+        at: String,
+        /// What to do.
+        fix: String,
+    },
+    /// Two runs were not evaluated alike.
+    #[error(transparent)]
+    Unlike(#[from] Box<Unlike>),
+    /// The baseline is not among the methods.
+    #[error("--baseline {name}: no such method; there are: {known}")]
+    Baseline {
+        /// The name asked for.
+        name: String,
+        /// The methods.
+        known: String,
+    },
+}
+
+/// Two runs that were not evaluated alike.
+#[derive(Debug, Error)]
+#[error(
+    "{first} and {second} cannot be compared on {split}: {what} ({of_first} and {of_second}). Compare runs of one panel, \
+     split and temperature, or evaluate both alike with `turnwise eval`"
+)]
+pub struct Unlike {
+    /// One run.
+    pub first: String,
+    /// The other.
+    pub second: String,
+    /// The split.
+    pub split: String,
+    /// What differs.
+    pub what: &'static str,
+    /// Its value in the one.
+    pub of_first: String,
+    /// Its value in the other.
+    pub of_second: String,
+}
+
+/// Options of a comparison.
+#[derive(Clone, Debug)]
+pub struct CompareSettings {
+    /// The method that others are held against; the first by default.
+    pub baseline: Option<String>,
+    /// Splits; all that the runs were evaluated on by default.
+    pub splits: Vec<String>,
+    /// Step whose evaluations are compared; each run's last by default.
+    pub at: Option<u64>,
+    /// Resamples and their seed.
+    pub bootstrap: Bootstrap,
+    /// Steps that training success is averaged over.
+    pub smooth: usize,
+}
+
+impl Default for CompareSettings {
+    fn default() -> Self {
+        Self { baseline: None, splits: Vec::new(), at: None, bootstrap: Bootstrap::default(), smooth: 10 }
+    }
+}
+
+/// A number with its interval, where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// Its 95 % interval.
+    pub interval: Option<Interval>,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The method that others are held against.
+    pub baseline: String,
+    /// By split.
+    pub splits: Vec<SplitComparison>,
+    /// Success of training rollouts, smoothed, by method.
+    pub training: Vec<Curve>,
+    /// Steps that training success is averaged over.
+    pub smooth: usize,
+    /// What a reader must know: what could not be computed, and why.
+    pub notes: Vec<String>,
+}
+
+/// The comparison on one panel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SplitComparison {
+    /// The split.
+    pub split: String,
+    /// Hash of the panel.
+    pub panel: String,
+    /// Softmax temperature; 0 is greedy.
+    pub temperature: f32,
+    /// Tasks of the panel.
+    pub tasks: usize,
+    /// Its kinds of task.
+    pub kinds: Vec<String>,
+    /// The methods, the baseline first.
+    pub methods: Vec<MethodResult>,
+    /// Every other method against the baseline.
+    pub pairs: Vec<Pair>,
+    /// Evaluations over steps, by method.
+    pub curves: Vec<Curve>,
+}
+
+/// A run's evaluation of a split at the step that is compared.
+pub(crate) struct Chosen<'a> {
+    pub(crate) run: &'a RunResults,
+    pub(crate) step: u64,
+    pub(crate) evaluation: &'a Evaluation,
+}
+
+/// Compares runs; runs of one method are its seeds.
+///
+/// # Errors
+/// Runs that cannot be read or were not evaluated alike; the message names both.
+pub fn compare(runs: &[RunResults], settings: &CompareSettings) -> Result<Comparison, CompareError> {
+    let first = runs.first().ok_or(CompareError::Nothing)?;
+    // Methods in the order in which they were given, the baseline first.
+    let mut names: Vec<&str> = Vec::new();
+    for run in runs {
+        if !names.contains(&run.method.as_str()) {
+            names.push(&run.method);
+        }
+    }
+    let baseline = settings.baseline.clone().unwrap_or_else(|| first.method.clone());
+    let Some(at) = names.iter().position(|name| *name == baseline) else {
+        return Err(CompareError::Baseline { name: baseline, known: names.join(", ") });
+    };
+    let name = names.remove(at);
+    names.insert(0, name);
+
+    let mut notes = notes_of_runs(runs);
+    let mut splits = Vec::new();
+    for split in splits_of(runs, settings)? {
+        let chosen = choose(runs, &split, settings.at)?;
+        splits.push(compare_split(&split, &names, &chosen, settings, &mut notes));
+    }
+    let training = names
+        .iter()
+        .filter_map(|name| {
+            let of_method: Vec<&RunResults> = runs.iter().filter(|run| run.method == *name).collect();
+            curves::training(name, &of_method, settings.smooth, settings.bootstrap)
+        })
+        .collect();
+    Ok(Comparison { baseline, splits, training, smooth: settings.smooth, notes })
+}
+
+fn compare_split(
+    split: &str,
+    names: &[&str],
+    chosen: &[Chosen<'_>],
+    settings: &CompareSettings,
+    notes: &mut Vec<String>,
+) -> SplitComparison {
+    let of = |name: &str| -> Vec<&Chosen<'_>> {
+        chosen.iter().filter(|chosen| chosen.run.method == name).collect()
+    };
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for chosen in chosen {
+        for (kind, result) in &chosen.evaluation.kinds {
+            let count = kinds.entry(kind).or_default();
+            *count = (*count).max(result.success.trials);
+        }
+    }
+    let steps: BTreeSet<u64> = chosen.iter().map(|chosen| chosen.step).collect();
+    if steps.len() > 1 {
+        let of_run = |chosen: &Chosen<'_>| format!("{} at {}", chosen.run.name, chosen.step);
+        let list: Vec<String> = chosen.iter().map(of_run).collect();
+        notes.push(format!(
+            "{split}: the evaluations are of different steps ({}); --at STEP compares them at one",
+            list.join(", ")
+        ));
+    }
+    let methods: Vec<MethodResult> =
+        names.iter().map(|name| methods::of_method(name, &of(name), &kinds, settings.bootstrap)).collect();
+    let pairs = names[1..]
+        .iter()
+        .map(|name| pairs::against(&of(name), &of(names[0]), settings.bootstrap, notes))
+        .collect();
+    let curves = names
+        .iter()
+        .map(|name| {
+            let runs: Vec<&RunResults> = of(name).iter().map(|chosen| chosen.run).collect();
+            curves::evaluations(name, &runs, split, settings.bootstrap)
+        })
+        .collect();
+    let (panel, temperature, tasks) = chosen.first().map_or((String::new(), 0.0, 0), |chosen| {
+        let found = chosen.evaluation;
+        (found.panel.clone(), found.temperature, found.success.trials + found.failed)
+    });
+    let kinds = kinds.into_keys().map(str::to_owned).collect();
+    SplitComparison { split: split.to_owned(), panel, temperature, tasks, kinds, methods, pairs, curves }
+}
+
+/// The splits to compare: those asked for, or those of the first run, which all others must have too.
+fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
+    if !settings.splits.is_empty() {
+        return Ok(settings.splits.clone());
+    }
+    let of_run = |run: &RunResults| -> BTreeSet<String> {
+        let last = run.evaluations.last_key_value();
+        last.iter().flat_map(|(_, results)| results.iter().map(|result| result.split.clone())).collect()
+    };
+    let mut first: Option<(&RunResults, BTreeSet<String>)> = None;
+    for run in runs {
+        let splits = of_run(run);
+        if splits.is_empty() {
+            return Err(not_evaluated(run, String::new()));
+        }
+        match &first {
+            None => first = Some((run, splits)),
+            Some((other, expected)) if *expected != splits => {
+                let list =
+                    |splits: &BTreeSet<String>| splits.iter().cloned().collect::<Vec<_>>().join(" and ");
+                return Err(Box::new(Unlike {
+                    first: other.shown(),
+                    second: run.shown(),
+                    split: "all splits (--split NAME chooses)".into(),
+                    what: "they were evaluated on different splits",
+                    of_first: list(expected),
+                    of_second: list(&splits),
+                })
+                .into());
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(first.map(|(_, splits)| splits.into_iter().collect()).unwrap_or_default())
+}
+
+fn not_evaluated(run: &RunResults, at: String) -> CompareError {
+    let there: Vec<String> = run.evaluations.keys().map(u64::to_string).collect();
+    let fix = if there.is_empty() {
+        format!(
+            "train it, or write one with `turnwise eval {0} --out {0}/eval/step-NNNNNN.json`",
+            run.path.display()
+        )
+    } else {
+        format!("there are evaluations of steps {}", there.join(", "))
+    };
+    CompareError::NotEvaluated { run: run.shown(), at, fix }
+}
+
+/// Every run's evaluation of a split at one step, or its last; all of one panel, temperature and agent.
+fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
+    let mut chosen: Vec<Chosen<'a>> = Vec::new();
+    for run in runs {
+        let mut found = run.evaluations.iter().rev().filter(|(step, _)| at.is_none_or(|at| **step == at));
+        let found = found.find_map(|(step, results)| {
+            let evaluation = results.iter().find(|result| result.split == split)?;
+            Some(Chosen { run, step: *step, evaluation })
+        });
+        let Some(found) = found else {
+            let at = at.map_or_else(|| format!(" on {split}"), |at| format!(" on {split} at step {at}"));
+            return Err(not_evaluated(run, at));
+        };
+        if let Some(first) = chosen.first() {
+            check_alike(first, &found, split)?;
+        }
+        chosen.push(found);
+    }
+    Ok(chosen)
+}
+
+fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(), CompareError> {
+    let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
+    let agent = |agent: Agent| format!("{agent:?}").to_lowercase();
+    let (a, b) = (first.evaluation, second.evaluation);
+    let differing = [
+        ("their panels are other tasks", short(&a.panel), short(&b.panel), a.panel == b.panel),
+        (
+            "they were sampled at different temperatures",
+            a.temperature.to_string(),
+            b.temperature.to_string(),
+            a.temperature == b.temperature,
+        ),
+        ("they were prompted by different agents", agent(a.agent), agent(b.agent), a.agent == b.agent),
+    ];
+    for (what, of_first, of_second, same) in differing {
+        if !same {
+            return Err(Box::new(Unlike {
+                first: first.run.shown(),
+                second: second.run.shown(),
+                split: split.to_owned(),
+                what,
+                of_first,
+                of_second,
+            })
+            .into());
+        }
+    }
+    Ok(())
+}
+
+fn notes_of_runs(runs: &[RunResults]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut seen: BTreeMap<(&str, u64), &str> = BTreeMap::new();
+    for run in runs {
+        if !run.finished {
+            notes.push(format!("{} is not finished", run.name));
+        }
+        if let Some(seed) = run.seed
+            && let Some(other) = seen.insert((&run.method, seed), &run.name)
+        {
+            notes.push(format!(
+                "{other} and {} are runs of {} with the same seed {seed}: they are no two draws of it",
+                run.name, run.method
+            ));
+        }
+    }
+    notes
+}

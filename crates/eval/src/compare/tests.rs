@@ -1,0 +1,171 @@
+//! Comparisons of runs made by hand.
+
+use std::collections::BTreeMap;
+
+use super::methods::Over;
+use super::runs::RunResults;
+use super::{CompareSettings, Comparison, compare};
+use crate::{Agent, Evaluation, KindResult, Outcomes, Rate, TaskOutcome};
+
+/// A run of `method` that solved these tasks; tasks with an even index are of kind `even`.
+fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
+    let outcome = |(task, success): (usize, &bool)| TaskOutcome {
+        task,
+        kind: if task % 2 == 0 { "even" } else { "odd" }.into(),
+        success: *success,
+        outcome_return: f64::from(u8::from(*success)),
+        turns: 4,
+    };
+    let outcomes: Vec<TaskOutcome> = solved.iter().enumerate().map(outcome).collect();
+    let rate = |kind: &str| {
+        let of_kind = outcomes.iter().filter(|outcome| kind.is_empty() || outcome.kind == kind);
+        Rate::new(of_kind.clone().filter(|outcome| outcome.success).count(), of_kind.count())
+    };
+    let kind = |kind: &str| (kind.to_owned(), KindResult { success: rate(kind), mean_turns: 4.0 });
+    let evaluation = Evaluation {
+        split: "test".into(),
+        panel: "abc".into(),
+        agent: Agent::Plain,
+        temperature: 0.0,
+        seed,
+        success: rate(""),
+        trials: Vec::new(),
+        kinds: BTreeMap::from([kind("even"), kind("odd")]),
+        mean_turns: 4.0,
+        mean_return: 0.0,
+        metrics: BTreeMap::new(),
+        failed: 0,
+        invalid_rate: 0.0,
+        inadmissible_rate: 0.0,
+        seconds: 1.0,
+        outcomes: Outcomes(outcomes),
+    };
+    RunResults {
+        path: format!("runs/{method}-seed-{seed}").into(),
+        name: format!("{method}-seed-{seed}"),
+        method: method.into(),
+        seed: Some(seed),
+        finished: true,
+        evaluations: BTreeMap::from([(2, vec![evaluation])]),
+        training: vec![(1, 0.25), (2, 0.5)],
+    }
+}
+
+/// Two methods with three seeds of eight tasks: b solves one task of each kind more than a, always.
+fn runs() -> Vec<RunResults> {
+    let a = [true, false, true, false, false, false, true, false];
+    let b = [true, true, true, false, true, false, true, false];
+    let flipped = |solved: [bool; 8], at: u64| {
+        let mut solved = solved;
+        solved[7 - at as usize] = true;
+        solved
+    };
+    let mut runs: Vec<RunResults> = (0..3).map(|seed| run("a", seed, &flipped(a, seed % 2))).collect();
+    runs.extend((0..3).map(|seed| run("b", seed, &flipped(b, seed % 2))));
+    runs
+}
+
+fn settings() -> CompareSettings {
+    CompareSettings::default()
+}
+
+fn of(runs: &[RunResults]) -> Comparison {
+    compare(runs, &settings()).unwrap()
+}
+
+#[test]
+fn methods_are_compared_over_seeds_and_tasks() {
+    let found = of(&runs());
+    assert_eq!((found.baseline.as_str(), found.notes.len()), ("a", 0), "{:?}", found.notes);
+    let split = &found.splits[0];
+    assert_eq!((split.tasks, split.kinds.len(), split.methods.len()), (8, 2, 2));
+    let [a, b] = [&split.methods[0], &split.methods[1]];
+    assert_eq!((a.method.as_str(), a.seeds.len(), a.over), ("a", 3, Over::Seeds));
+    // Task 6 is solved by all; one of task 6 and task 7 more.
+    let mean = (0.5 + 0.375 + 0.5) / 3.0;
+    assert!((a.success.value - mean).abs() < 1e-12, "{a:?}");
+    assert!(b.success.value > a.success.value && b.iqm.value > a.iqm.value);
+    let interval = a.success.interval.unwrap();
+    assert!(interval.low <= mean && mean <= interval.high && interval.low < interval.high);
+    let pair = &split.pairs[0];
+    assert_eq!((pair.method.as_str(), pair.baseline.as_str()), ("b", "a"));
+    assert!((pair.difference.value - 0.25).abs() < 1e-12, "{pair:?}");
+    // Two tasks differ, so that two of four signs are as extreme.
+    let test = pair.permutation.unwrap();
+    assert!(test.exact && (test.p - 0.5).abs() < 1e-12);
+    assert!(pair.improvement.unwrap().value > 0.9);
+    assert_eq!(pair.mcnemar.len(), 3);
+    assert_eq!((pair.mcnemar[0].test.only_first, pair.mcnemar[0].test.only_second), (2, 0));
+    assert_eq!(found.training[0].points.len(), 2);
+    assert_eq!(split.curves[1].points[0].step, 2);
+
+    let settings = CompareSettings { baseline: Some("b".into()), ..settings() };
+    let turned = compare(&runs(), &settings).unwrap();
+    assert_eq!(turned.splits[0].pairs[0].difference.value, -pair.difference.value);
+}
+
+#[test]
+fn one_seed_has_intervals_over_tasks_alone() {
+    let all = runs();
+    let found = of(&[all[0].clone(), all[4].clone()]);
+    let method = &found.splits[0].methods[0];
+    assert_eq!(method.over, Over::Tasks);
+    let (low, high) = crate::wilson(4, 8);
+    let interval = method.success.interval.unwrap();
+    assert_eq!((interval.low, interval.high), (low, high));
+    assert_eq!(method.iqm.interval, None);
+    // The only two runs are a pair whatever their seeds are.
+    assert_eq!(found.splits[0].pairs[0].mcnemar.len(), 1);
+}
+
+#[test]
+fn runs_that_were_not_evaluated_alike_are_refused() {
+    let change = |change: fn(&mut Evaluation)| {
+        let mut runs = runs();
+        for result in runs[4].evaluations.values_mut().flatten() {
+            change(result);
+        }
+        compare(&runs, &settings()).unwrap_err().to_string()
+    };
+    for (error, words) in [
+        (change(|result| result.panel = "other".into()), "other tasks (abc and other)"),
+        (change(|result| result.temperature = 1.0), "temperatures (0 and 1)"),
+        (change(|result| result.agent = Agent::React), "agents (plain and react)"),
+        (change(|result| result.split = "train".into()), "different splits (test and train)"),
+    ] {
+        assert!(error.contains("runs/a-seed-0 and runs/b-seed-1"), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let mut all = runs();
+    all[4].finished = false;
+    all[5].seed = Some(0);
+    for result in all[1].evaluations.values_mut().flatten() {
+        result.outcomes = Outcomes::default();
+    }
+    let found = of(&all);
+    let pair = &found.splits[0].pairs[0];
+    assert!(pair.permutation.is_none() && pair.mcnemar.is_empty() && pair.difference.interval.is_none());
+    assert!((pair.difference.value - 0.25).abs() < 1e-12);
+    let notes = found.notes.join("\n");
+    for words in ["b-seed-1 is not finished", "the same seed 0", "runs/a-seed-1/eval/step-000002.json"] {
+        assert!(notes.contains(words), "{notes}");
+    }
+    // Another step, which only some have.
+    let error = |settings: &CompareSettings| compare(&runs(), settings).unwrap_err().to_string();
+    let at = error(&CompareSettings { at: Some(9), ..settings() });
+    assert!(
+        at.contains("runs/a-seed-0: has no evaluation on test at step 9; there are evaluations of steps 2"),
+        "{at}"
+    );
+    let name = error(&CompareSettings { baseline: Some("c".into()), ..settings() });
+    assert!(name.contains("there are: a, b"), "{name}");
+    assert!(compare(&[], &settings()).is_err());
+    let mut none = runs();
+    none[2].evaluations.clear();
+    let error = compare(&none, &settings()).unwrap_err().to_string();
+    assert!(error.starts_with("runs/a-seed-2: has no evaluation; train it"), "{error}");
+}

@@ -1,0 +1,28 @@
+//! Statistics of runs: aggregates with intervals over seeds, and tests of two methods on the same tasks.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`mod@iqm`] | interquartile mean and mean of scores |
+//! | [`bootstrap`] | stratified bootstrap, percentile intervals |
+//! | [`improvement`] | probability of improvement |
+//! | [`mcnemar`] | exact McNemar test of two runs |
+//! | [`permutation`] | paired permutation test by task |
+//!
+//! Scores come as strata: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of task). The definitions of the
+//! first three are those of `rliable` (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
+//! Precipice", arXiv 2108.13264), whose "tasks" are the strata here.
+
+pub mod bootstrap;
+pub mod improvement;
+pub mod iqm;
+pub mod mcnemar;
+pub mod permutation;
+
+pub use bootstrap::{Bootstrap, Interval, Strata, percentile};
+pub use improvement::probability_of_improvement;
+pub use iqm::{iqm, mean, mean_of_strata};
+pub use mcnemar::{McNemar, mcnemar};
+pub use permutation::{PairedTest, paired_permutation};
+
+#[cfg(test)]
+mod golden;
