@@ -380,6 +380,11 @@ pub struct TrainConfig {
     /// Checkpoints that are kept; 0 keeps all. Those of a phase's end are always kept.
     #[schemars(range(max = 1000000000))]
     pub keep_last: usize,
+    /// A split of `eval.splits`: the checkpoint with the best success rate on it so far is kept too, besides the newest ones,
+    /// and `turnwise eval RUN --checkpoint best` evaluates it. Every evaluation (`eval.every`) that is the best then writes
+    /// one. Absent: off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_best: Option<String>,
     /// Write every trajectory of every step.
     pub save_trajectories: bool,
     /// Store with every trajectory what each stage did to each turn's advantage, and why.
@@ -402,6 +407,7 @@ impl Default for TrainConfig {
             recompute_layers: false,
             checkpoint_every: 10,
             keep_last: 2,
+            keep_best: None,
             save_trajectories: true,
             explain: false,
         }

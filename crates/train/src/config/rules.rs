@@ -109,6 +109,16 @@ impl Rules<'_> {
         if let Some(split) = first_repeated(&eval.splits) {
             self.fail("eval.splits", format!("names {split:?} twice; name it once"));
         }
+        if let Some(split) = self.config.train.keep_best.as_ref().filter(|split| !eval.splits.contains(split))
+        {
+            self.fail(
+                "train.keep_best",
+                format!(
+                    "is {split:?}, which is not evaluated; name one of eval.splits ({})",
+                    eval.splits.join(", ")
+                ),
+            );
+        }
     }
 
     /// The template is one of this world's, or a file.

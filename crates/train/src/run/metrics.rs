@@ -72,18 +72,22 @@ impl MetricsWriter {
 
     /// Writes the numbers of one finished step.
     pub fn write(&mut self, position: Position, metrics: &Metrics) -> Result<(), TrainError> {
-        let time = seconds();
-        let line = MetricsLine { phase: position.phase, step: position.step, time, metrics: metrics.clone() };
+        let Position { phase, step } = position;
+        self.write_line(&MetricsLine { phase, step, time: seconds(), metrics: metrics.clone() })
+    }
+
+    /// Writes the numbers of a step that another run finished.
+    pub(crate) fn write_line(&mut self, line: &MetricsLine) -> Result<(), TrainError> {
         let mut text =
-            serde_json::to_string(&line).map_err(|error| TrainError::file(&self.path, error.to_string()))?;
+            serde_json::to_string(line).map_err(|error| TrainError::file(&self.path, error.to_string()))?;
         text.push('\n');
         self.lines.write_all(text.as_bytes()).map_err(|error| TrainError::io(&self.path, error))?;
-        let axis = match position.phase {
-            Phase::Sft => position.step,
-            Phase::Rl => self.sft_steps + position.step,
+        let axis = match line.phase {
+            Phase::Sft => line.step,
+            Phase::Rl => self.sft_steps + line.step,
         };
         self.events
-            .scalars(time, axis, metrics.0.iter().map(|(tag, value)| (tag.as_str(), *value)))
+            .scalars(line.time, axis, line.metrics.0.iter().map(|(tag, value)| (tag.as_str(), *value)))
             .map_err(|error| TrainError::io(&self.path, error))
     }
 }

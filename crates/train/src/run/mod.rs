@@ -9,16 +9,22 @@
 //! | [`checkpoint`] | whole checkpoints, and what is left of broken ones |
 //! | [`panels`] | the tasks that a run is evaluated on |
 //! | [`metrics`], [`tensorboard`] | the numbers of every step |
+//! | `shared_warm_start` | a run that begins with the warm start of another one |
+//! | [`lock`] | one process a run |
+//! | [`best`] | the checkpoint with the best evaluation |
 //! | [`observer`], `log` | what a run says while it works |
 //! | [`export`] | a policy for other programs |
 
+pub mod best;
 pub mod checkpoint;
 pub mod directory;
 pub mod export;
+pub mod lock;
 pub(crate) mod log;
 pub mod metrics;
 pub mod observer;
 pub mod panels;
+mod shared_warm_start;
 mod start;
 pub mod state;
 pub mod tensorboard;
@@ -38,6 +44,7 @@ use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
 use crate::run::checkpoint::CheckpointState;
 use crate::run::directory::{Phase, Position, RunDirectory, RunStatus};
+use crate::run::lock::RunLock;
 use crate::run::log::Logged;
 use crate::run::metrics::MetricsWriter;
 use crate::run::observer::{EvaluationPoint, Event, Observer};
@@ -45,6 +52,7 @@ use crate::run::state::{RL_START, RunState};
 use crate::sft::warm_start;
 use crate::step::{Method, StepContext, step};
 
+pub use shared_warm_start::warm_start_settings;
 pub use start::{Resume, RunParts};
 
 /// End of a call of [`Run::train`].
@@ -66,6 +74,9 @@ pub struct Run {
     pub(crate) metrics: MetricsWriter,
     /// Notes of the start, until the log takes them.
     pub(crate) notes: Vec<String>,
+    /// No other process works on it while this is there: from the start, or from the resume, to the end of
+    /// [`Run::train`].
+    pub(crate) lock: Option<RunLock>,
 }
 
 impl Run {
@@ -89,6 +100,10 @@ impl Run {
     /// # Errors
     /// Error that ended the run. `status.json` says `failed` and why, and the last checkpoint is from before it.
     pub fn train(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
+        let lock = match self.lock.take() {
+            Some(lock) => lock,
+            None => RunLock::take(self.directory.root())?,
+        };
         self.directory.set_status(RunStatus::Running, self.state.position)?;
         let mut observer = Logged::open(&self.directory, observer, &std::mem::take(&mut self.notes))?;
         let end = match self.phases(&mut observer, stop) {
@@ -101,6 +116,7 @@ impl Run {
         };
         let status = if end == RunEnd::Finished { RunStatus::Finished } else { RunStatus::Interrupted };
         self.directory.set_status(status, self.state.position)?;
+        drop(lock);
         Ok(end)
     }
 
@@ -127,6 +143,7 @@ impl Run {
         if self.evaluation_due() && !self.evaluated() && self.evaluate(observer)?.is_break() {
             return self.interrupted(observer);
         }
+        self.keep_best(observer)?;
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
@@ -159,11 +176,32 @@ impl Run {
             if stopping && position.step < total {
                 return Ok(RunEnd::Interrupted);
             }
-            if self.evaluation_due() && self.evaluate(observer)?.is_break() {
-                return self.interrupted(observer);
+            if self.evaluation_due() {
+                if self.evaluate(observer)?.is_break() {
+                    return self.interrupted(observer);
+                }
+                self.keep_best(observer)?;
             }
         }
         Ok(RunEnd::Finished)
+    }
+
+    /// Keeps the checkpoint of this position, where its evaluation is the best so far on the split that the config names.
+    fn keep_best(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        let Some(split) = &self.config.train.keep_best else { return Ok(()) };
+        let position = self.state.position;
+        if best::beats_all_before(&self.directory, split, position)? {
+            // There may be none yet: evaluations and checkpoints have periods of their own.
+            self.save(observer)?;
+        }
+        if let Some(best) = best::update(&self.directory, split, position)? {
+            observer.event(Event::Note(format!(
+                "best so far on {split}: {} with {:.1} %, kept as `best`",
+                best.position.label(),
+                100.0 * best.success_rate
+            )));
+        }
+        Ok(())
     }
 
     fn interrupted(&self, observer: &mut dyn Observer) -> Result<RunEnd, TrainError> {
@@ -231,8 +269,11 @@ impl Run {
             base: self.learners.policy.base().cloned(),
         };
         let written = checkpoint::write(&self.directory, &state, |folder| self.learners.save(folder))?;
-        let phase_ends = [Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
-        checkpoint::prune(&self.directory, self.config.train.keep_last, &phase_ends)?;
+        let mut kept = vec![Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
+        if self.config.train.keep_best.is_some() {
+            kept.extend(best::read(&self.directory)?.map(|best| best.position));
+        }
+        checkpoint::prune(&self.directory, self.config.train.keep_last, &kept)?;
         self.directory.set_status(RunStatus::Running, self.state.position)?;
         observer.event(Event::Checkpoint(&written.path));
         Ok(())

@@ -18,6 +18,7 @@ use crate::plan::preflight::{Checked, checked};
 use crate::rollout::actor::Actor;
 use crate::run::checkpoint::Checkpoint;
 use crate::run::directory::{Position, RunDirectory};
+use crate::run::lock::RunLock;
 use crate::run::log::Remembered;
 use crate::run::metrics::MetricsWriter;
 use crate::run::observer::{Event, Observer};
@@ -74,6 +75,8 @@ impl Run {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         let Checked { directory, template, world, panels } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
+        let lock = RunLock::take(directory.root())?;
+        RunDirectory::check_free(directory.root())?;
         let state = RunState::new(&config);
         let (policy, tokenizer) = parts.policies.start(
             &NewRun {
@@ -92,7 +95,7 @@ impl Run {
         let metrics = MetricsWriter::open(&directory, state.position, config.sft.steps)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = Vec::new();
-        let mut run = Self { config, directory, actor, learners, state, metrics, notes };
+        let mut run = Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) };
         run.begin_critic()?;
         run.save(observer)?;
         run.notes = std::mem::take(&mut observer.notes);
@@ -121,6 +124,7 @@ impl Run {
     ) -> Result<Self, TrainError> {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         let directory = RunDirectory::open(root)?;
+        let lock = RunLock::take(root)?;
         let path = directory.path("config.toml");
         let began = config::load_resolved_with(&path, &parts.worlds, &parts.methods)?;
         let config = config::amend(&began, &resume.overrides)?;
@@ -153,7 +157,7 @@ impl Run {
         observer.event(Event::Note(format!("resuming at {}", position.label())));
         let learners = Learners { policy, critic, decomposer };
         let notes = std::mem::take(&mut observer.notes);
-        Ok(Self { config, directory, actor, learners, state, metrics, notes })
+        Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
     }
 }
 

@@ -16,6 +16,7 @@ mod process;
 mod puzzles;
 mod resume;
 mod rollout;
+mod shared_warm_start;
 mod warning;
 mod webshop;
 mod worlds;

@@ -1,0 +1,175 @@
+//! The checkpoint with the best evaluation: `checkpoints/best.json` names it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::TrainError;
+use crate::run::checkpoint;
+use crate::run::directory::{Phase, Position, RunDirectory};
+
+/// The marker's name in a run directory.
+const MARKER: &str = "checkpoints/best.json";
+
+/// The best checkpoint of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// Its position.
+    pub position: Position,
+    /// The split that it is the best on.
+    pub split: String,
+    /// Its success rate there.
+    pub success_rate: f64,
+}
+
+/// The best checkpoint so far; `None` where none is marked.
+///
+/// # Errors
+/// The marker cannot be read.
+pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
+    if run.path(MARKER).is_file() { run.read_json(MARKER).map(Some) } else { Ok(None) }
+}
+
+/// The folder of a checkpoint by its name: `best`, or a position such as `step-12` or `sft-300`.
+///
+/// # Errors
+/// There is no such checkpoint; the message names those there are.
+pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
+    let position = if name == "best" {
+        let best = read(run)?.ok_or_else(|| {
+            TrainError::file(
+                &run.path(MARKER),
+                "there is no best checkpoint; set train.keep_best to a split of eval.splits when the run is trained",
+            )
+        })?;
+        best.position
+    } else {
+        let parsed = name.parse::<Position>();
+        parsed.map_err(|reason| TrainError::file(&run.checkpoints(), format!("{reason}, or `best`")))?
+    };
+    Ok(checkpoint::at(run, position)?.path)
+}
+
+/// Success rate of the evaluation at a position, where there is one with this split.
+fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
+    let name = format!("eval/{}.json", position.label());
+    if !run.path(&name).is_file() {
+        return Ok(None);
+    }
+    let results: Value = run.read_json(&name)?;
+    let results = results.as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = results.iter().find(|result| result["split"].as_str() == Some(split));
+    Ok(found.and_then(|result| result["success"]["rate"].as_f64()))
+}
+
+/// The best of the whole checkpoints up to a position that were evaluated; of equal ones the earliest.
+fn best_until(run: &RunDirectory, split: &str, last: Position) -> Result<Option<Best>, TrainError> {
+    let mut best: Option<Best> = None;
+    for checkpoint in checkpoint::list(run)? {
+        let position = checkpoint.position;
+        if position.phase != Phase::Rl || position > last {
+            continue;
+        }
+        if let Some(rate) = success_rate(run, position, split)?
+            && best.as_ref().is_none_or(|best| rate > best.success_rate)
+        {
+            best = Some(Best { position, split: split.to_owned(), success_rate: rate });
+        }
+    }
+    Ok(best)
+}
+
+/// True if the evaluation at a position is better than those of all checkpoints before it.
+pub(crate) fn beats_all_before(
+    run: &RunDirectory,
+    split: &str,
+    position: Position,
+) -> Result<bool, TrainError> {
+    let Some(rate) = success_rate(run, position, split)? else { return Ok(false) };
+    let before = best_until(run, split, position)?.filter(|best| best.position != position);
+    Ok(before.is_none_or(|best| rate > best.success_rate))
+}
+
+/// Writes the marker anew where it has changed, and returns what it says then.
+///
+/// What it says follows from the checkpoints and evaluations alone, so that a run that was killed, or went back to an earlier
+/// checkpoint, comes to the same one.
+pub(crate) fn update(
+    run: &RunDirectory,
+    split: &str,
+    position: Position,
+) -> Result<Option<Best>, TrainError> {
+    let best = best_until(run, split, position)?;
+    if best == read(run)? {
+        return Ok(None);
+    }
+    if let Some(best) = &best {
+        run.write_json(MARKER, best)?;
+    } else {
+        let path = run.path(MARKER);
+        std::fs::remove_file(&path).map_err(|error| TrainError::io(&path, error))?;
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::checkpoint::CheckpointState;
+
+    fn position(step: u64) -> Position {
+        Position { phase: Phase::Rl, step }
+    }
+
+    /// A checkpoint with an evaluation.
+    fn put(run: &RunDirectory, step: u64, rate: f64) {
+        let state = CheckpointState {
+            position: position(step),
+            weights_version: step,
+            tasks_drawn: None,
+            kl_coef: None,
+            base: None,
+        };
+        checkpoint::write(run, &state, |folder| {
+            std::fs::create_dir(folder.join("policy")).map_err(|error| TrainError::io(folder, error))
+        })
+        .unwrap();
+        let results = serde_json::json!([
+            {"split": "easy", "success": {"rate": 1.0 - rate}},
+            {"split": "hard", "success": {"rate": rate}},
+        ]);
+        run.write_json(&format!("eval/{}.json", position(step).label()), &results).unwrap();
+    }
+
+    #[test]
+    fn the_best_is_kept_through_pruning_and_going_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        assert_eq!(read(&run).unwrap(), None);
+        assert!(named(&run, "best").unwrap_err().to_string().contains("set train.keep_best"));
+        for (step, rate) in [(1, 0.2), (2, 0.6), (3, 0.6), (4, 0.5)] {
+            assert_eq!(
+                step <= 2,
+                {
+                    put(&run, step, rate);
+                    beats_all_before(&run, "hard", position(step)).unwrap()
+                },
+                "{step}"
+            );
+            let changed = update(&run, "hard", position(step)).unwrap();
+            assert_eq!(changed.is_some(), step <= 2, "{step}");
+            let kept = [read(&run).unwrap().unwrap().position];
+            checkpoint::prune(&run, 1, &kept).unwrap();
+        }
+        let best = read(&run).unwrap().unwrap();
+        assert_eq!((best.position, best.success_rate), (position(2), 0.6));
+        assert!(named(&run, "best").unwrap().ends_with("step-000002"));
+        assert!(named(&run, "step-4").unwrap().ends_with("step-000004"));
+        assert!(named(&run, "worst").unwrap_err().to_string().contains("or `best`"));
+        // Another split, and a run that went back to before its best.
+        assert_eq!(update(&run, "easy", position(4)).unwrap().unwrap().position, position(4));
+        checkpoint::abandon_after(&run, position(2)).unwrap();
+        assert_eq!(update(&run, "hard", position(3)).unwrap().unwrap().position, position(2));
+    }
+}

@@ -1,0 +1,120 @@
+//! One process a run: `run.lock` is held while a run is open, by the system, so that a kill leaves it free.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::TrainError;
+
+/// The file's name.
+pub const LOCK: &str = "run.lock";
+
+/// The lock of a run directory, until it is dropped or the process ends. The file holds the process's id.
+#[derive(Debug)]
+pub struct RunLock {
+    /// None where the file system knows no locks.
+    _file: Option<File>,
+    root: PathBuf,
+    /// True if the folder was made for the lock.
+    made: bool,
+}
+
+impl RunLock {
+    /// Locks a run directory, which is made where it is missing; `None` where another process holds it. A file system
+    /// without locks is as if it were free.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written to.
+    pub fn try_take(root: &Path) -> Result<Option<Self>, TrainError> {
+        let made = !root.exists();
+        let path = root.join(LOCK);
+        loop {
+            fs::create_dir_all(root).map_err(|error| TrainError::io(root, error))?;
+            let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+            let mut file = open.map_err(|error| TrainError::io(&path, error))?;
+            let lock = |file| Self { _file: file, root: root.to_path_buf(), made };
+            match file.try_lock() {
+                Ok(()) if !is_at(&file, &path) => {}
+                Ok(()) => {
+                    // For people and for messages; who holds the lock is what counts.
+                    let _ = file.set_len(0);
+                    let _ = writeln!(file, "{}", std::process::id());
+                    return Ok(Some(lock(Some(file))));
+                }
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
+                    return Ok(Some(lock(None)));
+                }
+                Err(TryLockError::Error(error)) => return Err(TrainError::io(&path, error)),
+            }
+        }
+    }
+
+    /// Locks a run directory.
+    ///
+    /// # Errors
+    /// Another process holds it.
+    pub fn take(root: &Path) -> Result<Self, TrainError> {
+        Self::try_take(root)?.ok_or_else(|| {
+            let holder = fs::read_to_string(root.join(LOCK)).unwrap_or_default();
+            let reason = match holder.trim() {
+                "" => "another process is working on this run; wait until it ends".to_owned(),
+                id => format!("another process ({id}) is working on this run; wait until it ends"),
+            };
+            TrainError::file(root, reason)
+        })
+    }
+}
+
+impl Drop for RunLock {
+    /// Where no run came of it, nothing is left.
+    fn drop(&mut self) {
+        let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
+        if self.made && alone() == Some(true) {
+            // While the lock is held: who opened the file before looks whether it is still there.
+            let _ = fs::remove_file(self.root.join(LOCK));
+            let _ = fs::remove_dir(&self.root);
+        }
+    }
+}
+
+/// False if the file at a path is another one by now: its holder removed the one that was opened.
+fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let id = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+        matches!((file.metadata(), fs::metadata(path)), (Ok(a), Ok(b)) if id(&a) == id(&b))
+    }
+    #[cfg(not(unix))]
+    {
+        // An open file cannot be removed there.
+        let _ = (file, path);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_one_processes_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("run");
+        let lock = RunLock::take(&root).unwrap();
+        assert!(RunLock::try_take(&root).unwrap().is_none());
+        let error = RunLock::take(&root).unwrap_err().to_string();
+        assert!(error.contains(&format!("another process ({}) is working", std::process::id())), "{error}");
+        drop(lock);
+        assert!(!root.exists(), "no run came of it");
+        let lock = RunLock::take(&root).unwrap();
+        std::fs::write(root.join("config.toml"), b"").unwrap();
+        drop(lock);
+        assert!(root.join(LOCK).is_file());
+        assert!(RunLock::try_take(&root).unwrap().is_some());
+        // A file in the folder's place.
+        std::fs::write(folder.path().join("file"), b"").unwrap();
+        assert!(RunLock::try_take(&folder.path().join("file")).is_err());
+    }
+}

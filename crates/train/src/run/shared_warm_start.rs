@@ -1,0 +1,249 @@
+//! A run that begins with the warm start of another run, where that is the one it would do itself.
+
+use std::fs;
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use crate::TrainError;
+use crate::config::{Config, load_resolved_with};
+use crate::learners::Learners;
+use crate::learners::decomposer::RunDecomposer;
+use crate::learners::open_device;
+use crate::plan::preflight::{Checked, checked};
+use crate::rollout::actor::Actor;
+use crate::run::checkpoint::{self, CheckpointState};
+use crate::run::directory::{Phase, Position, RunDirectory};
+use crate::run::lock::RunLock;
+use crate::run::log::Remembered;
+use crate::run::metrics::{MetricsWriter, read_metrics};
+use crate::run::observer::{Event, Observer};
+use crate::run::state::RunState;
+use crate::run::{Run, RunParts};
+use turnwise_policy::base;
+
+/// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
+/// start, so that a key that is new shares too little, never too much.
+const RL_ONLY: [&str; 34] = [
+    "name",
+    "preset",
+    "credit",
+    "objective",
+    "decomposer",
+    "critic",
+    "rollout.tasks_per_step",
+    "rollout.group_size",
+    "rollout.temperature",
+    "rollout.top_p",
+    "rollout.top_k",
+    "rollout.max_response_tokens",
+    "rollout.max_num_seqs",
+    "rollout.max_resamples",
+    "rollout.lanes",
+    "rollout.selection",
+    "rollout.overlong",
+    "train.steps",
+    "train.learning_rate",
+    "train.warmup",
+    "train.schedule",
+    "train.num_minibatches",
+    "train.update_epochs",
+    "train.skip_zero_advantage",
+    "train.recompute_old_logprobs",
+    "train.checkpoint_every",
+    "train.keep_last",
+    "train.keep_best",
+    "train.save_trajectories",
+    "train.explain",
+    "eval.tasks",
+    "eval.temperature",
+    "eval.every",
+    // When, not what: the last one is always kept.
+    "sft.checkpoint_every",
+];
+
+/// The settings that a run's warm start depends on, as TOML: two configs with the same text have warm starts of the same
+/// bits. `None` without a warm start.
+///
+/// # Errors
+/// A config that TOML cannot hold.
+pub fn warm_start_settings(config: &Config) -> Result<Option<String>, TrainError> {
+    if config.sft.steps == 0 {
+        return Ok(None);
+    }
+    let table = table_of(config)?;
+    let text = toml::to_string(&table).map_err(|error| unwritable(&error))?;
+    Ok(Some(text))
+}
+
+fn unwritable(error: &dyn std::fmt::Display) -> TrainError {
+    TrainError::Config { origin: "config".into(), reason: error.to_string() }
+}
+
+fn table_of(config: &Config) -> Result<Table, TrainError> {
+    let mut table = Table::try_from(config).map_err(|error| unwritable(&error))?;
+    for key in RL_ONLY {
+        match key.split_once('.') {
+            None => {
+                table.remove(key);
+            }
+            Some((outer, inner)) => {
+                if let Some(Value::Table(table)) = table.get_mut(outer) {
+                    table.remove(inner);
+                }
+            }
+        }
+    }
+    Ok(table)
+}
+
+/// The first key, in order, whose values differ.
+fn first_difference(a: &Table, b: &Table, outer: &str) -> Option<String> {
+    let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    keys.into_iter().find_map(|key| {
+        let name = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
+        match (a.get(key), b.get(key)) {
+            (Some(Value::Table(a)), Some(Value::Table(b))) => first_difference(a, b, &name),
+            (a, b) => (a != b).then_some(name),
+        }
+    })
+}
+
+impl Run {
+    /// Starts a run in a new directory from the end of another run's warm start; it goes on with the bits that its own would
+    /// have given.
+    ///
+    /// # Errors
+    /// As [`Run::start`]; the other run's warm start is not whole, or its settings differ from this config's in more than
+    /// what only reinforcement learning reads.
+    pub fn start_from_warm_start(
+        parts: &RunParts,
+        config: Config,
+        root: &Path,
+        warm: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
+        let observer = &mut Remembered { inner: observer, notes: Vec::new() };
+        let source = RunDirectory::open(warm)?;
+        let path = source.path("config.toml");
+        let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
+        if config.sft.steps == 0 {
+            let reason =
+                "is 0, so that there is no warm start to take over from another run; start without it".into();
+            return Err(TrainError::Config { origin: "sft.steps".into(), reason });
+        }
+        if let Some(key) = first_difference(&table_of(&config)?, &table_of(&theirs)?, "") {
+            let reason = format!(
+                "its `{key}` is another one than this config's, so that this run's warm start would give other weights; \
+                 set them alike, or start without it"
+            );
+            return Err(TrainError::file(&path, reason));
+        }
+        let position = Position { phase: Phase::Sft, step: config.sft.steps };
+        let found = checkpoint::at(&source, position)?;
+
+        let Checked { directory, world, panels, .. } = checked(&config, root, observer)?;
+        open_device(&config, observer)?;
+        let lock = RunLock::take(directory.root())?;
+        let directory = RunDirectory::create(directory.root())?;
+        directory.write_json("panel.json", &panels)?;
+        let stored = found.state()?;
+        let mut own_base = stored.base.clone();
+        if source.path(base::FOLDER).is_dir() {
+            let folder = directory.path(base::FOLDER);
+            copy(&source.path(base::FOLDER), &folder)?;
+            let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
+            if let Some(base) = &mut own_base {
+                base.name = folder.to_string_lossy().into_owned();
+            }
+        }
+        // The KL coefficient is this config's, not what theirs began with.
+        let state = RunState { position, ..RunState::new(&config) };
+        let kept = CheckpointState {
+            kl_coef: config.objective.kl.adaptive.is_some().then_some(state.kl_coef),
+            base: own_base,
+            ..stored
+        };
+        let checkpoint = checkpoint::write(&directory, &kept, |folder| {
+            copy(&found.policy(), &folder.join("policy"))?;
+            copy(&found.optimizer(), &folder.join("optimizer.safetensors"))
+        })?;
+        let mut metrics =
+            MetricsWriter::open(&directory, Position { phase: Phase::Sft, step: 0 }, config.sft.steps)?;
+        for line in read_metrics(&source.path("metrics.jsonl"))? {
+            if line.phase == Phase::Sft && line.step <= position.step {
+                metrics.write_line(&line)?;
+            }
+        }
+        directory.write("config.toml", config.to_toml()?.as_bytes())?;
+        observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
+        let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
+        let actor = Actor::new(&config, world, tokenizer)?;
+        let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
+        let learners = Learners { policy, critic: None, decomposer };
+        let notes = std::mem::take(&mut observer.notes);
+        Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
+    }
+}
+
+/// Copies a file, or a folder with all that is in it.
+fn copy(from: &Path, to: &Path) -> Result<(), TrainError> {
+    if !from.is_dir() {
+        return fs::copy(from, to).map(|_| ()).map_err(|error| TrainError::io(from, error));
+    }
+    fs::create_dir_all(to).map_err(|error| TrainError::io(to, error))?;
+    for entry in fs::read_dir(from).map_err(|error| TrainError::io(from, error))? {
+        let entry = entry.map_err(|error| TrainError::io(from, error))?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_is_left_out_is_a_key() {
+        let mut config = Config { preset: Some("grpo".into()), ..Config::default() };
+        config.rollout.overlong = Some(crate::config::OverlongSettings::default());
+        config.train.keep_best = Some("test".into());
+        let table = Table::try_from(&config).unwrap();
+        for key in RL_ONLY {
+            let mut parts = key.split('.');
+            let first = table.get(parts.next().unwrap());
+            let found = parts.fold(first, |value, part| value?.as_table()?.get(part));
+            assert!(found.is_some(), "{key}");
+        }
+    }
+
+    #[test]
+    fn settings_are_alike_up_to_what_reinforcement_learning_reads() {
+        let mut config = Config::default();
+        assert_eq!(warm_start_settings(&config).unwrap(), None);
+        config.sft.steps = 3;
+        let settings = |config: &Config| warm_start_settings(config).unwrap().unwrap();
+        let before = settings(&config);
+        let mut other = config.clone();
+        other.name = "other".into();
+        other.train.learning_rate = 0.5;
+        other.rollout.group_size = 3;
+        other.objective.kl.coef = 0.25;
+        assert_eq!(settings(&other), before);
+        for change in [
+            |config: &mut Config| config.seed = 7,
+            |config: &mut Config| config.sft.batch_tokens = 7,
+            |config: &mut Config| config.rollout.max_context = 7,
+            |config: &mut Config| config.optimizer.beta1 = 0.5,
+            |config: &mut Config| config.train.lanes = 7,
+        ] {
+            let mut other = config.clone();
+            change(&mut other);
+            assert_ne!(settings(&other), before);
+        }
+        let mut other = config.clone();
+        other.train.lanes = 7;
+        let key = first_difference(&table_of(&config).unwrap(), &table_of(&other).unwrap(), "");
+        assert_eq!(key.as_deref(), Some("train.lanes"));
+    }
+}
