@@ -25,6 +25,10 @@ enum Command {
     Quickstart(commands::quickstart::QuickstartArgs),
     /// Train: warm start, then reinforcement learning, as a config says.
     Train(commands::train::TrainArgs),
+    /// Train a grid or list of configs times seeds, some at a time; goes on where it was stopped.
+    Sweep(commands::sweep::SweepArgs),
+    /// Compare runs: success over seeds with intervals, paired tests, learning curves.
+    Compare(commands::compare::CompareArgs),
     /// Only the supervised warm start of a config.
     Sft(commands::train::SftArgs),
     /// Success of a run, checkpoint or model on pinned tasks, with 95 % intervals.
@@ -53,6 +57,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Train(args) => commands::train::run(args),
+        Command::Sweep(args) => commands::sweep::run(&args),
+        Command::Compare(args) => commands::compare::run(args),
         Command::Sft(args) => commands::train::run_sft(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Rollout(args) => commands::rollout::run(args),

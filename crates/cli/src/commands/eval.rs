@@ -12,7 +12,7 @@ use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
 use turnwise_train::run::directory::{RunDirectory, write_trajectories};
-use turnwise_train::run::panels;
+use turnwise_train::run::{best, panels};
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
@@ -30,6 +30,9 @@ pub(crate) struct EvalArgs {
     /// One more override written key.sub=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
+    /// The checkpoint of a run: `best` (train.keep_best), or a position such as step-12 or sft-300; the newest by default.
+    #[arg(long, value_name = "NAME")]
+    checkpoint: Option<String>,
     /// The environment; the config's by default. Another one than the config's brings its own prompts and splits.
     #[arg(long)]
     env: Option<String>,
@@ -79,12 +82,17 @@ impl From<AgentName> for Agent {
     }
 }
 
-pub(crate) fn run(args: EvalArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     if args.trials == 0 {
         anyhow::bail!("--trials 0: a task must be tried at least once");
     }
     let agent = args.agent.into();
     let mut ui = Ui::new();
+    if let Some(name) = &args.checkpoint {
+        let run = RunDirectory::open(&args.policy)
+            .context("--checkpoint chooses one of a run's checkpoints, so that a run directory is needed")?;
+        args.policy = best::named(&run, name)?;
+    }
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let sources: Vec<String> = args.sources.into_iter().chain(args.settings).collect();
     let own = own_panels(&args.policy, &sources, args.env.is_some() || args.tasks.is_some())?;

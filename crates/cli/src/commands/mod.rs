@@ -2,6 +2,7 @@
 
 pub(crate) mod analyze;
 pub(crate) mod chat;
+pub(crate) mod compare;
 pub(crate) mod config;
 pub(crate) mod credit;
 pub(crate) mod env;
@@ -12,6 +13,7 @@ pub(crate) mod play;
 pub(crate) mod quickstart;
 pub(crate) mod rollout;
 pub(crate) mod search;
+pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod web;

@@ -27,6 +27,9 @@ pub(crate) struct TrainArgs {
     /// With --resume: continue from this checkpoint (step-12, sft-300) and leave later ones behind.
     #[arg(long, value_name = "CHECKPOINT", requires = "resume")]
     from: Option<Position>,
+    /// Start from the end of this run's warm start, which must be the one that the config asks for.
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    warm_start: Option<PathBuf>,
     /// Folder that run directories are made in.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
@@ -76,6 +79,11 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     let config = load(&ConfigSource { preset: args.preset, files, overrides })?;
     if args.dry_run {
         return dry_run(&config, &args.runs);
+    }
+    if let Some(warm) = args.warm_start {
+        let root = args.runs.join(&config.name);
+        let parts = RunParts::default();
+        return train(|observer| Run::start_from_warm_start(&parts, config, &root, &warm, observer));
     }
     start(config, &args.runs)
 }

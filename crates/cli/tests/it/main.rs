@@ -14,6 +14,7 @@ mod methods;
 mod play;
 mod puzzles;
 mod search;
+mod sweep;
 mod turnrd;
 mod turnrd_run;
 mod webshop;

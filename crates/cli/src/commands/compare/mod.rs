@@ -1,0 +1,138 @@
+//! `turnwise compare`: methods over seeds, with intervals and paired tests.
+
+mod svg;
+mod tables;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use turnwise_eval::compare::runs::RunResults;
+use turnwise_eval::compare::{CompareSettings, compare};
+use turnwise_eval::statistics::Bootstrap;
+
+use super::sweep::file::SweepFile;
+use super::sweep::layout::Layout;
+use crate::ui;
+
+/// Compare runs: success by kind of task, interquartile mean with bootstrap intervals over seeds, paired tests, learning
+/// curves.
+///
+/// Runs whose names differ only in `-seed-N` at the end are seeds of one method.
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    /// Run directories, folders of them (runs/SWEEP), or sweep files (SWEEP.toml).
+    #[arg(value_name = "RUN|SWEEP", required = true)]
+    runs: Vec<PathBuf>,
+    /// Folder that the runs of a sweep file lie in.
+    #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
+    root: PathBuf,
+    /// The method that the others are held against; the first by default.
+    #[arg(long, value_name = "NAME")]
+    baseline: Option<String>,
+    /// Splits; all that the runs were evaluated on by default.
+    #[arg(long)]
+    split: Vec<String>,
+    /// The step whose evaluations are compared; each run's last by default.
+    #[arg(long, value_name = "STEP")]
+    at: Option<u64>,
+    /// Form of the output.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Write the learning curves as SVG.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Steps that training success is averaged over.
+    #[arg(long, default_value_t = 10)]
+    smooth: usize,
+    /// Resamples of intervals and tests.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    resamples: u32,
+    /// Seed of the resamples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Forms of the output.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Tables for the terminal.
+    #[default]
+    Text,
+    /// Tables for Markdown.
+    Markdown,
+    /// Tables for LaTeX, with booktabs.
+    Latex,
+    /// One number with its interval a line, curves included.
+    Csv,
+    /// Everything.
+    Json,
+}
+
+pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
+    let mut folders = Vec::new();
+    for argument in &args.runs {
+        folders.extend(run_folders(argument, &args.root)?);
+    }
+    let mut runs = Vec::new();
+    for folder in folders {
+        runs.push(RunResults::read(&folder)?);
+    }
+    let settings = CompareSettings {
+        baseline: args.baseline,
+        splits: args.split,
+        at: args.at,
+        bootstrap: Bootstrap { resamples: args.resamples as usize, seed: args.seed },
+        smooth: args.smooth,
+    };
+    let comparison = compare(&runs, &settings)?;
+    let text = match args.format {
+        Format::Text => tables::text(&comparison),
+        Format::Markdown => tables::markdown(&comparison),
+        Format::Latex => tables::latex(&comparison),
+        Format::Csv => tables::csv(&comparison),
+        Format::Json => serde_json::to_string_pretty(&comparison)?,
+    };
+    ui::print(text.trim_end());
+    if let Some(path) = args.svg {
+        std::fs::write(&path, svg::curves(&comparison)).with_context(|| path.display().to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The run directories that an argument stands for: itself, those in a folder in the order of their names, or those of a
+/// sweep in its order.
+fn run_folders(argument: &Path, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let is_run = |folder: &Path| folder.join("config.toml").is_file();
+    if is_run(argument) {
+        return Ok(vec![argument.to_path_buf()]);
+    }
+    if argument.extension().is_some_and(|extension| extension == "toml") {
+        let sweep = SweepFile::read(argument)?;
+        let layout = Layout::new(root, &sweep.name);
+        let all: Vec<PathBuf> = sweep.entries()?.iter().map(|entry| layout.run(&entry.run_name())).collect();
+        let begun: Vec<PathBuf> = all.into_iter().filter(|folder| is_run(folder)).collect();
+        if begun.is_empty() {
+            let (file, folder) = (argument.display(), layout.root().display());
+            bail!("{file}: no run of it is in {folder}; start them with `turnwise sweep {file}`");
+        }
+        return Ok(begun);
+    }
+    let entries = std::fs::read_dir(argument).with_context(|| argument.display().to_string())?;
+    let mut found: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| argument.display().to_string())?.path();
+        if is_run(&path) {
+            found.push(path);
+        }
+    }
+    if found.is_empty() {
+        bail!(
+            "{}: is neither a run directory (it has no config.toml) nor a folder of them",
+            argument.display()
+        );
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,288 @@
+//! A comparison as tables: for the terminal, Markdown and LaTeX; and as lines of numbers.
+
+use turnwise_eval::compare::methods::{MethodResult, Over};
+use turnwise_eval::compare::pairs::Pair;
+use turnwise_eval::compare::{Comparison, Estimate, SplitComparison};
+
+/// Rows of cells under a heading.
+struct Table {
+    title: String,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// A share in percent with its interval.
+fn percent(estimate: &Estimate) -> String {
+    let value = format!("{:.1}", 100.0 * estimate.value);
+    match estimate.interval {
+        Some(interval) => format!("{value} [{:.1}, {:.1}]", 100.0 * interval.low, 100.0 * interval.high),
+        None => value,
+    }
+}
+
+fn p_value(p: f64) -> String {
+    if p < 0.001 { "<0.001".into() } else { format!("{p:.3}") }
+}
+
+fn tables(comparison: &Comparison) -> Vec<Table> {
+    comparison.splits.iter().flat_map(of_split).collect()
+}
+
+fn of_split(split: &SplitComparison) -> Vec<Table> {
+    let sampling = if split.temperature == 0.0 {
+        "greedy".to_owned()
+    } else {
+        format!("temperature {}", split.temperature)
+    };
+    let panel = split.panel.get(..12).unwrap_or(&split.panel);
+    let over = |method: &MethodResult| if method.over == Over::Seeds { "seeds" } else { "tasks" };
+    let mut found = vec![Table {
+        title: format!(
+            "Success in percent on {} ({} tasks, panel {panel}, {sampling}), 95 % intervals",
+            split.split, split.tasks
+        ),
+        header: ["method", "seeds", "step", "success", "interquartile mean", "interval over", "turns"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: split
+            .methods
+            .iter()
+            .map(|method| {
+                let mut steps: Vec<String> = method.seeds.iter().map(|seed| seed.step.to_string()).collect();
+                steps.dedup();
+                vec![
+                    method.method.clone(),
+                    method.seeds.len().to_string(),
+                    steps.join(", "),
+                    percent(&method.success),
+                    percent(&method.iqm),
+                    over(method).to_owned(),
+                    format!("{:.1}", method.mean_turns),
+                ]
+            })
+            .collect(),
+    }];
+    if split.kinds.len() > 1 {
+        let names = split.methods.iter().map(|method| method.method.clone());
+        found.push(Table {
+            title: format!("Success in percent by kind of task on {}", split.split),
+            header: std::iter::once("kind".to_owned()).chain(names).collect(),
+            rows: split
+                .kinds
+                .iter()
+                .map(|kind| {
+                    let cell = |method: &MethodResult| method.kinds.get(kind).map_or("-".into(), percent);
+                    std::iter::once(kind.clone()).chain(split.methods.iter().map(cell)).collect()
+                })
+                .collect(),
+        });
+    }
+    if let Some(first) = split.pairs.first() {
+        found.push(Table {
+            title: format!("Against {} on the same tasks of {}", first.baseline, split.split),
+            header: ["method", "points", "P(better)", "permutation p", "McNemar p"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: split.pairs.iter().map(pair_row).collect(),
+        });
+    }
+    found
+}
+
+fn pair_row(pair: &Pair) -> Vec<String> {
+    let points = percent(&pair.difference);
+    let sign = if pair.difference.value > 0.0 { "+" } else { "" };
+    let improvement = |estimate: &Estimate| {
+        let value = format!("{:.2}", estimate.value);
+        let interval =
+            estimate.interval.map(|interval| format!(" [{:.2}, {:.2}]", interval.low, interval.high));
+        value + &interval.unwrap_or_default()
+    };
+    let mcnemar: Vec<String> = pair.mcnemar.iter().map(|pair| p_value(pair.test.p)).collect();
+    vec![
+        pair.method.clone(),
+        format!("{sign}{points}"),
+        pair.improvement.as_ref().map_or("-".into(), improvement),
+        pair.permutation.map_or("-".into(), |test| p_value(test.p)),
+        if mcnemar.is_empty() { "-".into() } else { mcnemar.join(" ") },
+    ]
+}
+
+/// What the columns are, for readers of the tables.
+const LEGEND: &str = "\
+success: mean over seeds; interquartile mean: of the rates by seed and kind (every kind counts the same).
+points: difference of success by task, interval over tasks; P(better): that a run is better than one of the baseline on
+a kind of task, interval over seeds; permutation: paired by task over seeds; McNemar: exact, by pair of runs.";
+
+pub(super) fn text(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    for table in tables(comparison) {
+        let columns = table.header.len();
+        let width = |column: usize| {
+            let cells = table.rows.iter().chain([&table.header]);
+            cells.map(|row| row[column].chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        text.push_str(&format!("{}\n\n", table.title));
+        for row in [&table.header].into_iter().chain(&table.rows) {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            let line = cells.collect::<Vec<_>>().join("  ");
+            text.push_str(&format!("  {}\n", line.trim_end()));
+        }
+        text.push('\n');
+    }
+    text.push_str(LEGEND);
+    text.push('\n');
+    for note in &comparison.notes {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    text
+}
+
+pub(super) fn markdown(comparison: &Comparison) -> String {
+    let escape = |cell: &String| cell.replace('|', "\\|");
+    let mut text = String::new();
+    for table in tables(comparison) {
+        text.push_str(&format!("**{}**\n\n", table.title));
+        let line =
+            |row: &[String]| format!("| {} |\n", row.iter().map(escape).collect::<Vec<_>>().join(" | "));
+        text.push_str(&line(&table.header));
+        text.push_str(&format!("|{}\n", "---|".repeat(table.header.len())));
+        for row in &table.rows {
+            text.push_str(&line(row));
+        }
+        text.push('\n');
+    }
+    for note in &comparison.notes {
+        text.push_str(&format!("* {note}\n"));
+    }
+    text
+}
+
+/// Text as LaTeX shows it.
+fn latex_escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' | '%' | '$' | '#' | '_' | '{' | '}' => {
+                escaped.push('\\');
+                escaped.push(c);
+            }
+            '~' => escaped.push_str("\\textasciitilde{}"),
+            '^' => escaped.push_str("\\textasciicircum{}"),
+            '\\' => escaped.push_str("\\textbackslash{}"),
+            '<' => escaped.push_str("$<$"),
+            '>' => escaped.push_str("$>$"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+pub(super) fn latex(comparison: &Comparison) -> String {
+    let mut text = String::from("% needs \\usepackage{booktabs}\n");
+    for table in tables(comparison) {
+        let line = |row: &[String]| {
+            let cells: Vec<String> = row.iter().map(|cell| latex_escape(cell)).collect();
+            format!("{} \\\\\n", cells.join(" & "))
+        };
+        let columns = "l".to_owned() + &"r".repeat(table.header.len() - 1);
+        text.push_str(&format!(
+            "\\begin{{table}}\n\\centering\n\\caption{{{}}}\n\\begin{{tabular}}{{{columns}}}\n\\toprule\n",
+            latex_escape(&table.title)
+        ));
+        text.push_str(&line(&table.header));
+        text.push_str("\\midrule\n");
+        for row in &table.rows {
+            text.push_str(&line(row));
+        }
+        text.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
+    }
+    for note in &comparison.notes {
+        text.push_str(&format!("% {note}\n"));
+    }
+    text
+}
+
+/// A cell of CSV (RFC 4180).
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+/// One number a line: what it is of, the number, and its interval where it has one.
+pub(super) fn csv(comparison: &Comparison) -> String {
+    let mut text = String::from("split,method,baseline,measure,kind,run,step,value,low,high\n");
+    let mut line = |cells: [&str; 6], step: Option<u64>, estimate: &Estimate| {
+        let mut row: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
+        row.push(step.map_or_else(String::new, |step| step.to_string()));
+        row.push(estimate.value.to_string());
+        let (low, high) =
+            estimate.interval.map_or((None, None), |interval| (Some(interval.low), Some(interval.high)));
+        row.extend([low, high].map(|end| end.map_or_else(String::new, |end| end.to_string())));
+        text.push_str(&row.join(","));
+        text.push('\n');
+    };
+    let plain = |value: f64| Estimate { value, interval: None };
+    for split in &comparison.splits {
+        let name = split.split.as_str();
+        for method in &split.methods {
+            let of = |measure: &'static str| [name, &method.method, "", measure, "", ""];
+            line(of("success"), None, &method.success);
+            line(of("iqm"), None, &method.iqm);
+            line(of("mean_turns"), None, &plain(method.mean_turns));
+            for (kind, estimate) in &method.kinds {
+                line([name, &method.method, "", "success_of_kind", kind, ""], None, estimate);
+            }
+            for seed in &method.seeds {
+                let cells = [name, &method.method, "", "success_of_run", "", &seed.run];
+                line(cells, Some(seed.step), &plain(seed.success));
+            }
+        }
+        for pair in &split.pairs {
+            let of = |measure: &'static str| [name, &pair.method, &pair.baseline, measure, "", ""];
+            line(of("difference"), None, &pair.difference);
+            if let Some(improvement) = &pair.improvement {
+                line(of("probability_of_improvement"), None, improvement);
+            }
+            if let Some(test) = &pair.permutation {
+                line(of("permutation_p"), None, &plain(test.p));
+            }
+            for runs in &pair.mcnemar {
+                let cells = [name, &pair.method, &runs.baseline, "mcnemar_p", "", &runs.run];
+                line(cells, None, &plain(runs.test.p));
+            }
+        }
+        for curve in &split.curves {
+            for point in &curve.points {
+                let cells = [name, &curve.method, "", "success_at", "", ""];
+                line(cells, Some(point.step), &point.success);
+            }
+        }
+    }
+    for curve in &comparison.training {
+        for point in &curve.points {
+            let cells = ["", &curve.method, "", "training_success_at", "", ""];
+            line(cells, Some(point.step), &point.success);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_escaped_where_their_form_needs_it() {
+        assert_eq!(latex_escape("a_b 5 % <0.001"), "a\\_b 5 \\% $<$0.001");
+        assert_eq!(
+            (quoted("a,b"), quoted("a \"b\""), quoted("a")),
+            ("\"a,b\"".into(), "\"a \"\"b\"\"\"".into(), "a".into())
+        );
+        assert_eq!((p_value(0.0), p_value(0.25)), ("<0.001".into(), "0.250".into()));
+    }
+}

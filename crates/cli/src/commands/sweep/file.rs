@@ -1,0 +1,375 @@
+//! Sweep files: configs, methods, grids and seeds.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use serde::Deserialize;
+use toml::{Table, Value};
+use turnwise_train::config::{ConfigSource, suggest};
+
+/// Keys of the file and of a `[[run]]`.
+const KEYS: [&str; 7] = ["name", "base", "preset", "set", "seeds", "run", "grid"];
+const RUN_KEYS: [&str; 4] = ["name", "base", "preset", "set"];
+
+/// Settings that the sweep itself gives to every run.
+const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
+
+/// A sweep as its file says.
+#[derive(Debug)]
+pub(crate) struct SweepFile {
+    path: PathBuf,
+    /// Name of the sweep; its runs lie in `runs/<name>`.
+    pub(crate) name: String,
+    base: Vec<PathBuf>,
+    preset: Option<String>,
+    set: Vec<String>,
+    seeds: Vec<u64>,
+    run: Vec<RunTable>,
+    grid: Vec<(String, Vec<Value>)>,
+}
+
+/// The file's text.
+#[derive(Deserialize)]
+struct Text {
+    name: Option<String>,
+    #[serde(default)]
+    base: Vec<PathBuf>,
+    preset: Option<String>,
+    #[serde(default)]
+    set: Vec<String>,
+    #[serde(default = "one_seed")]
+    seeds: Vec<u64>,
+    #[serde(default)]
+    run: Vec<RunTable>,
+    #[serde(default)]
+    grid: Table,
+}
+
+/// A `[[run]]`.
+#[derive(Clone, Debug, Deserialize)]
+struct RunTable {
+    name: Option<String>,
+    #[serde(default)]
+    base: Vec<PathBuf>,
+    preset: Option<String>,
+    #[serde(default)]
+    set: Vec<String>,
+}
+
+fn one_seed() -> Vec<u64> {
+    vec![0]
+}
+
+/// One run of a sweep.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The method: the `[[run]]` with its point of the grid.
+    pub(crate) name: String,
+    /// Its seed.
+    pub(crate) seed: u64,
+    /// Its config.
+    pub(crate) source: ConfigSource,
+}
+
+impl Entry {
+    /// Name of the run and of its directory.
+    pub(crate) fn run_name(&self) -> String {
+        format!("{}-seed-{}", self.name, self.seed)
+    }
+}
+
+impl SweepFile {
+    /// Reads a sweep file.
+    ///
+    /// # Errors
+    /// What is wrong with it, by file, key and fix.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+        let fail = |error: &toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            let number = 1 + text[..at].matches('\n').count();
+            let line = text.lines().nth(number - 1).unwrap_or_default().trim();
+            anyhow!("{shown} line {number}: `{line}`: {}", error.message().replace('\n', " "))
+        };
+        let table: Table = text.parse().map_err(|error| fail(&error))?;
+        check_keys(&table, &KEYS, &shown.to_string(), "")?;
+        let runs = table.get("run").and_then(Value::as_array);
+        for (index, run) in runs.into_iter().flatten().enumerate() {
+            if let Value::Table(run) = run {
+                check_keys(run, &RUN_KEYS, &shown.to_string(), &format!("run[{index}]."))?;
+            }
+        }
+        let found: Text = toml::from_str(&text).map_err(|error| fail(&error))?;
+        let Some(name) = found.name else {
+            bail!("{shown}: name: is missing; write name = \"...\", the folder that the runs lie in");
+        };
+        check_name(&name).map_err(|reason| anyhow!("{shown}: name = {name:?}: {reason}"))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let beside =
+            |files: Vec<PathBuf>| files.into_iter().map(|file| folder.join(file)).collect::<Vec<_>>();
+        let mut grid = Vec::new();
+        flatten(&found.grid, "", &mut grid).map_err(|reason| anyhow!("{shown}: {reason}"))?;
+        let run = found.run.into_iter().map(|run| RunTable { base: beside(run.base), ..run }).collect();
+        let sweep = Self {
+            path: path.to_path_buf(),
+            name,
+            base: beside(found.base),
+            preset: found.preset,
+            set: found.set,
+            seeds: found.seeds,
+            run,
+            grid,
+        };
+        sweep.check()?;
+        Ok(sweep)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let shown = self.path.display();
+        if self.seeds.is_empty() {
+            bail!(
+                "{shown}: seeds: is empty, so that there is nothing to run; write seeds = [0], or more of them"
+            );
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(seed) = self.seeds.iter().find(|seed| !seen.insert(**seed)) {
+            bail!("{shown}: seeds: has {seed} twice; the same seed gives the same run, so name each once");
+        }
+        let all_bases = self.base.iter().map(|file| ("base".to_owned(), file));
+        let of_runs = self.run.iter().enumerate();
+        let of_runs =
+            of_runs.flat_map(|(at, run)| run.base.iter().map(move |file| (format!("run[{at}].base"), file)));
+        for (key, file) in all_bases.chain(of_runs) {
+            if !file.is_file() {
+                let file = file.display();
+                bail!("{shown}: {key}: there is no config {file}; paths are relative to the sweep file");
+            }
+        }
+        let mut names = BTreeSet::new();
+        for (index, run) in self.run.iter().enumerate() {
+            let Some(name) = &run.name else {
+                bail!("{shown}: run[{index}].name: is missing; name every [[run]]");
+            };
+            check_name(name).map_err(|reason| anyhow!("{shown}: run[{index}].name = {name:?}: {reason}"))?;
+            if !names.insert(name) {
+                bail!(
+                    "{shown}: run[{index}].name: there are two [[run]] called {name:?}; give each a name of its own"
+                );
+            }
+        }
+        let sets = self.set.iter().map(|text| ("set".to_owned(), text));
+        let of_runs = self.run.iter().enumerate();
+        let of_runs =
+            of_runs.flat_map(|(at, run)| run.set.iter().map(move |text| (format!("run[{at}].set"), text)));
+        for (key, text) in sets.chain(of_runs) {
+            let Some((setting, _)) = text.split_once('=') else {
+                bail!("{shown}: {key}: {text:?} is no setting; write \"key.sub=value\"");
+            };
+            self.check_setting(&key, setting.trim())?;
+        }
+        for (setting, _) in &self.grid {
+            self.check_setting("grid", setting)?;
+        }
+        if self.base.is_empty() && self.preset.is_none() {
+            let without = |run: &RunTable| run.base.is_empty() && run.preset.is_none();
+            if self.run.is_empty() || self.run.iter().any(without) {
+                bail!("{shown}: base: is missing; write base = [\"CONFIG.toml\"], relative to this file");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses settings that the sweep gives itself.
+    fn check_setting(&self, key: &str, setting: &str) -> anyhow::Result<()> {
+        match OWN.iter().find(|(own, _)| *own == setting) {
+            Some((own, instead)) => bail!(
+                "{}: {key}: sets `{own}`, which every run of a sweep gets from `{instead}`; leave it out here",
+                self.path.display()
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// All runs in the order of the file: by `[[run]]`, point of the grid, seed.
+    ///
+    /// # Errors
+    /// Two runs with the same name.
+    pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
+        let unnamed = RunTable { name: None, base: Vec::new(), preset: None, set: Vec::new() };
+        let runs = if self.run.is_empty() { vec![unnamed] } else { self.run.clone() };
+        let mut entries = Vec::new();
+        let mut names = BTreeSet::new();
+        for run in &runs {
+            for point in self.points() {
+                let mut parts: Vec<String> = run.name.iter().cloned().collect();
+                parts.extend(point.iter().map(|(key, value)| self.point_name(key, value)));
+                let name = if parts.is_empty() { self.name.clone() } else { parts.join("-") };
+                if !names.insert(name.clone()) {
+                    bail!(
+                        "{}: grid: two runs would both be called {name:?}; name the [[run]]s so that they differ, or leave out \
+                         the value that is there twice",
+                        self.path.display()
+                    );
+                }
+                for &seed in &self.seeds {
+                    let mut overrides: Vec<String> = self.set.iter().chain(&run.set).cloned().collect();
+                    overrides.extend(point.iter().map(|(key, value)| format!("{key}={value}")));
+                    overrides.push(format!("seed={seed}"));
+                    overrides.push(format!("name={name}-seed-{seed}"));
+                    let source = ConfigSource {
+                        preset: run.preset.clone().or_else(|| self.preset.clone()),
+                        files: self.base.iter().chain(&run.base).cloned().collect(),
+                        overrides,
+                    };
+                    entries.push(Entry { name: name.clone(), seed, source });
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Every combination of the grid's values; one without settings where there is no grid.
+    fn points(&self) -> Vec<Vec<(&str, &Value)>> {
+        let mut points: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
+        for (key, values) in &self.grid {
+            let mut longer = Vec::with_capacity(points.len() * values.len());
+            for point in &points {
+                for value in values {
+                    let mut point = point.clone();
+                    point.push((key.as_str(), value));
+                    longer.push(point);
+                }
+            }
+            points = longer;
+        }
+        points
+    }
+
+    /// A setting of the grid as a part of a folder's name: the last part of its key, or all of it where that is not enough.
+    fn point_name(&self, key: &str, value: &Value) -> String {
+        let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = format!("{}-{value}", if alone { last(key) } else { key.to_owned() });
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        text.chars().map(plain).take(60).collect()
+    }
+}
+
+/// A setting's values by its whole key, whether that is quoted or written as tables.
+fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) -> Result<(), String> {
+    for (key, value) in table {
+        let key = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
+        match value {
+            Value::Table(inner) => flatten(inner, &key, found)?,
+            Value::Array(values) if values.is_empty() => {
+                return Err(format!("grid: `{key}` has no values; list some, or leave the key out"));
+            }
+            Value::Array(values) => found.push((key, values.clone())),
+            _ => return Err(format!("grid: `{key}` is one value; write a list, or put it under `set`")),
+        }
+    }
+    Ok(())
+}
+
+fn check_keys(table: &Table, known: &[&str], file: &str, outer: &str) -> anyhow::Result<()> {
+    if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
+        let nearest =
+            suggest(key, known).map(|nearest| format!(" Did you mean `{nearest}`?")).unwrap_or_default();
+        bail!("{file}: {outer}{key}: unknown key.{nearest} There are: {}", known.join(", "));
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+        return Err("must be a plain folder name of letters, digits, `-`, `_` and `.`".into());
+    }
+    if ["warm-starts", "logs"].contains(&name) {
+        return Err("is a folder that every sweep has; choose another name".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> anyhow::Result<SweepFile> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("base.toml"), "").unwrap();
+        let path = folder.path().join("sweep.toml");
+        std::fs::write(&path, text).unwrap();
+        SweepFile::read(&path)
+    }
+
+    const WHOLE: &str = "name = \"s\"\nbase = [\"base.toml\"]\nseeds = [3, 5]\nset = [\"train.steps=9\"]\n\
+        [[run]]\nname = \"grpo\"\n[[run]]\nname = \"gigpo\"\npreset = \"gigpo\"\nset = [\"credit.omega=0.5\"]\n\
+        [grid]\n\"train.learning_rate\" = [1e-4, 3e-4]\nprompt.layout = [\"windowed\"]\n";
+
+    #[test]
+    fn entries_are_the_product_of_runs_grid_and_seeds() {
+        let entries = read(WHOLE).unwrap().entries().unwrap();
+        let names: Vec<String> = entries.iter().map(Entry::run_name).collect();
+        assert_eq!(names.len(), 8);
+        assert_eq!(names[0], "grpo-layout-windowed-learning_rate-0.0001-seed-3");
+        assert_eq!(names[7], "gigpo-layout-windowed-learning_rate-0.0003-seed-5");
+        let last = &entries[7];
+        assert_eq!(last.source.preset.as_deref(), Some("gigpo"));
+        assert!(last.source.files[0].ends_with("base.toml"));
+        assert_eq!(
+            last.source.overrides,
+            [
+                "train.steps=9",
+                "credit.omega=0.5",
+                "prompt.layout=\"windowed\"",
+                "train.learning_rate=0.0003",
+                "seed=5",
+                "name=gigpo-layout-windowed-learning_rate-0.0003-seed-5"
+            ]
+        );
+        // Without runs and grid there is one method, called like the sweep.
+        let plain = read("name = \"s\"\npreset = \"grpo\"\n").unwrap().entries().unwrap();
+        assert_eq!(plain.iter().map(Entry::run_name).collect::<Vec<_>>(), ["s-seed-0"]);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_fix() {
+        for (from, to, words) in [
+            ("name = \"s\"", "nam = \"s\"", "nam: unknown key. Did you mean `name`?"),
+            ("name = \"s\"\n", "", "name: is missing; write name"),
+            ("name = \"s\"", "name = \"a/b\"", "must be a plain folder name"),
+            ("[3, 5]", "[3, 3]", "seeds: has 3 twice"),
+            ("[3, 5]", "[]", "seeds: is empty"),
+            ("[3, 5]", "3", "line 3: `seeds = 3`"),
+            ("[3, 5]", "[-1]", "line 3: `seeds = [-1]`"),
+            ("seeds = [3, 5]", "seeds = [3", "line"),
+            ("base.toml", "none.toml", "none.toml; paths are relative to the sweep file"),
+            ("base = [\"base.toml\"]\n", "", "base: is missing"),
+            ("train.steps=9", "train.steps", "set: \"train.steps\" is no setting"),
+            (
+                "credit.omega=0.5",
+                "seed=1",
+                "run[1].set: sets `seed`, which every run of a sweep gets from `seeds`",
+            ),
+            (
+                "preset = \"gigpo\"",
+                "presets = \"gigpo\"",
+                "run[1].presets: unknown key. Did you mean `preset`?",
+            ),
+            ("name = \"gigpo\"", "name = \"grpo\"", "there are two [[run]] called \"grpo\""),
+            ("name = \"gigpo\"\n", "", "run[1].name: is missing"),
+            ("[1e-4, 3e-4]", "1e-4", "grid: `train.learning_rate` is one value"),
+            ("[1e-4, 3e-4]", "[]", "grid: `train.learning_rate` has no values"),
+        ] {
+            assert!(WHOLE.contains(from), "{from}");
+            let error = read(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains("sweep.toml") && error.contains(words), "{error} | {words}");
+        }
+        let twice = read(&WHOLE.replace("3e-4", "1e-4")).unwrap().entries().unwrap_err().to_string();
+        assert!(twice.contains("two runs would both be called"), "{twice}");
+    }
+}

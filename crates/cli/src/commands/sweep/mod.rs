@@ -1,0 +1,146 @@
+//! `turnwise sweep`: configs times seeds.
+
+pub(crate) mod file;
+pub(crate) mod layout;
+mod plan;
+mod process;
+mod progress;
+mod supervise;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use turnwise_train::preflight;
+
+use self::file::SweepFile;
+use self::layout::Layout;
+use self::plan::{OnDisk, PlannedRun, on_disk, plan};
+use self::supervise::{End, Limits, Supervisor};
+use crate::ui::{self, Ui};
+
+/// Exit status of a sweep that was interrupted, as a shell gives it for Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// Train a grid or list of configs times seeds; the same command goes on after any end.
+///
+/// Runs lie in RUNS/SWEEP/ENTRY-seed-N. Runs whose warm starts are the same share one. `turnwise compare SWEEP.toml` compares them.
+#[derive(Args)]
+pub(crate) struct SweepArgs {
+    /// The sweep file.
+    #[arg(value_name = "SWEEP.toml")]
+    file: PathBuf,
+    /// Runs at a time, each in a process of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+    /// Times that a run which failed is tried again.
+    #[arg(long, default_value_t = 1)]
+    retries: u32,
+    /// Only this run, by its number from 0: for job arrays.
+    #[arg(long)]
+    index: Option<usize>,
+    /// Print the runs with their numbers, and how far they are.
+    #[arg(long, conflicts_with_all = ["index", "dry_run"])]
+    list: bool,
+    /// Check all that every run checks at its start and print what memory it takes; nothing is trained.
+    #[arg(long)]
+    dry_run: bool,
+    /// Folder that the sweep's folder is made in.
+    #[arg(long, default_value = "runs")]
+    runs: PathBuf,
+}
+
+pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
+    let sweep = SweepFile::read(&args.file)?;
+    let layout = Layout::new(&args.runs, &sweep.name);
+    let runs = plan(&sweep, &args.file)?;
+    if args.list {
+        list(&runs, &layout);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen: Vec<usize> = match args.index {
+        None => (0..runs.len()).collect(),
+        Some(index) if index < runs.len() => vec![index],
+        Some(index) => bail!(
+            "--index {index}: {} has {} runs, numbered from 0 to {}",
+            args.file.display(),
+            runs.len(),
+            runs.len() - 1
+        ),
+    };
+    if args.dry_run {
+        return dry_run(&runs, &chosen, &layout);
+    }
+    let limits = Limits { jobs: usize::from(args.jobs), retries: args.retries };
+    let supervisor = Supervisor::new(&runs, &chosen, &layout, limits)?;
+    let ends = supervisor.work(ui::stop_on_interrupt()?);
+    Ok(report(&runs, &ends, &args.file, &layout))
+}
+
+fn list(runs: &[PlannedRun], layout: &Layout) {
+    let width = runs.iter().map(|run| run.entry.run_name().len()).max().unwrap_or(0);
+    for (index, run) in runs.iter().enumerate() {
+        let name = run.entry.run_name();
+        let state = match on_disk(&layout.run(&name), Some(&run.config)) {
+            Ok(OnDisk::Absent) => "not begun".to_owned(),
+            Ok(OnDisk::Begun) => "begun".to_owned(),
+            Ok(OnDisk::Finished) => "finished".to_owned(),
+            Err(error) => format!("cannot go on: {error:#}"),
+        };
+        let warm = run.warm_start.as_ref().map_or_else(String::new, |name| format!("  warm start {name}"));
+        ui::print(&format!("{index:>4}  {name:<width$}  {state}{warm}"));
+    }
+}
+
+/// Checks each method's first chosen run as it would at its start; the configs of all are checked by then.
+fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Result<ExitCode> {
+    let mut seen = BTreeSet::new();
+    let mut ui = Ui::new();
+    for &index in chosen {
+        let run = &runs[index];
+        let name = run.entry.run_name();
+        let root = layout.run(&name);
+        let found = on_disk(&root, Some(&run.config))?;
+        if !seen.insert(&run.entry.name) || found != OnDisk::Absent {
+            continue;
+        }
+        let checked = preflight(&run.config, &root, &mut ui).with_context(|| format!("run `{name}`"))?;
+        ui.finish();
+        ui::print(&format!("{name}\n{checked}\n"));
+    }
+    let warm: BTreeSet<&String> =
+        chosen.iter().filter_map(|&index| runs[index].warm_start.as_ref()).collect();
+    ui::print(&format!("{} runs are sound; {} warm starts are shared", chosen.len(), warm.len()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says how every run ended.
+fn report(runs: &[PlannedRun], ends: &[(usize, End)], file: &std::path::Path, layout: &Layout) -> ExitCode {
+    let count = |wanted: fn(&End) -> bool| ends.iter().filter(|(_, end)| wanted(end)).count();
+    let failed = count(|end| matches!(end, End::Failed(_)));
+    let interrupted = count(|end| *end == End::Interrupted);
+    let done = ends.len() - failed - interrupted;
+    ui::print(&format!(
+        "\n{done} of {} runs are finished ({} were before), {failed} failed{}",
+        ends.len(),
+        count(|end| *end == End::Before),
+        if interrupted > 0 { format!(", {interrupted} are not done") } else { String::new() }
+    ));
+    for (index, end) in ends {
+        if let End::Failed(reason) = end {
+            let name = runs[*index].entry.run_name();
+            ui::print(&format!("  {name}: {reason}\n    log: {}", layout.log(&name).display()));
+        }
+    }
+    let file = file.display();
+    if interrupted > 0 {
+        ui::print(&format!("  go on with      turnwise sweep {file}"));
+        return ExitCode::from(INTERRUPTED);
+    }
+    if done > 0 {
+        ui::print(&format!("  compare them    turnwise compare {file}"));
+    }
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,147 @@
+//! The runs of a sweep with their configs, and the warm starts that they share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+use toml::Table;
+use turnwise_train::config::{Config, load, load_resolved};
+use turnwise_train::run::directory::{RunStatus, Status};
+use turnwise_train::run::warm_start_settings;
+use turnwise_train::{Phase, RunDirectory};
+
+use super::file::{Entry, SweepFile};
+use super::layout::Layout;
+
+/// A run with its config, checked.
+#[derive(Clone, Debug)]
+pub(super) struct PlannedRun {
+    pub(super) entry: Entry,
+    pub(super) config: Config,
+    /// Name of the warm start that it shares with others of the sweep.
+    pub(super) warm_start: Option<String>,
+}
+
+/// How far a run is, as its directory says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnDisk {
+    /// No run is there, or one that was killed before it was a run.
+    Absent,
+    /// It can be resumed.
+    Begun,
+    /// All its steps are done.
+    Finished,
+}
+
+/// Resolves every entry's config and finds the warm starts that are the same.
+///
+/// # Errors
+/// The first config that cannot be used, with its entry.
+pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
+    let mut runs = Vec::new();
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in sweep.entries()? {
+        let of_entry = || format!("{}: run `{}`", path.display(), entry.run_name());
+        let config = load(&entry.source).with_context(of_entry)?;
+        let warm_start = warm_start_settings(&config).with_context(of_entry)?.map(|text| short_hash(&text));
+        if let Some(name) = &warm_start {
+            *uses.entry(name.clone()).or_default() += 1;
+        }
+        runs.push(PlannedRun { entry, config, warm_start });
+    }
+    for run in &mut runs {
+        // One that nobody shares is done by the run itself.
+        run.warm_start = run.warm_start.take().filter(|name| uses[name] > 1);
+    }
+    Ok(runs)
+}
+
+fn short_hash(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    let number = hash.iter().take(6).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{number:012x}")
+}
+
+/// How far the run in a folder is.
+///
+/// # Errors
+/// It was begun with other settings than `config`, where one is given.
+pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
+    let file = root.join("config.toml");
+    if !file.is_file() {
+        return Ok(OnDisk::Absent);
+    }
+    let begun = load_resolved(&file)?;
+    if let Some(config) = config
+        && begun != *config
+    {
+        let key = differing(&begun, config).unwrap_or_else(|| "settings".into());
+        bail!(
+            "{}: was begun with another `{key}` than the sweep gives it now; remove or rename the folder to run it anew, or give the \
+             sweep another name",
+            root.display()
+        );
+    }
+    let status: Option<Status> = RunDirectory::open(root)?.read_json("status.json").ok();
+    let done = status.is_some_and(|status| {
+        status.state == RunStatus::Finished
+            && status.position.phase == Phase::Rl
+            && status.position.step >= begun.train.steps
+    });
+    Ok(if done { OnDisk::Finished } else { OnDisk::Begun })
+}
+
+/// The first key in which two configs differ.
+fn differing(a: &Config, b: &Config) -> Option<String> {
+    fn first(a: &Table, b: &Table, outer: &str) -> Option<String> {
+        let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+        keys.into_iter().find_map(|key| {
+            let name = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
+            match (
+                a.get(key).and_then(|value| value.as_table()),
+                b.get(key).and_then(|value| value.as_table()),
+            ) {
+                (Some(a), Some(b)) => first(a, b, &name),
+                _ => (a.get(key) != b.get(key)).then_some(name),
+            }
+        })
+    }
+    first(&Table::try_from(a).ok()?, &Table::try_from(b).ok()?, "")
+}
+
+/// The command line of a run that begins, without the program's name.
+pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> {
+    let mut arguments = vec!["train".to_owned()];
+    arguments.extend(source_arguments(&run.entry));
+    arguments.extend(["--runs".into(), layout.root().display().to_string()]);
+    if let Some(name) = &run.warm_start {
+        arguments.extend(["--warm-start".into(), warm_folder(layout, name).display().to_string()]);
+    }
+    arguments
+}
+
+/// The command line of a shared warm start that begins: that of a run that shares it, without reinforcement learning. One
+/// task is enough for the evaluation that every run begins with.
+pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
+    let mut arguments = vec!["sft".to_owned()];
+    arguments.extend(source_arguments(&run.entry));
+    arguments.extend([format!("name={name}"), "eval.tasks=1".into()]);
+    arguments.extend(["--runs".into(), layout.warm_starts().display().to_string()]);
+    arguments
+}
+
+/// The folder of a shared warm start.
+pub(super) fn warm_folder(layout: &Layout, name: &str) -> PathBuf {
+    layout.warm_starts().join(name)
+}
+
+fn source_arguments(entry: &Entry) -> Vec<String> {
+    let mut arguments: Vec<String> =
+        entry.source.files.iter().map(|file| file.display().to_string()).collect();
+    arguments.extend(entry.source.overrides.iter().cloned());
+    if let Some(preset) = &entry.source.preset {
+        arguments.extend(["--preset".into(), preset.clone()]);
+    }
+    arguments
+}

@@ -1,0 +1,111 @@
+//! The process of a run: started, stopped politely, and asked why it failed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::Context as _;
+use turnwise_train::RunDirectory;
+use turnwise_train::run::directory::{RunStatus, Status};
+use turnwise_train::run::lock::{LOCK, RunLock};
+
+/// A run's process.
+pub(super) struct RunProcess {
+    child: Child,
+    log: PathBuf,
+    /// Length of the log when the process started.
+    log_start: u64,
+}
+
+impl RunProcess {
+    /// Starts this program with these arguments; what it says is added to `log`.
+    pub(super) fn start(arguments: &[String], log: &Path) -> anyhow::Result<Self> {
+        if let Some(folder) = log.parent() {
+            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        let open = || OpenOptions::new().create(true).append(true).open(log);
+        let output = open().with_context(|| log.display().to_string())?;
+        let errors = open().with_context(|| log.display().to_string())?;
+        let log_start = output.metadata().map_or(0, |metadata| metadata.len());
+        let program = std::env::current_exe().context("the path of this program is not known")?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(errors);
+        // Ctrl-C reaches this program alone, which passes it on once: a second one would end a run at once.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command.spawn().context("the process of the run cannot be started")?;
+        Ok(Self { child, log: log.to_path_buf(), log_start })
+    }
+
+    /// How it ended, once it has.
+    pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        self.child.try_wait().context("the process of the run cannot be waited for")
+    }
+
+    /// Asks it to write a checkpoint and stop.
+    pub(super) fn interrupt(&mut self) {
+        #[cfg(unix)]
+        if let Some(id) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::INT);
+        }
+        #[cfg(not(unix))]
+        let _ = self.child.kill();
+    }
+
+    /// Why it failed, in one line: what the run wrote down, or what the process said last.
+    pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
+        let said = said_since(&self.log, self.log_start);
+        let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
+        if let Some(error) = error {
+            return error.to_owned();
+        }
+        let stored = RunDirectory::open(root).and_then(|run| run.read_json::<Status>("status.json"));
+        if let Ok(Status { state: RunStatus::Failed, reason: Some(reason), .. }) = stored {
+            return reason;
+        }
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        // A panic or a kill says nothing of itself.
+        format!(
+            "its process ended with {status}{}",
+            last.map(|line| format!("; it said last: {}", line.trim())).unwrap_or_default()
+        )
+    }
+}
+
+fn said_since(log: &Path, start: u64) -> String {
+    let read = || {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_default()
+}
+
+/// True if another process works on a run.
+pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
+    Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
+}
+
+/// Removes what a run that was killed before it was one left behind, so that it can be started.
+pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
+    if !root.is_dir() {
+        return Ok(());
+    }
+    let Some(_lock) = RunLock::try_take(root)? else { return Ok(()) };
+    // Another process may have made it a run in the meantime.
+    if root.join("config.toml").exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(root).with_context(|| root.display().to_string())? {
+        let path = entry.with_context(|| root.display().to_string())?.path();
+        if path.file_name().is_some_and(|name| name == LOCK) {
+            continue;
+        }
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Runs the runs of a sweep: some at a time, each in a process of its own, again where one failed.
+//!
+//! What a sweep knows lies in the run directories alone, so that it goes on after any end, and several programs may work on one
+//! sweep: a run's lock says whether another one has it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::layout::Layout;
+use super::plan::{OnDisk, PlannedRun, on_disk, start_arguments, warm_arguments, warm_folder};
+use super::process::{RunProcess, clear_remains, is_held};
+use super::progress::{self, Progress};
+
+/// Between two looks at the processes, and between two looks at what they have done.
+const LOOK: Duration = Duration::from_millis(50);
+const SHOW: Duration = Duration::from_secs(1);
+
+/// Limits of the work.
+pub(super) struct Limits {
+    /// Runs at a time.
+    pub(super) jobs: usize,
+    /// Times that a run which failed is tried again.
+    pub(super) retries: u32,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was finished before.
+    Before,
+    /// It was finished now.
+    Finished,
+    /// It failed, for this reason.
+    Failed(String),
+    /// It was not begun or not finished, because the sweep was interrupted.
+    Interrupted,
+}
+
+/// Whether a job can begin.
+enum State {
+    /// It waits for the job of its warm start, or for a free place.
+    Waiting,
+    /// It has a process.
+    Running(RunProcess),
+    /// Another program has it; looked at again then.
+    Elsewhere(Instant),
+    Ended(End),
+}
+
+/// A run or a shared warm start.
+struct Job {
+    name: String,
+    root: PathBuf,
+    /// The run whose config it has.
+    run: usize,
+    /// Name of the warm start that it is, where it is one.
+    warm: Option<String>,
+    /// The job that must end first.
+    after: Option<usize>,
+    attempts: u32,
+    state: State,
+}
+
+/// The work on a sweep.
+pub(super) struct Supervisor<'a> {
+    runs: &'a [PlannedRun],
+    layout: &'a Layout,
+    limits: Limits,
+    jobs: Vec<Job>,
+    progress: Progress,
+}
+
+impl<'a> Supervisor<'a> {
+    /// The work on these runs of a sweep, by index.
+    ///
+    /// # Errors
+    /// A run that was begun with other settings.
+    pub(super) fn new(
+        runs: &'a [PlannedRun],
+        chosen: &[usize],
+        layout: &'a Layout,
+        limits: Limits,
+    ) -> anyhow::Result<Self> {
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut warm_jobs: BTreeMap<&str, usize> = BTreeMap::new();
+        for &index in chosen {
+            let run = &runs[index];
+            let name = run.entry.run_name();
+            let root = layout.run(&name);
+            let found = on_disk(&root, Some(&run.config))?;
+            let mut after = None;
+            if let (Some(warm), OnDisk::Absent) = (&run.warm_start, found) {
+                after = Some(*warm_jobs.entry(warm).or_insert_with(|| {
+                    jobs.push(Job {
+                        name: format!("warm start {warm}"),
+                        root: warm_folder(layout, warm),
+                        run: index,
+                        warm: Some(warm.clone()),
+                        after: None,
+                        attempts: 0,
+                        state: State::Waiting,
+                    });
+                    jobs.len() - 1
+                }));
+            }
+            let ended = found == OnDisk::Finished;
+            let state = if ended { State::Ended(End::Before) } else { State::Waiting };
+            jobs.push(Job { name, root, run: index, warm: None, after, attempts: 0, state });
+        }
+        let width = jobs.iter().map(|job| job.name.len()).max().unwrap_or(0);
+        Ok(Self { runs, layout, limits, jobs, progress: Progress::new(width) })
+    }
+
+    /// Works until all has ended, or `stop` is set and every process has stopped. The ends of the runs, in their order.
+    pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
+        let mut shown = Instant::now();
+        let mut told = false;
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            for index in 0..self.jobs.len() {
+                self.look_at(index, stopping);
+            }
+            if stopping && !told {
+                told = true;
+                for job in &mut self.jobs {
+                    if let State::Running(process) = &mut job.state {
+                        process.interrupt();
+                    }
+                }
+            }
+            if stopping {
+                for job in &mut self.jobs {
+                    if matches!(job.state, State::Waiting | State::Elsewhere(_)) {
+                        job.state = State::Ended(End::Interrupted);
+                    }
+                }
+            }
+            if self.jobs.iter().all(|job| matches!(job.state, State::Ended(_))) {
+                break;
+            }
+            if shown.elapsed() >= SHOW {
+                shown = Instant::now();
+                self.show();
+            }
+            std::thread::sleep(LOOK);
+        }
+        let ends = self.jobs.into_iter().filter(|job| job.warm.is_none());
+        ends.filter_map(|job| match job.state {
+            State::Ended(end) => Some((job.run, end)),
+            _ => None,
+        })
+        .collect()
+    }
+
+    fn look_at(&mut self, index: usize, stopping: bool) {
+        let Job { state, root, .. } = &mut self.jobs[index];
+        match state {
+            State::Ended(_) => {}
+            State::Running(process) => match process.ended() {
+                Ok(None) => {}
+                Ok(Some(status)) => {
+                    let reason = process.reason(root, status);
+                    self.ended(index, status.success(), reason, stopping);
+                }
+                Err(error) => self.fail(index, format!("{error:#}")),
+            },
+            State::Elsewhere(next) => {
+                if Instant::now() >= *next {
+                    self.jobs[index].state = State::Waiting;
+                    self.begin(index, stopping);
+                }
+            }
+            State::Waiting => self.begin(index, stopping),
+        }
+    }
+
+    /// A process has ended: what is on disk says how far the run is.
+    fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
+        let job = &mut self.jobs[index];
+        let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);
+        if finished {
+            self.finish(index, End::Finished);
+        } else if stopping {
+            job.state = State::Ended(End::Interrupted);
+            let name = job.name.clone();
+            self.progress.end(&name, "stopped; the sweep goes on from its checkpoint");
+        } else if is_held(&job.root).unwrap_or(false) {
+            // Another program was first.
+            job.state = State::Elsewhere(Instant::now() + SHOW);
+        } else {
+            job.attempts += 1;
+            let reason =
+                if success { "its process ended before all steps were done".to_owned() } else { reason };
+            if job.attempts <= self.limits.retries {
+                job.state = State::Waiting;
+                let name = job.name.clone();
+                self.progress.say(&name, &format!("failed, is tried again: {reason}"));
+            } else {
+                self.fail(index, reason);
+            }
+        }
+    }
+
+    fn finish(&mut self, index: usize, end: End) {
+        let job = &mut self.jobs[index];
+        job.state = State::Ended(end);
+        let outcome = if job.warm.is_none() { progress::outcome(&job.root) } else { String::new() };
+        let name = job.name.clone();
+        self.progress.end(&name, format!("finished  {outcome}").trim_end());
+    }
+
+    fn fail(&mut self, index: usize, reason: String) {
+        let job = &mut self.jobs[index];
+        let name = job.name.clone();
+        self.progress.end(&name, &format!("failed: {reason}"));
+        job.state = State::Ended(End::Failed(reason));
+    }
+
+    /// Starts a job's process, if it may begin and there is a place.
+    fn begin(&mut self, index: usize, stopping: bool) {
+        if stopping {
+            return;
+        }
+        if let Some(after) = self.jobs[index].after {
+            match &self.jobs[after].state {
+                State::Ended(End::Finished | End::Before) => {}
+                State::Ended(End::Failed(reason)) => {
+                    let reason = format!("its warm start failed: {reason}");
+                    return self.fail(index, reason);
+                }
+                _ => return,
+            }
+        }
+        let running = self.jobs.iter().filter(|job| matches!(job.state, State::Running(_))).count();
+        if running >= self.limits.jobs {
+            return;
+        }
+        if let Err(error) = self.try_begin(index) {
+            self.fail(index, format!("{error:#}"));
+        }
+    }
+
+    fn try_begin(&mut self, index: usize) -> anyhow::Result<()> {
+        let job = &self.jobs[index];
+        let run = &self.runs[job.run];
+        if is_held(&job.root)? {
+            self.jobs[index].state = State::Elsewhere(Instant::now() + SHOW);
+            return Ok(());
+        }
+        let config = job.warm.is_none().then_some(&run.config);
+        let arguments = match on_disk(&job.root, config)? {
+            OnDisk::Finished => {
+                self.finish(index, End::Before);
+                return Ok(());
+            }
+            OnDisk::Begun => vec!["train".into(), "--resume".into(), job.root.display().to_string()],
+            OnDisk::Absent => {
+                clear_remains(&job.root)?;
+                match &job.warm {
+                    Some(name) => warm_arguments(run, name, self.layout),
+                    None => start_arguments(run, self.layout),
+                }
+            }
+        };
+        let log = self.layout.log(&job.name.replace(' ', "-"));
+        let process = RunProcess::start(&arguments, &log)?;
+        self.jobs[index].state = State::Running(process);
+        Ok(())
+    }
+
+    fn show(&mut self) {
+        for job in &self.jobs {
+            let config = &self.runs[job.run].config;
+            let rl_steps = if job.warm.is_some() { 0 } else { config.train.steps };
+            let now = || progress::of_run(&job.root, config.sft.steps, rl_steps);
+            match &job.state {
+                State::Running(_) => self.progress.show(&job.name, &now()),
+                State::Elsewhere(_) => {
+                    self.progress.show(&job.name, &format!("in another process: {}", now()));
+                }
+                State::Waiting | State::Ended(_) => {}
+            }
+        }
+    }
+}
