@@ -5,7 +5,7 @@
 //! | [`mod@iqm`] | interquartile mean and mean of scores |
 //! | [`bootstrap`] | stratified bootstrap, percentile intervals |
 //! | [`improvement`] | probability of improvement |
-//! | [`mcnemar`] | exact McNemar test of two runs |
+//! | [`mod@mcnemar`] | exact McNemar test of two runs |
 //! | [`permutation`] | paired permutation test by task |
 //!
 //! Scores come as strata: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of task). The definitions of the

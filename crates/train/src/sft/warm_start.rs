@@ -87,11 +87,14 @@ pub(crate) fn run(
 fn demonstrations(run: &Run, observer: &mut dyn Observer) -> Result<Vec<SftSequence>, TrainError> {
     let config = &run.config;
     let played = run.actor.world.demonstrations(config, config.sft.demonstrations)?;
+    let rest = match played.dropped {
+        0 => String::new(),
+        _ => format!("; the others did not reach their goal within {} turns", config.env.max_turns),
+    };
     observer.event(Event::Note(format!(
-        "{} of {} demonstrations solved their task within {} turns; the others are left out",
+        "{} of {} demonstrations are imitated{rest}",
         played.episodes.len(),
-        config.sft.demonstrations,
-        config.env.max_turns
+        config.sft.demonstrations
     )));
     let prompter = run.actor.prompter();
     let mut sequences = Vec::new();
