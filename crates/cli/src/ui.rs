@@ -41,11 +41,14 @@ pub(crate) fn error(error: &anyhow::Error) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// Exit status of work that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// The flag that Ctrl-C sets. The first one asks for a safe stop, the second ends the program.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
+            std::process::exit(INTERRUPTED.into());
         }
         let _ = writeln!(std::io::stderr(), "\nstopping at the next safe place; once more to stop at once");
     })
@@ -57,7 +60,7 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
+            std::process::exit(INTERRUPTED.into());
         }
     })
     .context("cannot listen for Ctrl-C")?;

@@ -138,7 +138,7 @@ pub struct Evaluation {
     pub inadmissible_rate: f64,
     /// Duration in seconds.
     pub seconds: f64,
-    /// What came of each task, in the panel's order; empty in results of versions that kept none.
+    /// Outcome of each task, in the panel's order; empty in results of versions that kept none.
     #[serde(default, skip_serializing_if = "Outcomes::is_empty")]
     pub outcomes: Outcomes,
 }

@@ -1,4 +1,4 @@
-//! What came of each task of a panel, compact in files.
+//! Outcomes of the tasks of a panel, compact in files.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use turnwise_core::Trajectory;
 use turnwise_train::rollout::is_faulty;
 
-/// What came of one task.
+/// Outcome of one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskOutcome {
     /// Index in the panel.

@@ -6,6 +6,8 @@
 //!     hidden=256 layers=6 heads=4 kv=2 ffn=704 vocab=2048 rank=32 sequences=16 length=512 lanes=2 steps=5
 //! ```
 
+mod arguments;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +20,8 @@ use turnwise_model::engine::EngineWeights;
 use turnwise_model::{
     Adapter, Compute, LearnerConfig, LoraConfig, ModelConfig, NativeLearner, Parameters, Weights,
 };
+
+use arguments::Arguments;
 
 struct Likelihood(f32);
 
@@ -40,14 +44,8 @@ fn shortest<E>(runs: usize, mut work: impl FnMut() -> Result<(), E>) -> Result<f
 
 #[expect(clippy::print_stdout, reason = "an example that reports")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let get = |name: &str, default: usize| -> Result<usize, String> {
-        let prefix = format!("{name}=");
-        match arguments.iter().find_map(|argument| argument.strip_prefix(&prefix)) {
-            Some(value) => value.parse().map_err(|_| format!("{name}={value} is not a whole number")),
-            None => Ok(default),
-        }
-    };
+    let arguments = Arguments::read();
+    let get = |name: &str, default: usize| arguments.number(name, default);
     let (hidden, heads) = (get("hidden", 256)?, get("heads", 4)?);
     let config = ModelConfig {
         vocab_size: get("vocab", 2048)?,

@@ -8,6 +8,8 @@
 //! Groups of responses to a prompt each, the prompts alike in their first `head` tokens; a model of 25 M weights. A
 //! step is a forward and a backward pass over all of them.
 
+mod arguments;
+
 use std::time::Instant;
 
 use turnwise_core::{
@@ -15,6 +17,8 @@ use turnwise_core::{
     TurnSpan,
 };
 use turnwise_model::{Compute, LearnerConfig, ModelConfig, NativeLearner, Parameters};
+
+use arguments::Arguments;
 
 struct Likelihood;
 
@@ -28,18 +32,12 @@ impl Objective for Likelihood {
 
 #[expect(clippy::print_stdout, reason = "an example that reports")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let get = |name: &str, default: usize| -> Result<usize, String> {
-        let prefix = format!("{name}=");
-        match arguments.iter().find_map(|argument| argument.strip_prefix(&prefix)) {
-            Some(value) => value.parse().map_err(|_| format!("{name}={value} is not a whole number")),
-            None => Ok(default),
-        }
-    };
+    let arguments = Arguments::read();
+    let get = |name: &str, default: usize| arguments.number(name, default);
     let (groups, size) = (get("groups", 8)?, get("size", 8)?);
     let (head, prompt, response) = (get("head", 0)?, get("prompt", 256)?, get("response", 32)?);
     let steps = get("steps", 3)?;
-    let compute = match arguments.iter().find_map(|argument| argument.strip_prefix("compute=")) {
+    let compute = match arguments.text("compute") {
         None | Some("f32") => Compute::F32,
         Some("bf16") => Compute::Bf16,
         Some(other) => return Err(format!("compute={other}: expected f32 or bf16").into()),

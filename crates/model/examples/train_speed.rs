@@ -7,6 +7,8 @@
 //!
 //! Every token but the first of a sequence is trained on, with a plain likelihood loss.
 
+mod arguments;
+
 use std::time::Instant;
 
 use turnwise_core::{
@@ -14,6 +16,8 @@ use turnwise_core::{
     TurnSpan,
 };
 use turnwise_model::{Compute, LearnerConfig, ModelConfig, NativeLearner, Parameters};
+
+use arguments::Arguments;
 
 struct Likelihood(f32);
 
@@ -30,14 +34,8 @@ impl Objective for Likelihood {
 
 #[expect(clippy::print_stdout, reason = "an example that reports")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let get = |name: &str, default: usize| -> Result<usize, String> {
-        let prefix = format!("{name}=");
-        match arguments.iter().find_map(|argument| argument.strip_prefix(&prefix)) {
-            Some(value) => value.parse().map_err(|_| format!("{name}={value} is not a whole number")),
-            None => Ok(default),
-        }
-    };
+    let arguments = Arguments::read();
+    let get = |name: &str, default: usize| arguments.number(name, default);
     let config = ModelConfig {
         vocab_size: get("vocab", 2048)?,
         hidden_size: get("hidden", 256)?,
@@ -52,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..ModelConfig::default()
     };
     let (count, length, steps) = (get("sequences", 16)?, get("length", 512)?, get("steps", 5)?);
-    let compute = match arguments.iter().find_map(|argument| argument.strip_prefix("compute=")) {
+    let compute = match arguments.text("compute") {
         None | Some("f32") => Compute::F32,
         Some("bf16") => Compute::Bf16,
         Some(other) => return Err(format!("compute={other}: expected f32 or bf16").into()),

@@ -210,7 +210,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// What comes after attention, on some rows.
+    /// The part of a layer after attention, on some rows.
     fn forward_rest(
         &self,
         tokens: &Range<usize>,
@@ -271,7 +271,7 @@ impl<T: Real> Pass<'_, T> {
         }
     }
 
-    /// Where the derivatives of what the queries of a run attended to stand in [`Derivatives::hidden`].
+    /// Range of [`Derivatives::hidden`] with the derivatives of what the queries of a run attended to.
     fn d_attended(&self, run: &Range<usize>) -> Range<usize> {
         let (hidden, query) = (self.config.hidden_size, self.config.query_width());
         let start = run.start * hidden.max(query);

@@ -9,9 +9,6 @@ use turnwise_train::{Observer, Position, Resume, Run, RunEnd, RunParts, TrainErr
 
 use crate::ui::{self, Ui};
 
-/// Exit status of a run that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 /// Train as a config says.
 #[derive(Args)]
 pub(crate) struct TrainArgs {
@@ -125,7 +122,7 @@ fn train(open: impl FnOnce(&mut dyn Observer) -> Result<Run, TrainError>) -> any
 fn exit_code(outcome: RunEnd) -> ExitCode {
     match outcome {
         RunEnd::Finished => ExitCode::SUCCESS,
-        RunEnd::Interrupted => ExitCode::from(INTERRUPTED),
+        RunEnd::Interrupted => ExitCode::from(ui::INTERRUPTED),
     }
 }
 

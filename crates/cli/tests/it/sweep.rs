@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml");
 
-/// What makes its runs short.
+/// Settings that make its runs short.
 const SETTINGS: [&str; 8] = [
     "env.generator.size=tiny",
     "sft.steps=6",
@@ -89,7 +89,7 @@ fn run_folders(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).filter(|path| path.join("run.lock").exists()).collect()
 }
 
-/// What every run of the sweep ended with: weights and evaluations.
+/// Final weights and evaluations of every run of the sweep.
 fn outcomes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for name in NAMES {

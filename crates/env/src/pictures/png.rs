@@ -44,7 +44,7 @@ pub struct Start {
     last: Vec<u8>,
 }
 
-/// Where the data of a [`Start`] begin: behind the signature, the header and the length and the name of their chunk.
+/// Offset of the data of a [`Start`]: behind the signature, the header and the length and the name of their chunk.
 const DATA: usize = 8 + 25 + 8;
 
 impl Start {
@@ -65,11 +65,10 @@ impl Start {
         file.extend([0x78, 0x01]);
         let mut last = vec![0; 3 * width];
         let filtered = filter(rows, &mut last);
-        let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
         let mut encoder = DeflateEncoder::new(file, flate2::Compression::default());
-        encoder.write_all(&filtered).map_err(failed)?;
+        encoder.write_all(&filtered).map_err(unwritable)?;
         // Ends the block at a whole byte, so that others can follow.
-        encoder.flush().map_err(failed)?;
+        encoder.flush().map_err(unwritable)?;
         let file = encoder.get_ref().clone();
         let mut adler = Adler32::new();
         adler.write(&filtered);
@@ -133,12 +132,16 @@ fn filter(picture: &Picture, above: &mut [u8]) -> Vec<u8> {
     filtered
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the form that `map_err` calls")]
+fn unwritable(error: std::io::Error) -> EnvError {
+    EnvError::Other(format!("a picture cannot be written: {error}"))
+}
+
 /// A zlib stream of one block.
 fn compress(filtered: &[u8]) -> Result<Vec<u8>, EnvError> {
-    let failed = |error: std::io::Error| EnvError::Other(format!("a picture cannot be written: {error}"));
-    let mut compressor = Compressor::new(Vec::with_capacity(filtered.len() / 8 + 256)).map_err(failed)?;
-    compressor.write_data(filtered).map_err(failed)?;
-    compressor.finish().map_err(failed)
+    let mut compressor = Compressor::new(Vec::with_capacity(filtered.len() / 8 + 256)).map_err(unwritable)?;
+    compressor.write_data(filtered).map_err(unwritable)?;
+    compressor.finish().map_err(unwritable)
 }
 
 /// Adds a chunk.

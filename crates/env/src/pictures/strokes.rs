@@ -144,7 +144,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 /// Places between two pixels that a letter of [`Letters`] can begin at.
 const PHASES: i32 = 16;
 
-/// Where letters of [`Letters`] are drawn, so that what is left of and above their place has pixels too.
+/// Position at which letters of [`Letters`] are drawn, so that what is left of and above it has pixels too.
 const ORIGIN: (i32, i32) = (4, 20);
 
 /// Pixels of a letter by their distance from its place, and how much of each is covered.

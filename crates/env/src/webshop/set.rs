@@ -145,9 +145,9 @@ pub struct WebshopSet {
     world: Arc<World>,
     max_steps: usize,
     notes: Arc<Vec<String>>,
-    /// Where what panels need to know of the tasks is kept; a catalogue in memory is small enough to make all of them.
+    /// Folder and source of the task indices; none for a catalogue in memory, which is small enough to make all tasks.
     kept: Option<Arc<Kept>>,
-    /// What is known of the splits asked for so far.
+    /// Task indices of the splits asked for so far.
     indices: Arc<Mutex<BTreeMap<String, Arc<TaskIndex>>>>,
 }
 

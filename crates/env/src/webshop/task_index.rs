@@ -1,4 +1,4 @@
-//! What panels need to know of all tasks of a split, in a file beside a large catalogue, so that a start makes only the
+//! Order, hash and content digests of all tasks of a split, in a file beside a large catalogue, so that a start makes only the
 //! tasks it plays.
 //!
 //! Pinning a split needs the order of its tasks in panels, the hash over their names and contents, and the digest of every
@@ -62,7 +62,7 @@ struct Header {
 
 const VERSION: u32 = 1;
 
-/// What is known of the tasks of a split without making any.
+/// Order, hash and content digests of the tasks of a split, which need no task to be made.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,

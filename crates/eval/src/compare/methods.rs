@@ -8,7 +8,7 @@ use super::{Chosen, Estimate};
 use crate::statistics::{Bootstrap, Interval, iqm, mean};
 use crate::wilson;
 
-/// What an interval is over.
+/// The population of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
@@ -38,7 +38,7 @@ pub struct MethodResult {
     pub method: String,
     /// Its runs.
     pub seeds: Vec<Seed>,
-    /// What the intervals are over: seeds, or tasks where there is one seed only.
+    /// The population of the intervals: seeds, or tasks where there is one seed only.
     pub over: Over,
     /// Mean over seeds of the success on the whole panel; stratified by kind.
     pub success: Estimate,

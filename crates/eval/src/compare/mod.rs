@@ -43,7 +43,7 @@ pub enum CompareError {
         run: String,
         /// Of which step or split, where one was asked for.
         at: String,
-        /// What to do.
+        /// The way to mend it.
         fix: String,
     },
     /// Two runs were not evaluated alike.
@@ -72,7 +72,7 @@ pub struct Unlike {
     pub second: String,
     /// The split.
     pub split: String,
-    /// What differs.
+    /// The difference.
     pub what: &'static str,
     /// Its value in the one.
     pub of_first: String,
@@ -121,7 +121,7 @@ pub struct Comparison {
     pub training: Vec<Curve>,
     /// Steps that training success is averaged over.
     pub smooth: usize,
-    /// What a reader must know: what could not be computed, and why.
+    /// Notes for the reader: what could not be computed, and why.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run left behind.
+//! Evaluations, training success and seed of a run, read from its directory.
 
 use std::collections::BTreeMap;
 use std::fs;

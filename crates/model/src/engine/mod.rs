@@ -54,6 +54,7 @@ use turnwise_text::Tokenizer;
 
 pub use weights::EngineWeights;
 
+use crate::packing::common_prefix;
 use crate::{Compute, Device, ModelConfig, ModelError, Parameters, Weights};
 
 /// Fewest tokens for which one sequence waits for another that computes the same ones.
@@ -487,10 +488,6 @@ impl Sampler for NativeEngine {
     fn prompt_tokens(&self) -> PromptTokens {
         self.prompt_tokens
     }
-}
-
-fn common_prefix(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

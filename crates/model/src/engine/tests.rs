@@ -199,11 +199,7 @@ pub(super) fn prompt(session: u64, len: usize, shared: usize) -> Vec<u32> {
 
 /// Plays `sessions` for four turns, the next turn of each as soon as its last is answered; odd sessions
 /// append to what was said, even ones keep a head of 20 tokens only. Returns what was asked and answered.
-pub(super) fn play(
-    engine: &mut NativeEngine,
-    sessions: u64,
-    shared: usize,
-) -> Vec<(SampleRequest, Completion)> {
+fn play(engine: &mut NativeEngine, sessions: u64, shared: usize) -> Vec<(SampleRequest, Completion)> {
     let mut open = std::collections::BTreeMap::new();
     let mut played = Vec::new();
     for session in 0..sessions {

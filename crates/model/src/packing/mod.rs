@@ -23,6 +23,7 @@ pub(crate) use families::{Shared, deal_shared};
 pub(crate) use selection::runs;
 pub(crate) use selection::{Run, Segment, Selection};
 use tree::Tree;
+pub(crate) use tree::common_prefix;
 
 /// A token that is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

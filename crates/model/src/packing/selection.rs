@@ -20,7 +20,7 @@ pub(crate) struct Segment {
 pub(crate) struct Run {
     /// The rows.
     pub(crate) rows: Range<usize>,
-    /// What they consist of.
+    /// The segments that they consist of.
     pub(crate) segments: Vec<Segment>,
 }
 

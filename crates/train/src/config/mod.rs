@@ -9,12 +9,14 @@
 //! | `layers.rs` | sources laid one over the other, with the origin of every setting |
 //! | `presets.rs` | presets: methods by name, and whole configs |
 //! | `amend.rs` | settings that change when a run is resumed |
+//! | `difference.rs` | the first setting in which two configs differ |
 //! | `renamed.rs` | keys of earlier versions |
 //! | `rules.rs` | rules between settings |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
 
 mod amend;
 mod describe;
+mod difference;
 mod env;
 mod layers;
 mod load;
@@ -32,6 +34,7 @@ use std::path::PathBuf;
 
 pub use amend::amend;
 pub use describe::{reference_page, schema};
+pub use difference::first_difference;
 pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;

@@ -93,7 +93,7 @@ pub(crate) fn beats_all_before(
 
 /// Writes the marker anew where it has changed, and returns what it says then.
 ///
-/// What it says follows from the checkpoints and evaluations alone, so that a run that was killed, or went back to an earlier
+/// Its content follows from the checkpoints and evaluations alone, so that a run that was killed, or went back to an earlier
 /// checkpoint, comes to the same one.
 pub(crate) fn update(
     run: &RunDirectory,

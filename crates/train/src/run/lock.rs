@@ -67,7 +67,7 @@ impl RunLock {
 }
 
 impl Drop for RunLock {
-    /// Where no run came of it, nothing is left.
+    /// Removes the folder where no run came of it.
     fn drop(&mut self) {
         let alone = || fs::read_dir(&self.root).ok().map(|entries| entries.count() == 1);
         if self.made && alone() == Some(true) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 use crate::TrainError;
-use crate::config::{Config, load_resolved_with};
+use crate::config::{Config, first_difference, load_resolved_with};
 use crate::learners::Learners;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::open_device;
@@ -97,18 +97,6 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// The first key, in order, whose values differ.
-fn first_difference(a: &Table, b: &Table, outer: &str) -> Option<String> {
-    let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    keys.into_iter().find_map(|key| {
-        let name = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
-        match (a.get(key), b.get(key)) {
-            (Some(Value::Table(a)), Some(Value::Table(b))) => first_difference(a, b, &name),
-            (a, b) => (a != b).then_some(name),
-        }
-    })
-}
-
 impl Run {
     /// Starts a run in a new directory from the end of another run's warm start; it goes on with the bits that its own would
     /// have given.
@@ -132,7 +120,7 @@ impl Run {
                 "is 0, so that there is no warm start to take over from another run; start without it".into();
             return Err(TrainError::Config { origin: "sft.steps".into(), reason });
         }
-        if let Some(key) = first_difference(&table_of(&config)?, &table_of(&theirs)?, "") {
+        if let Some(key) = first_difference(&table_of(&config)?, &table_of(&theirs)?) {
             let reason = format!(
                 "its `{key}` is another one than this config's, so that this run's warm start would give other weights; \
                  set them alike, or start without it"
@@ -243,7 +231,7 @@ mod tests {
         }
         let mut other = config.clone();
         other.train.lanes = 7;
-        let key = first_difference(&table_of(&config).unwrap(), &table_of(&other).unwrap(), "");
+        let key = first_difference(&table_of(&config).unwrap(), &table_of(&other).unwrap());
         assert_eq!(key.as_deref(), Some("train.lanes"));
     }
 }

@@ -108,7 +108,7 @@ fn pair_row(pair: &Pair) -> Vec<String> {
     ]
 }
 
-/// What the columns are, for readers of the tables.
+/// Meaning of the columns, printed below the tables.
 const LEGEND: &str = "\
 success: mean over seeds; interquartile mean: of the rates by seed and kind (every kind counts the same).
 points: difference of success by task, interval over tasks; P(better): that a run is better than one of the baseline on

@@ -47,7 +47,7 @@ struct Text {
 }
 
 /// A `[[run]]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 struct RunTable {
     name: Option<String>,
     #[serde(default)]
@@ -83,7 +83,7 @@ impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// What is wrong with it, by file, key and fix.
+    /// A mistake in the file; the error names file, key and fix.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -197,8 +197,7 @@ impl SweepFile {
     /// # Errors
     /// Two runs with the same name.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
-        let unnamed = RunTable { name: None, base: Vec::new(), preset: None, set: Vec::new() };
-        let runs = if self.run.is_empty() { vec![unnamed] } else { self.run.clone() };
+        let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();
         let mut names = BTreeSet::new();
         for run in &runs {

@@ -1,4 +1,4 @@
-//! Where a sweep keeps its files.
+//! Folders and files of a sweep.
 //!
 //! ```text
 //! runs/<sweep>/

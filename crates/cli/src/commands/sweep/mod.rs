@@ -21,9 +21,6 @@ use self::plan::{OnDisk, PlannedRun, on_disk, plan};
 use self::supervise::{End, Limits, Supervisor};
 use crate::ui::{self, Ui};
 
-/// Exit status of a sweep that was interrupted, as a shell gives it for Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 /// Train a grid or list of configs times seeds; the same command goes on after any end.
 ///
 /// Runs lie in RUNS/SWEEP/ENTRY-seed-N. Runs whose warm starts are the same share one. `turnwise compare SWEEP.toml` compares them.
@@ -137,7 +134,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], file: &std::path::Path, la
     let file = file.display();
     if interrupted > 0 {
         ui::print(&format!("  go on with      turnwise sweep {file}"));
-        return ExitCode::from(INTERRUPTED);
+        return ExitCode::from(ui::INTERRUPTED);
     }
     if done > 0 {
         ui::print(&format!("  compare them    turnwise compare {file}"));

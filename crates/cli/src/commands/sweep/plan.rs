@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 use toml::Table;
-use turnwise_train::config::{Config, load, load_resolved};
+use turnwise_core::hexadecimal;
+use turnwise_train::config::{Config, first_difference, load, load_resolved};
 use turnwise_train::run::directory::{RunStatus, Status};
 use turnwise_train::run::warm_start_settings;
 use turnwise_train::{Phase, RunDirectory};
@@ -23,7 +24,7 @@ pub(super) struct PlannedRun {
     pub(super) warm_start: Option<String>,
 }
 
-/// How far a run is, as its directory says.
+/// Progress of a run, read from its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
     /// No run is there, or one that was killed before it was a run.
@@ -57,13 +58,12 @@ pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<Planned
     Ok(runs)
 }
 
+/// The first 48 bits of the SHA-256 of a text.
 fn short_hash(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    let number = hash.iter().take(6).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    format!("{number:012x}")
+    hexadecimal(&Sha256::digest(text.as_bytes())[..6])
 }
 
-/// How far the run in a folder is.
+/// Progress of the run in a folder.
 ///
 /// # Errors
 /// It was begun with other settings than `config`, where one is given.
@@ -76,7 +76,8 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
     if let Some(config) = config
         && begun != *config
     {
-        let key = differing(&begun, config).unwrap_or_else(|| "settings".into());
+        let key = first_difference(&Table::try_from(&begun)?, &Table::try_from(config)?);
+        let key = key.unwrap_or_else(|| "settings".into());
         bail!(
             "{}: was begun with another `{key}` than the sweep gives it now; remove or rename the folder to run it anew, or give the \
              sweep another name",
@@ -90,24 +91,6 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
             && status.position.step >= begun.train.steps
     });
     Ok(if done { OnDisk::Finished } else { OnDisk::Begun })
-}
-
-/// The first key in which two configs differ.
-fn differing(a: &Config, b: &Config) -> Option<String> {
-    fn first(a: &Table, b: &Table, outer: &str) -> Option<String> {
-        let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-        keys.into_iter().find_map(|key| {
-            let name = if outer.is_empty() { key.clone() } else { format!("{outer}.{key}") };
-            match (
-                a.get(key).and_then(|value| value.as_table()),
-                b.get(key).and_then(|value| value.as_table()),
-            ) {
-                (Some(a), Some(b)) => first(a, b, &name),
-                _ => (a.get(key) != b.get(key)).then_some(name),
-            }
-        })
-    }
-    first(&Table::try_from(a).ok()?, &Table::try_from(b).ok()?, "")
 }
 
 /// The command line of a run that begins, without the program's name.

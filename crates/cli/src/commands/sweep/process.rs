@@ -38,7 +38,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start })
     }
 
-    /// How it ended, once it has.
+    /// Exit status, once the process has ended.
     pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         self.child.try_wait().context("the process of the run cannot be waited for")
     }
@@ -53,7 +53,7 @@ impl RunProcess {
         let _ = self.child.kill();
     }
 
-    /// Why it failed, in one line: what the run wrote down, or what the process said last.
+    /// Reason of its failure in one line: the one that the run wrote down, or the last line of the process.
     pub(super) fn reason(&self, root: &Path, status: ExitStatus) -> String {
         let said = said_since(&self.log, self.log_start);
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));

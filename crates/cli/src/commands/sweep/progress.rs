@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// What a run does now.
+    /// The present state of a run.
     pub(super) fn show(&mut self, name: &str, text: &str) {
         if self.terminal {
             let bar = self.bars.entry(name.to_owned()).or_insert_with(|| {
@@ -76,7 +76,7 @@ impl Progress {
     }
 }
 
-/// How far a run is, from the end of its metrics: step, success of the last steps, time left of its phase.
+/// Progress of a run from the end of its metrics: step, success of the last steps, time left of its phase.
 pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };

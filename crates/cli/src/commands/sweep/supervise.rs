@@ -1,6 +1,6 @@
 //! Runs the runs of a sweep: some at a time, each in a process of its own, again where one failed.
 //!
-//! What a sweep knows lies in the run directories alone, so that it goes on after any end, and several programs may work on one
+//! The state of a sweep lies in the run directories alone, so that it goes on after any end, and several programs may work on one
 //! sweep: a run's lock says whether another one has it.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(super) struct Limits {
     pub(super) retries: u32,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It was finished before.
@@ -38,14 +38,14 @@ pub(super) enum End {
     Interrupted,
 }
 
-/// Whether a job can begin.
+/// State of a job.
 enum State {
     /// It waits for the job of its warm start, or for a free place.
     Waiting,
     /// It has a process.
     Running(RunProcess),
     /// Another program has it; looked at again then.
-    Elsewhere(Instant),
+    Held(Instant),
     Ended(End),
 }
 
@@ -116,14 +116,14 @@ impl<'a> Supervisor<'a> {
     /// Works until all has ended, or `stop` is set and every process has stopped. The ends of the runs, in their order.
     pub(super) fn work(mut self, stop: &AtomicBool) -> Vec<(usize, End)> {
         let mut shown = Instant::now();
-        let mut told = false;
+        let mut interrupted = false;
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             for index in 0..self.jobs.len() {
                 self.look_at(index, stopping);
             }
-            if stopping && !told {
-                told = true;
+            if stopping && !interrupted {
+                interrupted = true;
                 for job in &mut self.jobs {
                     if let State::Running(process) = &mut job.state {
                         process.interrupt();
@@ -132,7 +132,7 @@ impl<'a> Supervisor<'a> {
             }
             if stopping {
                 for job in &mut self.jobs {
-                    if matches!(job.state, State::Waiting | State::Elsewhere(_)) {
+                    if matches!(job.state, State::Waiting | State::Held(_)) {
                         job.state = State::Ended(End::Interrupted);
                     }
                 }
@@ -166,7 +166,7 @@ impl<'a> Supervisor<'a> {
                 }
                 Err(error) => self.fail(index, format!("{error:#}")),
             },
-            State::Elsewhere(next) => {
+            State::Held(next) => {
                 if Instant::now() >= *next {
                     self.jobs[index].state = State::Waiting;
                     self.begin(index, stopping);
@@ -188,7 +188,7 @@ impl<'a> Supervisor<'a> {
             self.progress.end(&name, "stopped; the sweep goes on from its checkpoint");
         } else if is_held(&job.root).unwrap_or(false) {
             // Another program was first.
-            job.state = State::Elsewhere(Instant::now() + SHOW);
+            job.state = State::Held(Instant::now() + SHOW);
         } else {
             job.attempts += 1;
             let reason =
@@ -246,7 +246,7 @@ impl<'a> Supervisor<'a> {
         let job = &self.jobs[index];
         let run = &self.runs[job.run];
         if is_held(&job.root)? {
-            self.jobs[index].state = State::Elsewhere(Instant::now() + SHOW);
+            self.jobs[index].state = State::Held(Instant::now() + SHOW);
             return Ok(());
         }
         let config = job.warm.is_none().then_some(&run.config);
@@ -277,7 +277,7 @@ impl<'a> Supervisor<'a> {
             let now = || progress::of_run(&job.root, config.sft.steps, rl_steps);
             match &job.state {
                 State::Running(_) => self.progress.show(&job.name, &now()),
-                State::Elsewhere(_) => {
+                State::Held(_) => {
                     self.progress.show(&job.name, &format!("in another process: {}", now()));
                 }
                 State::Waiting | State::Ended(_) => {}
