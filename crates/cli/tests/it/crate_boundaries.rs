@@ -9,14 +9,15 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates of the workspace that a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("core", &[]),
     ("files", &[]),
     ("settings", &[]),
     ("credit", &["core", "settings"]),
     ("objective", &["core", "settings"]),
     ("trajectory-io", &["core", "files"]),
-    ("env", &["core", "files", "settings"]),
+    ("retrieval", &["core", "files", "settings"]),
+    ("env", &["core", "files", "settings", "retrieval"]),
     ("text", &["files"]),
     ("model", &["core", "files", "settings", "text"]),
     ("decompose", &["core", "files", "settings", "credit", "text", "model"]),
@@ -50,8 +51,8 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 ];
 
 /// Crates of this workspace that reach none of the libraries below, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 8] =
-    ["core", "files", "settings", "credit", "objective", "trajectory-io", "env", "text"];
+const NUMBERS_AND_TEXT_ONLY: [&str; 9] =
+    ["core", "files", "settings", "credit", "objective", "trajectory-io", "retrieval", "env", "text"];
 const TENSORS: [&str; 12] = [
     "gemm-f32",
     "gemm-f64",

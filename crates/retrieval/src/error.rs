@@ -1,0 +1,110 @@
+//! Reasons why a search came to nothing.
+
+use std::path::PathBuf;
+
+/// Error of a retriever. Clones are cheap: a failed request may belong to many callers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RetrievalError {
+    /// A setting that cannot work.
+    #[error("{key}: {reason}")]
+    Setting {
+        /// The setting.
+        key: String,
+        /// The problem and how to fix it.
+        reason: String,
+    },
+    /// A file or folder could not be read or written, or holds something else than it should.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The problem and how to fix it.
+        reason: String,
+    },
+    /// A line of a file is no passage.
+    #[error("{}, line {line}: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// The problem and how to fix it.
+        reason: String,
+    },
+    /// The index gave no answer.
+    #[error("the index failed: {reason}")]
+    Index {
+        /// The problem.
+        reason: String,
+    },
+    /// The encoder gave no vector for a text.
+    #[error("the encoder failed: {reason}")]
+    Encoder {
+        /// The problem.
+        reason: String,
+    },
+    /// No answer in time.
+    #[error("{server}: no answer within {seconds} s")]
+    Timeout {
+        /// Address of the server.
+        server: String,
+        /// Time that was given.
+        seconds: String,
+    },
+    /// No connection, or one that broke off.
+    #[error("{server}: no connection: {reason}")]
+    Unreachable {
+        /// Address of the server.
+        server: String,
+        /// The problem.
+        reason: String,
+    },
+    /// Another status than 200.
+    #[error("{server}: status {status}: {body}")]
+    Status {
+        /// Address of the server.
+        server: String,
+        /// The HTTP status.
+        status: u16,
+        /// The beginning of what the server said.
+        body: String,
+    },
+    /// An answer that is none of the protocol.
+    #[error("{server}: the answer is not one of the protocol: {reason}")]
+    Answer {
+        /// Address of the server.
+        server: String,
+        /// The problem.
+        reason: String,
+    },
+}
+
+impl RetrievalError {
+    /// True if the same search may succeed when it is tried again.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Setting { .. }
+            | Self::File { .. }
+            | Self::Line { .. }
+            | Self::Index { .. }
+            | Self::Encoder { .. } => false,
+            Self::Timeout { .. } | Self::Unreachable { .. } | Self::Answer { .. } => true,
+            Self::Status { status, .. } => matches!(status, 408 | 409 | 425 | 429 | 500..),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_get_better_is_not_tried_again() {
+        let status = |status| RetrievalError::Status { server: "a".into(), status, body: String::new() };
+        assert!([408, 429, 500, 503].into_iter().all(|code| status(code).is_transient()));
+        assert!(![301, 400, 404, 422].into_iter().any(|code| status(code).is_transient()));
+        assert!(RetrievalError::Timeout { server: "a".into(), seconds: "2".into() }.is_transient());
+        assert!(!RetrievalError::Index { reason: "broken".into() }.is_transient());
+    }
+}
