@@ -49,6 +49,8 @@ enum Command {
     Play(commands::play::PlayArgs),
     /// List, generate and replay environments.
     Env(commands::env::EnvArgs),
+    /// Build, ask and serve indexes of passages.
+    Index(commands::index::IndexArgs),
     /// Show or check a config.
     Config(commands::config::ConfigArgs),
 }
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Analyze(args) => commands::analyze::run(args),
         Command::Play(args) => commands::play::run(args),
         Command::Env(args) => commands::env::run(args),
+        Command::Index(args) => commands::index::run(args),
         Command::Config(args) => commands::config::run(args),
     };
     match result {

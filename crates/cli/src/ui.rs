@@ -67,6 +67,54 @@ pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
+/// Progress of one long piece of work: a bar with the time left in a terminal, a line every ten seconds elsewhere.
+pub(crate) struct Meter {
+    name: &'static str,
+    bar: ProgressBar,
+    terminal: bool,
+    started: Instant,
+    last_line: Instant,
+}
+
+impl Meter {
+    pub(crate) fn new(name: &'static str) -> Self {
+        let (terminal, now) = (console_is_terminal(), Instant::now());
+        Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now }
+    }
+
+    /// Shows that `done` of `total` is done, with a message.
+    pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
+        if self.terminal {
+            if self.bar.is_hidden() && total > 0 {
+                self.bar = ProgressBar::new(total);
+                let style = "{prefix:>14.bold} {bar:28.cyan/blue} {percent:>3} %  {elapsed} elapsed, {eta} left  {msg}";
+                let style =
+                    ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
+                self.bar.set_style(style.progress_chars("━╸─"));
+                self.bar.set_prefix(self.name);
+            }
+            self.bar.set_position(done);
+            self.bar.set_message(message.to_owned());
+        } else if self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            let share = done as f64 / total.max(1) as f64;
+            let left = self.started.elapsed().as_secs_f64() * (1.0 / share.max(1e-9) - 1.0);
+            let _ = writeln!(
+                std::io::stderr(),
+                "{} {:.1} %, about {:.0} s left  {message}",
+                self.name,
+                100.0 * share,
+                left
+            );
+        }
+    }
+
+    /// Clears the bar.
+    pub(crate) fn finish(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// Shows progress and runs the evaluations that a run asks for.
 pub(crate) struct Ui {
     bar: ProgressBar,

@@ -1,30 +1,91 @@
-//! Files that may be compressed by zstd.
+//! Files that may be compressed by zstd or, with the feature `gzip`, by gzip.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _, Seek as _};
+use std::io::{self, BufRead, BufReader, Read, Seek as _};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First bytes of a zstd frame.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// First bytes of a gzip member.
+#[cfg(feature = "gzip")]
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Binary logarithm of the largest window: archives made with `--long=31` ask for more than the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Opens a file for reading. One that begins as zstd does is decompressed, whatever its name is.
+/// Opens a file for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is.
 ///
 /// # Errors
 /// The operating system's; a damaged frame is an error of the reads.
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    Ok(open_counted(path)?.reader)
+}
+
+/// A file that is read, and how far.
+pub struct Counted {
+    /// The contents, decompressed.
+    pub reader: Box<dyn BufRead + Send>,
+    /// Bytes of the file, as it is on disk, that have been read so far.
+    pub position: Arc<AtomicU64>,
+    /// Bytes of the file as it is on disk.
+    pub length: u64,
+}
+
+impl std::fmt::Debug for Counted {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Counted").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Counts what is read from a file.
+struct Counting {
+    file: File,
+    position: Arc<AtomicU64>,
+}
+
+impl Read for Counting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.position.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Opens a file as [`open`] does, and counts the bytes that are read of it.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let mut file = File::open(path)?;
     let mut start = Vec::with_capacity(MAGIC.len());
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut start)?;
     file.rewind()?;
-    if start != MAGIC {
-        return Ok(Box::new(BufReader::with_capacity(1 << 20, file)));
+    let (length, position) = (file.metadata()?.len(), Arc::new(AtomicU64::new(0)));
+    let file = Counting { file, position: Arc::clone(&position) };
+    let reader: Box<dyn BufRead + Send> = if start == MAGIC {
+        let mut decoder = zstd::Decoder::new(file)?;
+        decoder.window_log_max(WINDOW_LOG_MAX)?;
+        Box::new(BufReader::new(decoder))
+    } else {
+        plain_or_gzip(&start, file)
+    };
+    Ok(Counted { reader, position, length })
+}
+
+#[cfg(feature = "gzip")]
+fn plain_or_gzip(start: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
+    if start.starts_with(&GZIP) {
+        return Box::new(BufReader::with_capacity(1 << 18, flate2::read::MultiGzDecoder::new(file)));
     }
-    let mut decoder = zstd::Decoder::new(file)?;
-    decoder.window_log_max(WINDOW_LOG_MAX)?;
-    Ok(Box::new(BufReader::new(decoder)))
+    Box::new(BufReader::with_capacity(1 << 20, file))
+}
+
+#[cfg(not(feature = "gzip"))]
+fn plain_or_gzip(_: &[u8], file: Counting) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(1 << 20, file))
 }
 
 #[cfg(test)]
@@ -47,6 +108,21 @@ mod tests {
             let packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
             fs::write(&path, &packed).unwrap();
             assert_eq!(read(&path).unwrap(), text);
+            fs::write(&path, &packed[..packed.len() - 1]).unwrap();
+            assert!(read(&path).is_err());
+        }
+        #[cfg(feature = "gzip")]
+        {
+            use std::io::Write as _;
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packed.write_all(b"one\ntwo\n").unwrap();
+            let packed = packed.finish().unwrap();
+            fs::write(&path, [packed.as_slice(), &packed].concat()).unwrap();
+            assert_eq!(read(&path).unwrap(), "one\ntwo\none\ntwo\n");
+            let counted = open_counted(&path).unwrap();
+            assert_eq!(counted.length, 2 * packed.len() as u64);
+            std::io::read_to_string(counted.reader).unwrap();
+            assert_eq!(counted.position.load(Ordering::Relaxed), counted.length);
             fs::write(&path, &packed[..packed.len() - 1]).unwrap();
             assert!(read(&path).is_err());
         }

@@ -11,7 +11,7 @@ use tempfile::Builder;
 mod compressed;
 
 #[cfg(feature = "zstd")]
-pub use compressed::open;
+pub use compressed::{Counted, open, open_counted};
 
 /// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk and renames the file, so that `path` is the old file,
 /// the new one or absent. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by

@@ -1,6 +1,6 @@
 //! Reasons why a search came to nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Error of a retriever. Clones are cheap: a failed request may belong to many callers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +38,9 @@ pub enum RetrievalError {
         /// The problem.
         reason: String,
     },
+    /// Building was stopped before it was finished.
+    #[error("stopped before it was finished; nothing is kept of it")]
+    Interrupted,
     /// The encoder gave no vector for a text.
     #[error("the encoder failed: {reason}")]
     Encoder {
@@ -81,6 +84,18 @@ pub enum RetrievalError {
 }
 
 impl RetrievalError {
+    pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), reason: error.to_string() }
+    }
+
+    /// A file or folder that does not hold what it should.
+    pub(crate) fn damaged(path: &Path, problem: &str) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            reason: format!("damaged: {problem}; delete the folder and build it again"),
+        }
+    }
+
     /// True if the same search may succeed when it is tried again.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -88,9 +103,21 @@ impl RetrievalError {
             | Self::File { .. }
             | Self::Line { .. }
             | Self::Index { .. }
+            | Self::Interrupted
             | Self::Encoder { .. } => false,
             Self::Timeout { .. } | Self::Unreachable { .. } | Self::Answer { .. } => true,
             Self::Status { status, .. } => matches!(status, 408 | 409 | 425 | 429 | 500..),
+        }
+    }
+}
+
+impl From<crate::lucene::SearchError> for RetrievalError {
+    fn from(error: crate::lucene::SearchError) -> Self {
+        use crate::lucene::SearchError;
+        match error {
+            SearchError::Io { path, source } => Self::file(&path, &source),
+            // The others say where and how to fix it in their own words.
+            error => Self::Index { reason: error.to_string() },
         }
     }
 }

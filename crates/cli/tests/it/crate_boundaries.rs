@@ -39,6 +39,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
             "credit",
             "objective",
             "trajectory-io",
+            "retrieval",
             "env",
             "text",
             "model",

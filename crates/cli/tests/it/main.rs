@@ -9,6 +9,7 @@ mod dry_run;
 mod env;
 mod eval;
 mod export;
+mod index;
 mod kill;
 mod methods;
 mod play;

@@ -44,7 +44,7 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     Ok(Answer {
         query: query.to_owned(),
         tokens: index.analyzer().terms(query),
-        hits: hits.into_iter().zip(printed).map(|(hit, score)| (hit.asin, hit.id, score)).collect(),
+        hits: hits.into_iter().zip(printed).map(|(hit, score)| (hit.name, hit.position, score)).collect(),
     })
 }
 
@@ -79,4 +79,28 @@ pub fn record(
         count += 1;
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_scores_tell_ties_apart() {
+        let hits =
+            [2.00004_f32, 2.00001, 1.99996, 1.5].map(|score| Hit { position: 0, name: String::new(), score });
+        assert_eq!(printed_scores(&hits), [2.0, 2.0 - 1e-6, 2.0 - 2e-6, 1.5]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_query_is_named() {
+        let shoes = [("B1", "blue running shoes"), ("B3", "red shoes"), ("B4", "socks"), ("B2", "a kettle")];
+        let index = SearchIndex::build_in_memory(shoes).unwrap();
+        let mut out = Vec::new();
+        let text = "{\"query\": \"kettle\", \"goal\": 3}\n\n{\"question\": \"kettle\"}\n";
+        let error = record("queries.jsonl", text.as_bytes(), &index, 5, &mut out).unwrap_err();
+        assert!(error.to_string().starts_with("queries.jsonl, line 3: missing field `query`"), "{error}");
+        let line = String::from_utf8(out).unwrap();
+        assert!(line.starts_with(r#"{"query":"kettle","tokens":["kettl"],"hits":[["B2",3,"#), "{line}");
+    }
 }

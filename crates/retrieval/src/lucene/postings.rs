@@ -18,12 +18,11 @@
 //! (the form of Lucene 3). All numbers are little-endian. A file is read in place, in memory or mapped, and every
 //! number is checked before it is used.
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
-
 use super::SearchError;
+use crate::bytes::Bytes;
 
 pub(super) const HEAD: &[u8; 8] = b"TWFIND2\n";
 pub(super) const TAIL: &[u8; 8] = b"\nTWFIND2";
@@ -35,22 +34,6 @@ pub(super) const ENTRY: usize = 16;
 pub(super) const FOOTER: usize = 9;
 /// The document after the last.
 pub(super) const END: u32 = u32::MAX;
-
-enum Bytes {
-    Memory(Vec<u8>),
-    Mapped(Mmap),
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Memory(bytes) => bytes,
-            Self::Mapped(map) => map,
-        }
-    }
-}
 
 /// An open file of postings.
 pub(super) struct Postings {
@@ -89,14 +72,8 @@ fn short(bytes: &[u8], at: usize) -> u32 {
 impl Postings {
     /// Maps a file.
     pub(super) fn open(path: &Path) -> Result<Self, SearchError> {
-        let io = |source| SearchError::Io { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only and all that is read from it is checked, so other contents cannot break Rust's
-        // rules. The program writes such a file once, in a new folder; shortening it by hand while it is open would end
-        // the program.
-        #[allow(unsafe_code)]
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Self::over(Bytes::Mapped(map), path)
+        let bytes = Bytes::map(path).map_err(|source| SearchError::Io { path: path.to_owned(), source })?;
+        Self::over(bytes, path)
     }
 
     /// A file that was written to memory.
@@ -328,7 +305,7 @@ impl Cursor<'_> {
 
 /// A number of seven bits a byte, the low ones first, from the beginning of `bytes`.
 #[inline]
-pub(super) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
     *bytes = rest;
     if first < 0x80 {
@@ -350,7 +327,7 @@ pub(super) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Appends a number of seven bits a byte.
-pub(super) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
         value >>= 7;

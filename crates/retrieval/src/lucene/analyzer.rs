@@ -27,6 +27,9 @@ pub const STOP_WORDS: [&str; 33] = [
     "was", "will", "with",
 ];
 
+/// Bytes of the longest stop word.
+const LONGEST_STOP_WORD: usize = 5;
+
 /// The longest token in UTF-16 units; longer ones are cut into pieces of this length.
 pub const MAX_TOKEN_UNITS: usize = 255;
 
@@ -128,7 +131,7 @@ impl Analyzer {
     }
 
     /// Calls `sink` with every term and the place of its token in the text.
-    pub(super) fn each(&self, text: &str, mut sink: impl FnMut(std::ops::Range<usize>, &str)) {
+    pub(crate) fn each(&self, text: &str, mut sink: impl FnMut(std::ops::Range<usize>, &str)) {
         let mut cache = self.caches.get();
         let mut term = String::new();
         let mut start = 0;
@@ -142,9 +145,15 @@ impl Analyzer {
                 start = text.ceil_char_boundary(start + 1);
                 continue;
             };
+            let token = without_possessive(&text[start..end]);
             term.clear();
-            term.extend(without_possessive(&text[start..end]).chars().map(lower));
-            if !STOP_WORDS.contains(&term.as_str()) {
+            if token.is_ascii() {
+                term.push_str(token);
+                term.make_ascii_lowercase();
+            } else {
+                term.extend(token.chars().map(lower));
+            }
+            if term.len() > LONGEST_STOP_WORD || !STOP_WORDS.contains(&term.as_str()) {
                 porter::stem(&mut term);
                 sink(start..end, &term);
             }
@@ -216,6 +225,7 @@ mod tests {
     #[test]
     fn stop_words_go_and_only_they() {
         assert_eq!(terms(&STOP_WORDS.join(" ")), Vec::<String>::new());
+        assert_eq!(STOP_WORDS.iter().map(|word| word.len()).max(), Some(LONGEST_STOP_WORD));
         assert_eq!(terms("The WITH which from"), ["which", "from"]);
         // The filter comes before the stemmer and after the possessive.
         assert_eq!(terms("ands it's its"), ["and", "it"]);

@@ -5,22 +5,19 @@ use std::collections::{BinaryHeap, HashMap};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use turnwise_core::EnvError;
-
 use super::bm25::{Collection, term_score, weight};
 use super::build::fingerprint;
 use super::manifest::{Manifest, POSTINGS};
 use super::postings::{List, Postings};
 use super::{Analyzer, Bm25, BuildOptions, IndexBuilder, SearchError};
-use crate::webshop::shop::Ranker;
 
-/// One product found.
+/// One text found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The product's position in the catalogue.
-    pub id: u32,
-    /// The product's identifier.
-    pub asin: String,
+    /// The text's position in the collection.
+    pub position: u32,
+    /// The text's name.
+    pub name: String,
     /// The score; higher is better.
     pub score: f32,
 }
@@ -32,7 +29,7 @@ pub struct SearchIndex {
     reaches: RwLock<HashMap<usize, f32>>,
     analyzer: Analyzer,
     collection: Collection,
-    products: u32,
+    texts: u32,
     fingerprint: String,
     ranking: Bm25,
     pub(super) inverse_norms: [f32; 256],
@@ -44,7 +41,7 @@ impl std::fmt::Debug for SearchIndex {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("SearchIndex")
-            .field("products", &self.products)
+            .field("texts", &self.texts)
             .field("ranking", &self.ranking)
             .finish_non_exhaustive()
     }
@@ -84,38 +81,38 @@ const MANY_POSTINGS: u64 = 20_000;
 const UNTOUCHED: f64 = -1.0;
 
 impl SearchIndex {
-    /// Makes an index of (ASIN, text) pairs in memory.
-    pub fn build_in_memory<A, T>(products: impl IntoIterator<Item = (A, T)>) -> Result<Self, SearchError>
+    /// Makes an index of (name, text) pairs in memory.
+    pub fn build_in_memory<N, T>(texts: impl IntoIterator<Item = (N, T)>) -> Result<Self, SearchError>
     where
-        A: AsRef<str>,
+        N: AsRef<str>,
         T: AsRef<str>,
     {
-        Self::fill(IndexBuilder::in_memory()?, products)
+        Self::fill(IndexBuilder::in_memory()?, texts)
     }
 
-    /// Writes an index of (ASIN, text) pairs to a new or empty folder and opens it.
-    pub fn create<A, T>(
+    /// Writes an index of (name, text) pairs to a new or empty folder and opens it.
+    pub fn create<N, T>(
         folder: &Path,
-        products: impl IntoIterator<Item = (A, T)>,
+        texts: impl IntoIterator<Item = (N, T)>,
         options: BuildOptions,
     ) -> Result<Self, SearchError>
     where
-        A: AsRef<str>,
+        N: AsRef<str>,
         T: AsRef<str>,
     {
-        Self::fill(IndexBuilder::create(folder, options)?, products)
+        Self::fill(IndexBuilder::create(folder, options)?, texts)
     }
 
-    fn fill<A, T>(
+    fn fill<N, T>(
         mut builder: IndexBuilder,
-        products: impl IntoIterator<Item = (A, T)>,
+        texts: impl IntoIterator<Item = (N, T)>,
     ) -> Result<Self, SearchError>
     where
-        A: AsRef<str>,
+        N: AsRef<str>,
         T: AsRef<str>,
     {
-        for (asin, text) in products {
-            builder.add(asin.as_ref(), text.as_ref())?;
+        for (name, text) in texts {
+            builder.add(name.as_ref(), text.as_ref())?;
         }
         builder.finish()
     }
@@ -130,29 +127,29 @@ impl SearchIndex {
         let manifest = Manifest::read(folder)?;
         let opened = Self::over(Postings::open(&folder.join(POSTINGS))?, &manifest)?;
         let found = opened.postings.documents();
-        if found != manifest.products as usize {
+        if found != manifest.texts as usize {
             return Err(SearchError::Damaged {
                 path: folder.to_owned(),
-                reason: format!("it has {found} products and should have {}", manifest.products),
+                reason: format!("it has {found} texts and should have {}", manifest.texts),
             });
         }
         Ok(opened)
     }
 
-    /// Opens a folder and makes sure that it holds exactly these (ASIN, text) pairs in this order.
+    /// Opens a folder and makes sure that it holds exactly these (name, text) pairs in this order.
     ///
     /// # Errors
     ///
-    /// [`SearchError::Stale`] where the products differ, and those of [`SearchIndex::open`].
+    /// [`SearchError::Stale`] where the texts differ, and those of [`SearchIndex::open`].
     pub fn open_for<'a>(
         folder: &Path,
-        products: impl IntoIterator<Item = (&'a str, &'a str)>,
+        texts: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, SearchError> {
         let index = Self::open(folder)?;
-        if index.fingerprint != fingerprint(products) {
+        if index.fingerprint != fingerprint(texts) {
             return Err(SearchError::Stale {
                 path: folder.to_owned(),
-                reason: "it was built of other products than the catalogue has".to_owned(),
+                reason: "it was built of other texts than it is to hold now".to_owned(),
             });
         }
         Ok(index)
@@ -166,7 +163,7 @@ impl SearchIndex {
             reaches: RwLock::default(),
             analyzer: Analyzer::new()?,
             collection,
-            products: manifest.products,
+            texts: manifest.texts,
             fingerprint: manifest.fingerprint.clone(),
             ranking,
             inverse_norms: ranking.inverse_norms(collection),
@@ -182,17 +179,17 @@ impl SearchIndex {
         self
     }
 
-    /// Number of products in the index.
+    /// Number of texts in the index.
     pub fn len(&self) -> usize {
-        self.products as usize
+        self.texts as usize
     }
 
-    /// True if the index holds no product.
+    /// True if the index holds no text.
     pub fn is_empty(&self) -> bool {
-        self.products == 0
+        self.texts == 0
     }
 
-    /// SHA-256 over the products, in hexadecimal digits: equal for equal catalogues.
+    /// SHA-256 over the texts, in hexadecimal digits: equal for equal collections.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
@@ -202,7 +199,7 @@ impl SearchIndex {
         &self.analyzer
     }
 
-    /// The best `limit` products for a query, best first; fewer where fewer have any of its terms.
+    /// The best `limit` texts for a query, best first; fewer where fewer have any of its terms.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }
@@ -235,8 +232,8 @@ impl SearchIndex {
         Ok(best?
             .into_iter()
             .map(|candidate| Hit {
-                id: candidate.document,
-                asin: self.postings.name(candidate.rank).to_owned(),
+                position: candidate.document,
+                name: self.postings.name(candidate.rank).to_owned(),
                 score: candidate.score,
             })
             .collect())
@@ -296,12 +293,5 @@ impl SearchIndex {
         }
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(scores);
         Ok(heap.into_sorted_vec())
-    }
-}
-
-impl Ranker for SearchIndex {
-    fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError> {
-        let hits = self.search(query, limit).map_err(|error| EnvError::Other(error.to_string()))?;
-        Ok(hits.into_iter().map(|hit| hit.asin).collect())
     }
 }

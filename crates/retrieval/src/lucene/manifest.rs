@@ -22,13 +22,14 @@ pub(super) const POSTINGS: &str = "postings.idx";
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Products in the index.
-    pub(super) products: u32,
-    /// Products whose text has any term.
+    /// Texts in the index. The first ones were of products, and the key stays.
+    #[serde(rename = "products")]
+    pub(super) texts: u32,
+    /// Texts that have any term.
     pub(super) documents: u64,
     /// Terms in all texts.
     pub(super) tokens: u64,
-    /// SHA-256 over the products in the order given: length and bytes of ASIN and text.
+    /// SHA-256 over the texts in the order given: length and bytes of name and text.
     pub(super) fingerprint: String,
     /// The other files with their sizes in bytes.
     pub(super) files: BTreeMap<String, u64>,

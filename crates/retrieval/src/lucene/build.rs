@@ -1,4 +1,4 @@
-//! Writing an index, one product at a time.
+//! Writing an index, one text at a time.
 
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -14,7 +14,7 @@ use super::manifest::{FORMAT, Manifest, POSTINGS};
 use super::postings::Postings;
 use super::{Analyzer, SearchError, SearchIndex};
 
-/// Products whose texts are analysed together, on all threads.
+/// Texts that are analysed together, on all threads.
 const BATCH: usize = 256;
 
 /// Options of writing an index.
@@ -30,16 +30,16 @@ impl Default for BuildOptions {
     }
 }
 
-/// Collects products into an index.
+/// Collects texts into an index.
 ///
-/// Memory stays near the options' `memory` and 20 bytes a product: an index in a folder is joined from files.
+/// Memory stays near the options' `memory` and 20 bytes a text: an index in a folder is joined from files.
 pub struct IndexBuilder {
     analyzer: Analyzer,
     inverter: Inverter,
     folder: Option<PathBuf>,
     /// Identifiers and texts that wait for their turn.
     batch: Vec<(String, String)>,
-    products: u32,
+    texts: u32,
     documents: u64,
     tokens: u64,
     hash: Sha256,
@@ -50,13 +50,13 @@ impl std::fmt::Debug for IndexBuilder {
         formatter
             .debug_struct("IndexBuilder")
             .field("folder", &self.folder)
-            .field("products", &self.products)
+            .field("texts", &self.texts)
             .finish_non_exhaustive()
     }
 }
 
 impl IndexBuilder {
-    /// An index in memory, for catalogues of some thousand products.
+    /// An index in memory, for collections of some thousand texts.
     pub fn in_memory() -> Result<Self, SearchError> {
         Self::new(None, BuildOptions::default())
     }
@@ -77,32 +77,44 @@ impl IndexBuilder {
             inverter: Inverter::new(folder.as_deref(), options.memory),
             folder,
             batch: Vec::with_capacity(BATCH),
-            products: 0,
+            texts: 0,
             documents: 0,
             tokens: 0,
             hash: Sha256::new(),
         })
     }
 
-    /// Adds the next product by its searched text.
-    pub fn add(&mut self, asin: &str, text: &str) -> Result<(), SearchError> {
-        self.products = self.products.checked_add(1).ok_or(SearchError::TooMany)?;
-        hash_product(&mut self.hash, asin, text);
-        self.batch.push((asin.to_owned(), text.to_owned()));
+    /// Adds the next text under its name.
+    pub fn add(&mut self, name: &str, text: &str) -> Result<(), SearchError> {
+        self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
+        hash_text(&mut self.hash, name, text);
+        self.batch.push((name.to_owned(), text.to_owned()));
         if self.batch.len() == BATCH { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds the next text, of which the terms are known. Not to be mixed with [`IndexBuilder::add`].
+    pub(crate) fn add_analysed(&mut self, name: &str, text: &str, terms: &Terms) -> Result<(), SearchError> {
+        self.texts = self.texts.checked_add(1).ok_or(SearchError::TooMany)?;
+        hash_text(&mut self.hash, name, text);
+        self.put(name, terms)
     }
 
     /// Analyses the texts that wait and puts their terms into the postings.
     fn flush(&mut self) -> Result<(), SearchError> {
         let analyzer = &self.analyzer;
         let analysed: Vec<Terms> = self.batch.par_iter().map(|(_, text)| Terms::of(analyzer, text)).collect();
-        for ((asin, _), terms) in self.batch.drain(..).zip(analysed) {
-            let count = terms.ends.len();
-            self.documents += u64::from(count > 0);
-            self.tokens += count as u64;
-            self.inverter.add(&asin, encode_length(count as u32), terms.iter())?;
+        let batch = std::mem::take(&mut self.batch);
+        for ((name, _), terms) in batch.iter().zip(analysed) {
+            self.put(name, &terms)?;
         }
         Ok(())
+    }
+
+    fn put(&mut self, name: &str, terms: &Terms) -> Result<(), SearchError> {
+        let count = terms.ends.len();
+        self.documents += u64::from(count > 0);
+        self.tokens += count as u64;
+        self.inverter.add(name, encode_length(count as u32), terms.iter())
     }
 
     /// Number of temporary files written so far.
@@ -116,7 +128,7 @@ impl IndexBuilder {
         self.flush()?;
         let manifest = Manifest {
             format: FORMAT,
-            products: self.products,
+            texts: self.texts,
             documents: self.documents,
             tokens: self.tokens,
             fingerprint: hexadecimal(&self.hash.finalize()),
@@ -141,31 +153,31 @@ impl IndexBuilder {
     }
 }
 
-/// Lengths first, so that no two catalogues hash alike.
-fn hash_product(hash: &mut Sha256, asin: &str, text: &str) {
-    for part in [asin, text] {
+/// Lengths first, so that no two collections hash alike.
+pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
+    for part in [name, text] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
 }
 
-/// The fingerprint that an index of these products has, in this order.
-pub(super) fn fingerprint<'a>(products: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+/// The fingerprint that an index of these texts has, in this order.
+pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
-    for (asin, text) in products {
-        hash_product(&mut hash, asin, text);
+    for (name, text) in texts {
+        hash_text(&mut hash, name, text);
     }
     hexadecimal(&hash.finalize())
 }
 
 /// All terms of a text, one behind the other.
-struct Terms {
+pub(crate) struct Terms {
     buffer: String,
     ends: Vec<usize>,
 }
 
 impl Terms {
-    fn of(analyzer: &Analyzer, text: &str) -> Self {
+    pub(crate) fn of(analyzer: &Analyzer, text: &str) -> Self {
         let mut terms = Self { buffer: String::new(), ends: Vec::new() };
         analyzer.each(text, |_, term| {
             terms.buffer.push_str(term);

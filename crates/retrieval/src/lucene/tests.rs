@@ -15,17 +15,17 @@ const SHOES: [(&str, &str); 5] = [
     ("B1", "blue running shoes"),
 ];
 
-fn asins(index: &SearchIndex, query: &str, limit: usize) -> Vec<String> {
-    index.search(query, limit).unwrap().into_iter().map(|hit| hit.asin).collect()
+fn names(index: &SearchIndex, query: &str, limit: usize) -> Vec<String> {
+    index.search(query, limit).unwrap().into_iter().map(|hit| hit.name).collect()
 }
 
 #[test]
-fn equal_scores_come_by_asin() {
+fn equal_scores_come_by_name() {
     let index = SearchIndex::build_in_memory(SHOES).unwrap();
-    assert_eq!(asins(&index, "Blue shoe", 10), ["B1", "B4", "B5", "B3"]);
-    assert_eq!(asins(&index, "blue shoes", 1), ["B1"]);
+    assert_eq!(names(&index, "Blue shoe", 10), ["B1", "B4", "B5", "B3"]);
+    assert_eq!(names(&index, "blue shoes", 1), ["B1"]);
     let hits = index.search("kettles", 10).unwrap();
-    assert_eq!((hits.len(), hits[0].id, hits[0].asin.as_str()), (1, 3, "B2"));
+    assert_eq!((hits.len(), hits[0].position, hits[0].name.as_str()), (1, 3, "B2"));
     for nothing in ["", "!!!", "the", "zebra"] {
         assert_eq!(index.search(nothing, 10).unwrap(), [], "{nothing:?}");
     }
@@ -38,8 +38,8 @@ fn a_repeated_term_counts_twice() {
     let index = SearchIndex::build_in_memory(SHOES).unwrap();
     let score = |query: &str| index.search(query, 1).unwrap()[0].score;
     assert_eq!(score("kettle kettle"), 2.0 * score("kettle"));
-    assert_eq!(asins(&index, "red blue", 1), ["B5"]);
-    assert_eq!(asins(&index, "blue red blue", 1), ["B1"]);
+    assert_eq!(names(&index, "red blue", 1), ["B5"]);
+    assert_eq!(names(&index, "blue red blue", 1), ["B1"]);
 }
 
 #[test]
@@ -50,15 +50,15 @@ fn temporary_files_make_no_difference() {
         (0..=number % 5).map(|index| words[(number * 7 + index * 3) % 7]).collect::<Vec<_>>().join(" ")
             + &rare
     };
-    // ASINs descend while positions ascend, two share one, and some products have no terms.
-    let products: Vec<(String, String)> = (0..2000)
+    // Names descend while positions ascend, two share one, and some texts have no terms.
+    let texts: Vec<(String, String)> = (0..2000)
         .map(|n| (format!("A{:04}", 9999 - n / 2 * 2), if n % 11 == 0 { String::new() } else { text(n) }))
         .collect();
-    let memory = SearchIndex::build_in_memory(products.iter().map(|(asin, text)| (asin, text))).unwrap();
+    let memory = SearchIndex::build_in_memory(texts.iter().map(|(name, text)| (name, text))).unwrap();
     let folder = TempDir::new().unwrap();
     let mut builder = IndexBuilder::create(folder.path(), BuildOptions { memory: 40_000 }).unwrap();
-    for (asin, text) in &products {
-        builder.add(asin, text).unwrap();
+    for (name, text) in &texts {
+        builder.add(name, text).unwrap();
     }
     assert!(builder.runs() > 2, "{} files", builder.runs());
     let disk = builder.finish().unwrap();
@@ -73,7 +73,8 @@ fn temporary_files_make_no_difference() {
             assert_eq!(found, disk.search(query, limit).unwrap(), "{query}, {limit}");
             assert!(found.is_sorted_by(|left, right| {
                 left.score > right.score
-                    || left.score == right.score && (&left.asin, left.id) < (&right.asin, right.id)
+                    || left.score == right.score
+                        && (&left.name, left.position) < (&right.name, right.position)
             }));
         }
     }
@@ -112,7 +113,7 @@ fn an_index_on_disk_answers_like_one_in_memory() {
     other[0].1 = "red running shoes for men";
     let error = SearchIndex::open_for(&path, other).unwrap_err();
     assert!(
-        matches!(error, SearchError::Stale { .. }) && error.to_string().contains("other products"),
+        matches!(error, SearchError::Stale { .. }) && error.to_string().contains("other texts"),
         "{error}"
     );
     let error = SearchIndex::create(&path, SHOES, BuildOptions::default()).unwrap_err();
@@ -165,24 +166,6 @@ fn a_broken_index_is_refused_with_its_reason() {
     assert!(matches!(nowhere, SearchError::Io { .. }), "{nowhere}");
 }
 
-#[test]
-fn printed_scores_tell_ties_apart() {
-    let hits: Vec<Hit> =
-        [2.00004_f32, 2.00001, 1.99996, 1.5].map(|score| Hit { id: 0, asin: String::new(), score }).into();
-    assert_eq!(recording::printed_scores(&hits), [2.0, 2.0 - 1e-6, 2.0 - 2e-6, 1.5]);
-}
-
-#[test]
-fn a_line_that_is_no_query_is_named() {
-    let index = SearchIndex::build_in_memory(SHOES).unwrap();
-    let mut out = Vec::new();
-    let text = "{\"query\": \"kettle\", \"goal\": 3}\n\n{\"question\": \"kettle\"}\n";
-    let error = recording::record("queries.jsonl", text.as_bytes(), &index, 5, &mut out).unwrap_err();
-    assert!(error.to_string().starts_with("queries.jsonl, line 3: missing field `query`"), "{error}");
-    let line = String::from_utf8(out).unwrap();
-    assert!(line.starts_with(r#"{"query":"kettle","tokens":["kettl"],"hits":[["B2",3,"#), "{line}");
-}
-
 /// The score of every document by the formula's own words, in double precision.
 fn by_definition(texts: &[String], query: &str) -> Vec<f64> {
     let analyzer = Analyzer::new().unwrap();
@@ -211,8 +194,8 @@ proptest! {
         limit in 1..30usize,
     ) {
         // Positions and identifiers run against each other, and equal texts tie.
-        let products = texts.iter().enumerate().map(|(n, text)| (format!("P{:03}", 999 - n), text));
-        let index = SearchIndex::build_in_memory(products).unwrap();
+        let pairs = texts.iter().enumerate().map(|(n, text)| (format!("P{:03}", 999 - n), text));
+        let index = SearchIndex::build_in_memory(pairs).unwrap();
         let whole = index.search_pruning(&query, limit, u64::MAX).unwrap();
         prop_assert_eq!(index.search_pruning(&query, limit, 0).unwrap(), whole);
     }
@@ -222,14 +205,14 @@ proptest! {
         texts in prop::collection::vec("[abc]{1,2}( [abc]{1,2}){0,12}", 1..20),
         query in "[abc]{1,2}( [abc]{1,2}){0,5}",
     ) {
-        let products = texts.iter().enumerate().map(|(n, text)| (format!("P{n:02}"), text));
-        let index = SearchIndex::build_in_memory(products).unwrap();
+        let pairs = texts.iter().enumerate().map(|(n, text)| (format!("P{n:02}"), text));
+        let index = SearchIndex::build_in_memory(pairs).unwrap();
         let expected = by_definition(&texts, &query);
         let found = index.search(&query, 100).unwrap();
         prop_assert_eq!(found.len(), expected.iter().filter(|&&score| score > 0.0).count());
         for hit in found {
-            let difference = f64::from(hit.score) - expected[hit.id as usize];
-            prop_assert!(difference.abs() < 1e-5, "{:?}: {}", hit, expected[hit.id as usize]);
+            let difference = f64::from(hit.score) - expected[hit.position as usize];
+            prop_assert!(difference.abs() < 1e-5, "{:?}: {}", hit, expected[hit.position as usize]);
         }
     }
 }

@@ -1,0 +1,94 @@
+//! The file that says that a folder's other files are whole, and of what.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::RetrievalError;
+
+/// A description of a folder's files. It is written last, under another name first: where it is, the files are whole.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Manifest<D> {
+    format: u32,
+    /// What the files hold.
+    pub(crate) description: D,
+    /// The other files with their sizes in bytes.
+    files: BTreeMap<String, u64>,
+}
+
+impl<D: Serialize + DeserializeOwned> Manifest<D> {
+    pub(crate) fn new(format: u32, description: D) -> Self {
+        Self { format, description, files: BTreeMap::new() }
+    }
+
+    /// Writes the manifest of a folder whose other files are final.
+    pub(crate) fn write(mut self, folder: &Path, name: &str) -> Result<(), RetrievalError> {
+        self.files = sizes(folder, name).map_err(|error| RetrievalError::file(folder, &error))?;
+        let path = folder.join(name);
+        let text = serde_json::to_string_pretty(&self).map_err(io::Error::from);
+        text.and_then(|text| turnwise_files::write_atomically(&path, (text + "\n").as_bytes()))
+            .map_err(|error| RetrievalError::file(&path, &error))
+    }
+
+    /// Reads the manifest and holds the folder against it. `subject` is what the folder should hold.
+    pub(crate) fn read(
+        folder: &Path,
+        name: &str,
+        format: u32,
+        subject: &str,
+    ) -> Result<Self, RetrievalError> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let path = folder.join(name);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(RetrievalError::File {
+                    path: folder.to_owned(),
+                    reason: format!(
+                        "no finished {subject} ({name} is missing); make it with `turnwise index build`"
+                    ),
+                });
+            }
+            Err(error) => return Err(RetrievalError::file(&path, &error)),
+        };
+        let damaged = |error: serde_json::Error| RetrievalError::damaged(&path, &error.to_string());
+        let Format { format: found } = serde_json::from_str(&text).map_err(damaged)?;
+        if found != format {
+            return Err(RetrievalError::damaged(
+                folder,
+                &format!("it has format {found}, and this program reads format {format}"),
+            ));
+        }
+        let manifest: Self = serde_json::from_str(&text).map_err(damaged)?;
+        let found = sizes(folder, name).map_err(|error| RetrievalError::file(folder, &error))?;
+        for (name, &size) in &manifest.files {
+            let reason = match found.get(name) {
+                Some(&found) if found == size => continue,
+                Some(found) => format!("it has {found} bytes and had {size}"),
+                None => "it is missing".to_owned(),
+            };
+            return Err(RetrievalError::damaged(&folder.join(name), &reason));
+        }
+        Ok(manifest)
+    }
+}
+
+/// Names and sizes of the files in a folder, without the manifest.
+fn sizes(folder: &Path, manifest: &str) -> io::Result<BTreeMap<String, u64>> {
+    let mut sizes = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(manifest) {
+            sizes.insert(name, entry.metadata()?.len());
+        }
+    }
+    Ok(sizes)
+}
