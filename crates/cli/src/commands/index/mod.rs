@@ -2,6 +2,7 @@
 
 mod build;
 mod query;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,8 @@ enum Command {
     Build(build::BuildArgs),
     /// Ask an index one query, or all of a file.
     Query(query::QueryArgs),
+    /// Serve an index to other programs: `POST /retrieve`, as Search-R1's server answers it.
+    Serve(serve::ServeArgs),
 }
 
 /// Runs the command.
@@ -27,5 +30,6 @@ pub(crate) fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Build(args) => build::run(&args),
         Command::Query(args) => query::run(&args),
+        Command::Serve(args) => serve::run(&args),
     }
 }

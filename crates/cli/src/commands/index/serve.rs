@@ -1,0 +1,70 @@
+//! `turnwise index serve`: an index for other programs, over Search-R1's protocol.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clap::Args;
+use turnwise_retrieval::Retriever;
+use turnwise_retrieval_service::{RetrievalConfig, Server, ServerOptions, open};
+
+use crate::ui::{interruptions, print};
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Folder of the index.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Address to listen at; port 0 takes a free one.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
+    address: String,
+    /// Allow an address that other machines reach. Whoever reaches it can read the collection.
+    #[arg(long)]
+    allow_remote: bool,
+    /// Passages where a request names no number.
+    #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
+    top_k: usize,
+    /// Connections at a time; whoever comes beyond them is told to come again.
+    #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
+    connections: usize,
+    /// Queries whose answers are kept.
+    #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().cache)]
+    cache: usize,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let stop = interruptions()?;
+    let config =
+        RetrievalConfig { index: args.folder.clone(), cache: args.cache, ..RetrievalConfig::default() };
+    let retriever = open(&config)?;
+    let options = ServerOptions {
+        top_k: args.top_k,
+        connections: args.connections,
+        allow_remote: args.allow_remote,
+        ..ServerOptions::default()
+    };
+    let server = Server::bind(&args.address, options)?;
+    print(&format!(
+        "Serving {} at http://{}/retrieve (Ctrl-C ends it).",
+        args.folder.display(),
+        server.address()
+    ));
+    let stopper = server.stopper();
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        stopper.stop();
+    });
+    server.run(&(Arc::clone(&retriever) as Arc<dyn Retriever>))?;
+    let counts = retriever.counts();
+    print(&format!(
+        "{} queries, {:.1} % of them from the cache",
+        counts.hits + counts.misses,
+        100.0 * counts.hit_rate()
+    ));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,235 @@
+//! Asking servers that speak Search-R1's protocol.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use turnwise_core::{Purpose, Seed};
+use turnwise_retrieval::{Hit, RetrievalError, Retriever};
+
+use crate::protocol::read_answer;
+use crate::settings::RequestKey;
+
+/// The path of the protocol.
+const PATH: &str = "/retrieve";
+
+/// How servers are asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpOptions {
+    /// Time for one request, from connecting to the last byte of the answer.
+    pub timeout: Duration,
+    /// Further tries after a failure that may pass; each goes to the next server.
+    pub retries: u32,
+    /// Wait once every server has failed; doubled each time.
+    pub backoff: Duration,
+    /// The longest wait. A server's `Retry-After` is heeded up to this.
+    pub backoff_max: Duration,
+    /// Most bytes of an answer.
+    pub largest_answer: u64,
+    /// Key of the list of queries.
+    pub request_key: RequestKey,
+    /// True if servers may be on other machines.
+    pub allow_remote: bool,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_mins(1),
+            retries: 3,
+            backoff: Duration::from_millis(500),
+            backoff_max: Duration::from_secs(10),
+            largest_answer: 64 << 20,
+            request_key: RequestKey::Queries,
+            allow_remote: false,
+        }
+    }
+}
+
+/// A retriever behind one or several servers with the same collection. They are asked in turn, and the next one where one fails.
+#[derive(Debug)]
+pub struct HttpRetriever {
+    agent: ureq::Agent,
+    servers: Vec<String>,
+    options: HttpOptions,
+    requests: AtomicU64,
+}
+
+/// A failed try: the error, and how long the server asks to wait.
+struct Failed {
+    error: RetrievalError,
+    wait: Option<Duration>,
+}
+
+impl From<RetrievalError> for Failed {
+    fn from(error: RetrievalError) -> Self {
+        Self { error, wait: None }
+    }
+}
+
+impl HttpRetriever {
+    /// A client of servers by their addresses, such as `http://127.0.0.1:8000/retrieve`; without a path it is `/retrieve`.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Setting`] for an address that is none, or one of another machine that was not allowed.
+    pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
+        let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
+        if servers.is_empty() {
+            return Err(setting(
+                "name at least one server, such as \"http://127.0.0.1:8000/retrieve\"".into(),
+            ));
+        }
+        let servers = servers
+            .iter()
+            .map(|server| address(server, options.allow_remote).map_err(setting))
+            .collect::<Result<_, _>>()?;
+        let settings = ureq::Agent::config_builder()
+            .timeout_global(Some(options.timeout))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // Queries go to the server that was named and to nobody in between.
+            .proxy(None)
+            .max_idle_connections_per_host(16)
+            .build();
+        Ok(Self { agent: settings.into(), servers, options, requests: AtomicU64::new(0) })
+    }
+
+    fn ask(&self, server: &str, body: &str, queries: usize, top_k: usize) -> Result<Vec<Vec<Hit>>, Failed> {
+        let request = self.agent.post(server).header("content-type", "application/json");
+        let mut response = request.send(body).map_err(|error| self.failure(server, &error))?;
+        let status = response.status().as_u16();
+        let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let limit = if status == 200 { self.options.largest_answer } else { 4096 };
+        let read = response.body_mut().with_config().limit(limit).read_to_vec();
+        if status != 200 {
+            let text = read.unwrap_or_default();
+            let body: String = String::from_utf8_lossy(&text).chars().take(200).collect();
+            let error = RetrievalError::Status { server: server.to_owned(), status, body };
+            return Err(Failed { error, wait: wait.map(Duration::from_secs) });
+        }
+        let answer = read.map_err(|error| self.failure(server, &error))?;
+        read_answer(&answer, queries, top_k)
+            .map_err(|reason| RetrievalError::Answer { server: server.to_owned(), reason }.into())
+    }
+
+    fn failure(&self, server: &str, error: &ureq::Error) -> RetrievalError {
+        let server = server.to_owned();
+        match error {
+            ureq::Error::Timeout(_) => self.timeout(server),
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => self.timeout(server),
+            ureq::Error::BodyExceedsLimit(limit) => RetrievalError::Answer {
+                server,
+                reason: format!(
+                    "it has more than {limit} bytes; ask for fewer passages or fewer queries at once"
+                ),
+            },
+            error => RetrievalError::Unreachable { server, reason: error.to_string() },
+        }
+    }
+
+    fn timeout(&self, server: String) -> RetrievalError {
+        RetrievalError::Timeout { server, seconds: format!("{}", self.options.timeout.as_secs_f64()) }
+    }
+
+    /// Wait before round `round` (from 1), shortened by a share of up to a half that differs from request to request.
+    fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
+        let doubled = self.options.backoff.as_secs_f64() * 2f64.powi(round.saturating_sub(1).min(60) as i32);
+        let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();
+        let own = Duration::from_secs_f64(
+            doubled.min(self.options.backoff_max.as_secs_f64()) * (1.0 - 0.5 * share),
+        );
+        own.max(asked.unwrap_or_default()).min(self.options.backoff_max)
+    }
+}
+
+/// The address as it is asked, or what is wrong with it.
+fn address(server: &str, allow_remote: bool) -> Result<String, String> {
+    let wrong = |reason: &str| format!("`{server}`: {reason}; write it as http://127.0.0.1:8000/retrieve");
+    let uri: ureq::http::Uri = server.parse().map_err(|_| wrong("is no address"))?;
+    if uri.scheme_str() != Some("http") {
+        return Err(wrong("only plain http is spoken"));
+    }
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let here =
+        bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if !here && !allow_remote {
+        return Err(format!(
+            "`{server}` is another machine, and queries would leave this one; set allow_remote = true if they may"
+        ));
+    }
+    let trimmed = server.trim_end_matches('/');
+    Ok(if uri.path() == "/" { format!("{trimmed}{PATH}") } else { trimmed.to_owned() })
+}
+
+impl Retriever for HttpRetriever {
+    fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError> {
+        if queries.is_empty() || top_k == 0 {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let key = self.options.request_key.name();
+        let body = json!({key: queries, "topk": top_k, "return_scores": true}).to_string();
+        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let count = self.servers.len();
+        let mut waits: Option<Duration> = None;
+        let mut tried: u32 = 0;
+        loop {
+            let server = &self.servers[(request as usize).wrapping_add(tried as usize) % count];
+            let failed = match self.ask(server, &body, queries.len(), top_k) {
+                Ok(lists) => return Ok(lists),
+                Err(failed) => failed,
+            };
+            if tried >= self.options.retries || !failed.error.is_transient() {
+                return Err(failed.error);
+            }
+            waits = waits.max(failed.wait);
+            tried += 1;
+            if (tried as usize).is_multiple_of(count) {
+                std::thread::sleep(self.pause(request, tried / count as u32, waits.take()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_checked() {
+        assert_eq!(address("http://127.0.0.1:8000", false).unwrap(), "http://127.0.0.1:8000/retrieve");
+        assert_eq!(address("http://localhost:1/", false).unwrap(), "http://localhost:1/retrieve");
+        assert_eq!(address("http://[::1]:9/x/y", false).unwrap(), "http://[::1]:9/x/y");
+        assert_eq!(address("http://node7:8000/retrieve", true).unwrap(), "http://node7:8000/retrieve");
+        for (wrong, expected) in [
+            ("http://node7:8000", "another machine"),
+            ("http://10.0.0.1:8000", "allow_remote"),
+            ("https://127.0.0.1", "plain http"),
+            ("127.0.0.1:8000", "http://127.0.0.1:8000/retrieve"),
+            ("", "is no address"),
+        ] {
+            let error = address(wrong, false).unwrap_err();
+            assert!(error.contains(expected), "{wrong}: {error}");
+        }
+        assert!(HttpRetriever::new(&[], HttpOptions::default()).is_err());
+    }
+
+    #[test]
+    fn waits_double_within_bounds() {
+        let options = HttpOptions {
+            backoff: Duration::from_millis(500),
+            backoff_max: Duration::from_secs(3),
+            ..HttpOptions::default()
+        };
+        let client = HttpRetriever::new(&["http://127.0.0.1:1".to_owned()], options).unwrap();
+        for (round, full) in [(1, 0.5), (2, 1.0), (3, 2.0), (4, 3.0), (99, 3.0)] {
+            let pause = client.pause(7, round, None).as_secs_f64();
+            assert!((0.5 * full..=full).contains(&pause), "{round}: {pause}");
+            assert_ne!(client.pause(8, round, None).as_secs_f64(), pause);
+        }
+        // What a server asks for counts, within bounds.
+        assert_eq!(client.pause(7, 1, Some(Duration::from_secs(2))), Duration::from_secs(2));
+        assert_eq!(client.pause(7, 1, Some(Duration::from_secs(600))), Duration::from_secs(3));
+    }
+}

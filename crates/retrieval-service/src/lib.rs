@@ -1,0 +1,20 @@
+//! Retrieval over HTTP, and retrievers from their settings. Blocking, without an async runtime.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `client.rs` | [`HttpRetriever`]: asks one or several servers |
+//! | `open.rs` | [`open`]: a retriever from [`RetrievalConfig`] |
+//! | `protocol.rs` | requests and answers of Search-R1's `/retrieve` |
+//! | `server/` | [`Server`]: answers such requests with any retriever |
+//! | `settings.rs` | [`RetrievalConfig`] |
+
+mod client;
+mod open;
+pub mod protocol;
+mod server;
+mod settings;
+
+pub use client::{HttpOptions, HttpRetriever};
+pub use open::{OpenRetriever, open};
+pub use server::{Server, ServerOptions, Stopper};
+pub use settings::{Kind, RequestKey, RetrievalConfig};

@@ -1,0 +1,48 @@
+//! A retriever from its settings.
+
+use std::sync::Arc;
+
+use turnwise_retrieval::{Batching, Bm25Retriever, CacheCounts, Cached, Hit, RetrievalError, Retriever};
+
+use crate::{HttpRetriever, Kind, RetrievalConfig};
+
+/// A retriever with its cache.
+#[derive(Debug)]
+pub struct OpenRetriever {
+    cached: Cached,
+}
+
+impl OpenRetriever {
+    /// Queries so far, and how many of them the cache answered.
+    pub fn counts(&self) -> CacheCounts {
+        self.cached.counts()
+    }
+}
+
+impl Retriever for OpenRetriever {
+    fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError> {
+        self.cached.search(queries, top_k)
+    }
+}
+
+/// Opens what the settings name: the retriever, batching where it pays (servers, vectors), the cache before both.
+///
+/// # Errors
+///
+/// [`RetrievalError::Setting`] for settings that cannot work, [`RetrievalError::File`] and [`RetrievalError::Index`] for
+/// folders that are no whole index. Servers are not asked before the first query.
+pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalError> {
+    config.check()?;
+    let batched = |retriever: Arc<dyn Retriever>| -> Arc<dyn Retriever> {
+        if config.batch_queries > 1 {
+            Arc::new(Batching::new(retriever, config.batching()))
+        } else {
+            retriever
+        }
+    };
+    let retriever: Arc<dyn Retriever> = match config.kind {
+        Kind::Bm25 => Arc::new(Bm25Retriever::open(&config.index)?),
+        Kind::Http => batched(Arc::new(HttpRetriever::new(&config.servers, config.http())?)),
+    };
+    Ok(Arc::new(OpenRetriever { cached: Cached::new(retriever, config.cache) }))
+}

@@ -1,0 +1,264 @@
+//! As much of HTTP/1.1 as the protocol needs: requests with bodies of known length on kept connections. Sizes and times are
+//! bounded, so that no client can hold more than its own connection.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::ServerOptions;
+
+/// Most bytes of a request's head.
+const LARGEST_HEAD: usize = 16 << 10;
+const MOST_HEADERS: usize = 64;
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// The path without its query.
+    pub(super) path: String,
+    pub(super) body: Vec<u8>,
+    /// True if the client wants to keep the connection.
+    pub(super) keep: bool,
+}
+
+/// An answer, always JSON.
+#[derive(Debug)]
+pub(super) struct Reply {
+    status: u16,
+    body: Vec<u8>,
+    /// Seconds after which the client may try again.
+    after: Option<u32>,
+}
+
+impl Reply {
+    /// The body of a success.
+    pub(super) fn bytes(body: Vec<u8>) -> Self {
+        Self { status: 200, body, after: None }
+    }
+
+    /// A value as a success.
+    pub(super) fn json(value: &Value) -> Self {
+        Self::bytes(value.to_string().into_bytes())
+    }
+
+    /// A failure, in the form in which FastAPI tells it.
+    pub(super) fn detail(status: u16, detail: &str) -> Self {
+        Self { status, body: json!({ "detail": detail }).to_string().into_bytes(), after: None }
+    }
+
+    /// The same with a time to wait.
+    pub(super) fn after(mut self, seconds: u32) -> Self {
+        self.after = Some(seconds);
+        self
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        422 => "Unprocessable Content",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "Internal Server Error",
+    }
+}
+
+/// What a head says.
+struct Head {
+    method: String,
+    path: String,
+    /// Bytes of the head.
+    size: usize,
+    length: usize,
+    keep: bool,
+    /// True if the client waits to hear that its body is wanted.
+    expects: bool,
+    bodyless: bool,
+}
+
+/// A connection to a client.
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// What has arrived and belongs to no request yet.
+    buffer: Vec<u8>,
+    largest: usize,
+    timeout: Duration,
+    idle: Duration,
+    /// True if the last request was a `HEAD`.
+    headless: bool,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, options: &ServerOptions) -> Self {
+        // Answers are written whole: waiting for more only delays them.
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_write_timeout(Some(options.timeout));
+        Self {
+            stream,
+            buffer: Vec::new(),
+            largest: options.largest_request,
+            timeout: options.timeout,
+            idle: options.idle,
+            headless: false,
+        }
+    }
+
+    /// The next request; none where the client has closed the connection, or sent nothing for long. What is wrong with it comes
+    /// back as the answer.
+    pub(super) fn read(&mut self) -> Result<Option<Request>, Reply> {
+        let mut until = Instant::now() + if self.buffer.is_empty() { self.idle } else { self.timeout };
+        let head = loop {
+            if let Some(head) = self.head()? {
+                break head;
+            }
+            let quiet = self.buffer.is_empty();
+            match self.receive(until) {
+                Ok(0) | Err(_) if quiet => return Ok(None),
+                Ok(0) => return Err(Reply::detail(400, "the request breaks off")),
+                // The clock starts with the first byte.
+                Ok(_) if quiet => until = Instant::now() + self.timeout,
+                Ok(_) => {}
+                Err(error) => return Err(late(&error)),
+            }
+        };
+        self.headless = head.bodyless;
+        if head.length > self.largest {
+            return Err(Reply::detail(413, &format!("a request has at most {} bytes", self.largest)));
+        }
+        if head.expects && self.buffer.len() < head.size + head.length {
+            // Where this fails the body does not arrive either.
+            let _ = self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        while self.buffer.len() < head.size + head.length {
+            match self.receive(until) {
+                Ok(0) => return Err(Reply::detail(400, "the request breaks off")),
+                Ok(_) => {}
+                Err(error) => return Err(late(&error)),
+            }
+        }
+        let rest = self.buffer.split_off(head.size + head.length);
+        let body = self.buffer.split_off(head.size);
+        self.buffer = rest;
+        Ok(Some(Request { method: head.method, path: head.path, body, keep: head.keep }))
+    }
+
+    /// Waits for more bytes until a time.
+    fn receive(&mut self, until: Instant) -> io::Result<usize> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let mut bytes = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&bytes[..count]);
+                    return Ok(count);
+                }
+            }
+        }
+    }
+
+    /// The head, if it has arrived whole.
+    fn head(&self) -> Result<Option<Head>, Reply> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut parsed = httparse::Request::new(&mut headers);
+        let size = match parsed.parse(&self.buffer) {
+            Ok(httparse::Status::Complete(size)) if size <= LARGEST_HEAD => size,
+            Ok(httparse::Status::Partial) if self.buffer.len() <= LARGEST_HEAD => return Ok(None),
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+                return Err(Reply::detail(431, "the head of the request is too long"));
+            }
+            Err(httparse::Error::Version) => {
+                return Err(Reply::detail(505, "only HTTP/1.0 and 1.1 are spoken"));
+            }
+            Err(error) => return Err(Reply::detail(400, &format!("no HTTP request: {error}"))),
+        };
+        let (method, target) = (parsed.method.unwrap_or_default(), parsed.path.unwrap_or_default());
+        let mut head = Head {
+            method: method.to_owned(),
+            path: target.split('?').next().unwrap_or_default().to_owned(),
+            size,
+            length: 0,
+            // HTTP/1.1 keeps connections unless told otherwise, HTTP/1.0 the other way round.
+            keep: parsed.version == Some(1),
+            expects: false,
+            bodyless: method == "HEAD",
+        };
+        let mut lengths = 0;
+        for header in parsed.headers.iter() {
+            let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
+            let named = |name: &str| header.name.eq_ignore_ascii_case(name);
+            if named("content-length") {
+                lengths += 1;
+                let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                head.length = value.parse().ok().filter(|_| digits).unwrap_or(usize::MAX);
+            } else if named("transfer-encoding") {
+                return Err(Reply::detail(411, "send the body with its length (Content-Length)"));
+            } else if named("connection") {
+                let has = |word: &str| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word));
+                head.keep = !has("close") && (head.keep || has("keep-alive"));
+            } else if named("expect") {
+                head.expects = value.eq_ignore_ascii_case("100-continue");
+            }
+        }
+        if lengths > 1 {
+            return Err(Reply::detail(400, "the request names its length more than once"));
+        }
+        if lengths == 0 && head.method == "POST" {
+            return Err(Reply::detail(411, "send the body with its length (Content-Length)"));
+        }
+        Ok(Some(head))
+    }
+
+    /// Sends an answer.
+    pub(super) fn send(&mut self, reply: &Reply, keep: bool) -> io::Result<()> {
+        let after = reply.after.map_or_else(String::new, |seconds| format!("retry-after: {seconds}\r\n"));
+        let head = format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{after}connection: {}\r\n\r\n",
+            reply.status,
+            reason(reply.status),
+            reply.body.len(),
+            if keep { "keep-alive" } else { "close" }
+        );
+        let mut bytes = head.into_bytes();
+        if !self.headless {
+            bytes.extend_from_slice(&reply.body);
+        }
+        self.stream.write_all(&bytes)?;
+        if !keep {
+            // The client reads to the end before the connection goes: closing with unread bytes would reset it.
+            let _ = self.stream.shutdown(std::net::Shutdown::Write);
+            let _ = self.stream.set_read_timeout(Some(Duration::from_millis(200)));
+            let mut rest = [0; 16 << 10];
+            for _ in 0..64 {
+                if !matches!(self.stream.read(&mut rest), Ok(1..)) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn late(error: &io::Error) -> Reply {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            Reply::detail(408, "the request did not arrive in time")
+        }
+        _ => Reply::detail(400, "the request breaks off"),
+    }
+}

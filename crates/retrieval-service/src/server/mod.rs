@@ -1,0 +1,287 @@
+//! A server of Search-R1's protocol over any retriever.
+//!
+//! `POST /retrieve` answers queries, `GET /health` says that the server is up. One thread a connection, as many as the
+//! options allow; whoever comes beyond them is told to come again (503). Connections are kept for further requests.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `http.rs` | as much of HTTP/1.1 as the protocol needs, with bounds on sizes and times |
+
+mod http;
+
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use turnwise_retrieval::{RetrievalError, Retriever};
+
+use self::http::{Connection, Reply};
+use crate::protocol::{self, Request};
+
+/// Bounds of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Passages where a request names no number.
+    pub top_k: usize,
+    /// Most passages a query may ask for.
+    pub most_passages: usize,
+    /// Most queries of a request.
+    pub most_queries: usize,
+    /// Most bytes of a request's body.
+    pub largest_request: usize,
+    /// Most connections at a time.
+    pub connections: usize,
+    /// Time that a request may take to arrive once it has begun, and that an answer may take to be fetched.
+    pub timeout: Duration,
+    /// Time that a connection without a request is kept.
+    pub idle: Duration,
+    /// True if the server may listen on addresses that other machines reach.
+    pub allow_remote: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            top_k: 3,
+            most_passages: 1000,
+            most_queries: 4096,
+            largest_request: 16 << 20,
+            connections: 256,
+            timeout: Duration::from_secs(30),
+            idle: Duration::from_mins(2),
+            allow_remote: false,
+        }
+    }
+}
+
+/// Counts of a server's work.
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    queries: AtomicU64,
+    failed: AtomicU64,
+    open: AtomicUsize,
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: ServerOptions,
+    counters: Arc<Counters>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Ends a server from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: Arc<AtomicBool>,
+    address: SocketAddr,
+}
+
+impl Stopper {
+    /// Asks the server to end: no new connection is taken, requests under way are answered.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // It waits for a connection, so it gets one.
+        drop(TcpStream::connect_timeout(&self.address, Duration::from_secs(1)));
+    }
+}
+
+impl Server {
+    /// Listens at an address such as `127.0.0.1:8000`; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Setting`] for an address that is none, is taken, or is for other machines and that was not allowed.
+    pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
+        let wrong = |reason: String| RetrievalError::Setting {
+            key: "address".to_owned(),
+            reason: format!("{address}: {reason}"),
+        };
+        let addresses: Vec<SocketAddr> = address
+            .to_socket_addrs()
+            .map_err(|error| wrong(format!("{error}; write it as 127.0.0.1:8000")))?
+            .collect();
+        if !options.allow_remote && !addresses.iter().all(|address| address.ip().is_loopback()) {
+            return Err(wrong(
+                "other machines could reach it, and anyone there could read the collection; allow that, or listen at \
+                 127.0.0.1"
+                    .to_owned(),
+            ));
+        }
+        let listener = TcpListener::bind(addresses.as_slice()).map_err(|error| wrong(error.to_string()))?;
+        let address = listener.local_addr().map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { listener, address, options, counters: Arc::default(), stop: Arc::default() })
+    }
+
+    /// The address, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends the server.
+    pub fn stopper(&self) -> Stopper {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(if address.is_ipv4() {
+                std::net::Ipv4Addr::LOCALHOST.into()
+            } else {
+                std::net::Ipv6Addr::LOCALHOST.into()
+            });
+        }
+        Stopper { stop: Arc::clone(&self.stop), address }
+    }
+
+    /// Answers requests until [`Stopper::stop`].
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Setting`] where no connection can be taken any more.
+    pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
+        let mut failures = 0;
+        loop {
+            let accepted = self.listener.accept();
+            if self.stop.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                // A client that is gone already, or no file handle left: the next may do better.
+                Err(error) => {
+                    failures += 1;
+                    if failures > 1000 {
+                        return Err(RetrievalError::Setting {
+                            key: "address".to_owned(),
+                            reason: format!("{}: {error}", self.address),
+                        });
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                    continue;
+                }
+            };
+            failures = 0;
+            let busy = self.counters.open.fetch_add(1, Ordering::SeqCst) >= self.options.connections;
+            let open = Open(Arc::clone(&self.counters));
+            let worker = Worker {
+                retriever: Arc::clone(retriever),
+                options: self.options,
+                counters: Arc::clone(&self.counters),
+                stop: Arc::clone(&self.stop),
+            };
+            let started = std::thread::Builder::new().name("retrieve".to_owned()).spawn(move || {
+                let _open = open;
+                if busy {
+                    worker.turn_away(stream);
+                } else {
+                    worker.serve(stream);
+                }
+            });
+            // Without a thread the connection is closed, which the client takes for a reason to try again.
+            drop(started);
+        }
+    }
+}
+
+/// Counts an open connection as long as it lives.
+struct Open(Arc<Counters>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What answers the requests of one connection.
+struct Worker {
+    retriever: Arc<dyn Retriever>,
+    options: ServerOptions,
+    counters: Arc<Counters>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn turn_away(&self, stream: TcpStream) {
+        let mut connection = Connection::new(stream, &self.options);
+        // It is told once it has sent its request: a client that is still writing would see a broken connection.
+        let _ = connection.read();
+        let _ = connection.send(&Reply::detail(503, "too many connections; try again").after(1), false);
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let mut connection = Connection::new(stream, &self.options);
+        loop {
+            let (reply, keep) = match connection.read() {
+                Ok(None) => return,
+                Ok(Some(request)) => {
+                    let keep = request.keep && !self.stop.load(Ordering::SeqCst);
+                    (self.reply(&request), keep)
+                }
+                // What is left of a broken request can't be told from the next.
+                Err(reply) => (reply, false),
+            };
+            if connection.send(&reply, keep).is_err() || !keep {
+                return;
+            }
+        }
+    }
+
+    fn reply(&self, request: &http::Request) -> Reply {
+        match (request.method.as_str(), request.path.as_str()) {
+            ("POST", "/retrieve") => self.retrieve(&request.body),
+            ("GET" | "HEAD", "/" | "/health") => {
+                let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                let counters = &self.counters;
+                Reply::json(&json!({
+                    "status": "ok",
+                    "requests": count(&counters.requests),
+                    "queries": count(&counters.queries),
+                    "failed": count(&counters.failed),
+                }))
+            }
+            (_, "/retrieve" | "/" | "/health") => Reply::detail(405, "Method Not Allowed"),
+            _ => Reply::detail(404, "Not Found"),
+        }
+    }
+
+    fn retrieve(&self, body: &[u8]) -> Reply {
+        let request: Request = match serde_json::from_slice(body) {
+            Ok(request) => request,
+            Err(error) => return Reply::detail(422, &format!("the body is no request: {error}")),
+        };
+        let top_k = request.top_k.unwrap_or(self.options.top_k);
+        let (queries, options) = (&request.queries, &self.options);
+        if queries.len() > options.most_queries || top_k > options.most_passages {
+            return Reply::detail(
+                422,
+                &format!(
+                    "{} queries for {top_k} passages each: at most {} queries and {} passages are answered",
+                    queries.len(),
+                    options.most_queries,
+                    options.most_passages
+                ),
+            );
+        }
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.counters.queries.fetch_add(queries.len() as u64, Ordering::Relaxed);
+        let texts: Vec<&str> = queries.iter().map(String::as_str).collect();
+        let searched =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.retriever.search(&texts, top_k)));
+        let failed = |status: u16, reason: &str| {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            Reply::detail(status, reason)
+        };
+        match searched {
+            Ok(Ok(lists)) => match protocol::answer(&lists, request.return_scores) {
+                Ok(body) => Reply::bytes(body),
+                Err(error) => failed(500, &error.to_string()),
+            },
+            Ok(Err(error)) if error.is_transient() => failed(503, &error.to_string()).after(1),
+            Ok(Err(error)) => failed(500, &error.to_string()),
+            Err(_) => failed(500, "the search ended by a panic"),
+        }
+    }
+}

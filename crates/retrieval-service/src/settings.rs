@@ -1,0 +1,146 @@
+//! Settings of a retriever.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use turnwise_retrieval::{BatchingOptions, RetrievalError};
+
+use crate::HttpOptions;
+
+/// What finds passages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// By words: an index folder.
+    #[default]
+    Bm25,
+    /// Servers of Search-R1's protocol.
+    Http,
+}
+
+/// The key under which queries are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestKey {
+    /// `queries`, which Search-R1's server reads.
+    #[default]
+    Queries,
+    /// `query`, which the clients of verl-agent and SkyRL send.
+    Query,
+}
+
+impl RequestKey {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Queries => "queries",
+            Self::Query => "query",
+        }
+    }
+}
+
+/// Settings of a retriever.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetrievalConfig {
+    /// What finds passages.
+    pub kind: Kind,
+    /// Folder of the index (`turnwise index build`).
+    pub index: PathBuf,
+    /// Addresses of servers with the same collection; they are asked in turn, the next one where one fails.
+    pub servers: Vec<String>,
+    /// The key under which queries are sent to servers.
+    pub request_key: RequestKey,
+    /// Allows servers on other machines; without it only this one is asked.
+    pub allow_remote: bool,
+    /// Seconds until a request to a server counts as failed, answer included.
+    #[schemars(range(min = 0.001, max = 86400.0))]
+    pub timeout_s: f64,
+    /// Repetitions of a failed request, each to the next server.
+    #[schemars(range(max = 100))]
+    pub retries: u32,
+    /// Seconds to wait once every server has failed; doubled each time, shortened by a share of up to a half.
+    #[schemars(range(min = 0.0, max = 3600.0))]
+    pub backoff_s: f64,
+    /// Longest wait between two tries, in seconds.
+    #[schemars(range(min = 0.0, max = 86400.0))]
+    pub backoff_max_s: f64,
+    /// Most queries that are put together into one search of servers or vectors; 1 puts none together.
+    #[schemars(range(min = 1, max = 4096))]
+    pub batch_queries: usize,
+    /// Milliseconds that a search waits for others to join it.
+    #[schemars(range(min = 0.0, max = 10000.0))]
+    pub batch_wait_ms: f64,
+    /// Searches under way at once; whoever comes while all are under way joins the next.
+    #[schemars(range(min = 1, max = 256))]
+    pub batch_in_flight: usize,
+    /// Queries whose answers are kept, least recently used ones going first; 0 keeps none.
+    #[schemars(range(max = 100_000_000))]
+    pub cache: usize,
+}
+
+impl Default for RetrievalConfig {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Bm25,
+            index: PathBuf::new(),
+            servers: Vec::new(),
+            request_key: RequestKey::Queries,
+            allow_remote: false,
+            timeout_s: 60.0,
+            retries: 3,
+            backoff_s: 0.5,
+            backoff_max_s: 10.0,
+            batch_queries: 64,
+            batch_wait_ms: 2.0,
+            batch_in_flight: 2,
+            cache: 10_000,
+        }
+    }
+}
+
+impl RetrievalConfig {
+    /// Refuses settings that cannot work.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Setting`] names the key and what would do.
+    pub fn check(&self) -> Result<(), RetrievalError> {
+        let fail = |key: &str, reason: &str| {
+            Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })
+        };
+        turnwise_settings::check(self).map_err(|error| RetrievalError::Setting {
+            key: "retriever".to_owned(),
+            reason: error.to_string(),
+        })?;
+        match self.kind {
+            Kind::Bm25 if self.index.as_os_str().is_empty() => {
+                fail("index", "name the folder of an index; `turnwise index build` makes one")
+            }
+            Kind::Http if self.servers.is_empty() => {
+                fail("servers", "name at least one server, such as \"http://127.0.0.1:8000/retrieve\"")
+            }
+            Kind::Bm25 | Kind::Http => Ok(()),
+        }
+    }
+
+    pub(crate) fn http(&self) -> HttpOptions {
+        HttpOptions {
+            timeout: Duration::from_secs_f64(self.timeout_s),
+            retries: self.retries,
+            backoff: Duration::from_secs_f64(self.backoff_s),
+            backoff_max: Duration::from_secs_f64(self.backoff_max_s),
+            request_key: self.request_key,
+            allow_remote: self.allow_remote,
+            ..HttpOptions::default()
+        }
+    }
+
+    pub(crate) fn batching(&self) -> BatchingOptions {
+        BatchingOptions {
+            max_queries: self.batch_queries,
+            wait: Duration::from_secs_f64(self.batch_wait_ms / 1e3),
+            in_flight: self.batch_in_flight,
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Client and server against each other and against doubles that misbehave.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod client;
+mod doubles;
+mod server;

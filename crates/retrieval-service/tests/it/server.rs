@@ -1,0 +1,216 @@
+//! The server against our client and against clients that misbehave.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use turnwise_retrieval::Retriever;
+use turnwise_retrieval_service::{HttpOptions, HttpRetriever, RequestKey, Server, ServerOptions, Stopper};
+
+use super::doubles::{Parrot, quick};
+
+struct Running {
+    address: SocketAddr,
+    stopper: Stopper,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn serve(options: ServerOptions) -> Running {
+    let server = Server::bind("127.0.0.1:0", options).unwrap();
+    let (address, stopper) = (server.address(), server.stopper());
+    let retriever: Arc<dyn Retriever> = Arc::new(Parrot);
+    let thread = std::thread::spawn(move || server.run(&retriever).unwrap());
+    Running { address, stopper, thread: Some(thread) }
+}
+
+fn short() -> ServerOptions {
+    ServerOptions {
+        timeout: Duration::from_millis(300),
+        idle: Duration::from_millis(300),
+        largest_request: 10_000,
+        most_queries: 10,
+        most_passages: 20,
+        ..ServerOptions::default()
+    }
+}
+
+/// What the server says to some bytes, and whether it closed the connection after it.
+fn raw(server: &Running, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn post(body: &str) -> Vec<u8> {
+    format!(
+        "POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+#[test]
+fn our_client_and_our_server_agree() {
+    let server = serve(short());
+    let url = format!("http://{}", server.address);
+    for request_key in [RequestKey::Queries, RequestKey::Query] {
+        let client =
+            HttpRetriever::new(std::slice::from_ref(&url), HttpOptions { request_key, ..quick() }).unwrap();
+        let found = client.search(&["one", "zwei é"], 4).unwrap();
+        assert_eq!(found, Parrot.search(&["one", "zwei é"], 4).unwrap());
+    }
+    let client = Arc::new(HttpRetriever::new(&[url], quick()).unwrap());
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let client = &client;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let query = format!("{number} {round}");
+                    assert_eq!(client.search(&[&query], 2).unwrap(), Parrot.search(&[&query], 2).unwrap());
+                }
+            });
+        }
+    });
+    let error = client.search(&["fail"], 1).unwrap_err().to_string();
+    assert!(error.contains("status 500") && error.contains("no luck"), "{error}");
+    let error = client.search(&["panic"], 1).unwrap_err().to_string();
+    assert!(error.contains("status 500") && error.contains("panic"), "{error}");
+    let error = client.search(&["later"], 1).unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("status 503"), "{error}");
+    assert_eq!(client.search(&["still here"], 1).unwrap().len(), 1);
+}
+
+#[test]
+fn answers_have_the_originals_shape() {
+    let server = serve(short());
+    let body = |text: &str| -> serde_json::Value {
+        serde_json::from_str(raw(&server, &post(text)).split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let document = serde_json::json!({"id": "0", "contents": "\"a\"\ntext"});
+    assert_eq!(
+        body(r#"{"queries": ["a"], "topk": 1, "return_scores": true}"#),
+        serde_json::json!({"result": [[{"document": document, "score": 1.0}]]})
+    );
+    assert_eq!(body(r#"{"query": ["a"], "topk": 1}"#), serde_json::json!({"result": [[document]]}));
+    assert_eq!(body(r#"{"queries": ["a"]}"#)["result"][0].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn wrong_requests_are_answered_with_their_status() {
+    let server = serve(short());
+    let many = format!("{{\"queries\": {:?}}}", vec!["a"; 11]);
+    let cases: [(Vec<u8>, &str, &str); 13] = [
+        (post("{"), "422", "EOF"),
+        (post("{\"texts\": []}"), "422", "`queries` (or `query`)"),
+        (post(&many), "422", "at most 10 queries"),
+        (post(r#"{"queries": ["a"], "topk": 21}"#), "422", "20 passages"),
+        (b"GET /retrieve HTTP/1.0\r\n\r\n".to_vec(), "405", "Not Allowed"),
+        (b"GET /docs HTTP/1.0\r\n\r\n".to_vec(), "404", "Not Found"),
+        (b"GET /health HTTP/1.0\r\n\r\n".to_vec(), "200", "\"status\":\"ok\""),
+        (b"POST /retrieve HTTP/1.1\r\n\r\n".to_vec(), "411", "Content-Length"),
+        (b"POST /retrieve HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(), "411", "Content-Length"),
+        (b"POST /retrieve HTTP/1.1\r\nContent-Length: 10001\r\n\r\n".to_vec(), "413", "10000 bytes"),
+        (b"POST /retrieve HTTP/1.1\r\nContent-Length: -5\r\n\r\n".to_vec(), "413", "10000 bytes"),
+        (
+            b"POST /retrieve HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx".to_vec(),
+            "400",
+            "more than once",
+        ),
+        ([b"GET / HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 20_000]].concat(), "431", "too long"),
+    ];
+    for (bytes, status, expected) in cases {
+        let answer = raw(&server, &bytes);
+        let name = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
+        assert!(answer.contains(expected), "{name}: {answer}");
+    }
+    let answer = raw(&server, b"nonsense\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+#[test]
+fn slow_and_silent_clients_hold_nothing_but_themselves() {
+    let server = serve(short());
+    // Head without end, body without end, nothing at all, half a request and gone.
+    for (bytes, expected) in [
+        (&b"POST /retrieve HTTP/1.1\r\nContent-"[..], "HTTP/1.1 408 "),
+        (b"POST /retrieve HTTP/1.1\r\nContent-Length: 100\r\n\r\n{", "HTTP/1.1 408 "),
+        (b"", ""),
+    ] {
+        let start = Instant::now();
+        let answer = raw(&server, bytes);
+        assert!(answer.starts_with(expected) && answer.is_empty() == expected.is_empty(), "{answer}");
+        assert!(start.elapsed() < Duration::from_secs(3));
+    }
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"POST /retrieve HTTP/1.1\r\nContent-Length: 100\r\n\r\n{").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    drop(stream);
+    let answer = raw(&server, &post(r#"{"queries": ["a"]}"#));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[test]
+fn a_connection_is_kept_and_requests_in_a_row_are_answered() {
+    let server = serve(short());
+    let body = r#"{"queries": ["a"], "topk": 1}"#;
+    let request = format!("POST /retrieve HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let text = raw(&server, request.repeat(3).as_bytes());
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{text}");
+    assert_eq!(text.matches("connection: keep-alive").count(), 3, "{text}");
+    let waiting = format!(
+        "POST /retrieve HTTP/1.1\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(waiting.as_bytes()).unwrap();
+    let mut begin = [0; 25];
+    stream.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+}
+
+#[test]
+fn too_many_connections_are_told_to_come_again() {
+    let server = serve(ServerOptions { connections: 1, ..short() });
+    let mut first = TcpStream::connect(server.address).unwrap();
+    let body = r#"{"queries": ["stall"]}"#;
+    let request = format!("POST /retrieve HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    first.write_all(request.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let answer = raw(&server, &post(r#"{"queries": ["a"]}"#));
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1"), "{answer}");
+    let mut begin = [0; 15];
+    first.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"HTTP/1.1 200 OK");
+}
+
+#[test]
+fn it_listens_on_this_machine_only_unless_told() {
+    let refused = Server::bind("0.0.0.0:0", ServerOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("other machines could reach it"), "{refused}");
+    let options = ServerOptions { allow_remote: true, ..ServerOptions::default() };
+    assert!(Server::bind("0.0.0.0:0", options).is_ok());
+    let wrong = Server::bind("nowhere", ServerOptions::default()).unwrap_err().to_string();
+    assert!(wrong.contains("127.0.0.1:8000"), "{wrong}");
+    let taken = Server::bind("127.0.0.1:0", ServerOptions::default()).unwrap();
+    let again = Server::bind(&taken.address().to_string(), ServerOptions::default());
+    assert!(again.is_err());
+}
