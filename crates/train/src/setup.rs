@@ -142,6 +142,7 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
         Err(error) => return fail("chat", format!("{error}; or set prompt.chat = \"off\"")),
     };
     if prompt.layout == Layout::Concatenated
+        && !template(config)?.keeps_reply_open()
         && let Err(error) = format.check_growth()
     {
         return fail("layout", format!("{error}: set prompt.layout = \"windowed\" or prompt.chat = \"off\""));

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | `mod.rs` | the parser: a response read by its rules |
 //! | `calls.rs` | structured calls |
+//! | `named.rs` | blocks whose tags name the kind of action |
 //! | `rules.rs` | the rules: part of a prompt template's `[response]` section |
 //!
-//! A response either is the action (`line`), carries it in a block of tags (`tags`) or after a label (`label`, such as
+//! A response either is the action (`line`), carries it in a block of tags (`tags`, `named`) or after a label (`label`, such as
 //! ReAct's `Action:`), in a JSON object (`json`), or is a structured call (`call`). What cannot be read is still sent to
 //! the environment, which answers that nothing happens; the turn is marked invalid, and credit subtracts its penalty there.
 
 mod calls;
+mod named;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,7 @@ impl ParsedAction {
 /// Reads actions from responses, by the rules of a template ([`ResponseRules`]).
 ///
 /// With `admissible` on, the action must also be one of those the environment would understand; one that lists
-/// `name[<what goes here>]` admits any `name[..]` that is not empty, and one that lists `name(<..>)` any call of that name.
+/// `name[<what goes here>]` admits any `name[..]` and any `<name>..</name>` that is not empty, and one that lists `name(<..>)` any call of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -70,7 +72,8 @@ impl ActionParser {
             (Style::Line, _) => line(rules, response),
             (Style::Label, _) => labelled(rules, response),
             (Style::Tags, Blocks::One) => one_block(rules, response),
-            (Style::Tags, Blocks::Any) => any_block(rules, response),
+            (Style::Tags, _) => any_block(rules, response),
+            (Style::Named, _) => named::read(rules, response),
             (Style::Call, _) => match one_block(rules, response) {
                 (block, None) => match calls::read(&block) {
                     Ok(read) => {
@@ -83,7 +86,7 @@ impl ActionParser {
                 unread => unread,
             },
             (Style::Json, Blocks::One) => first_object(rules, response),
-            (Style::Json, Blocks::Any) => any_object(response, admissible),
+            (Style::Json, _) => any_object(response, admissible),
         };
         let forbidden = || {
             let [from, to] = rules.forbidden?;
@@ -99,7 +102,7 @@ impl ActionParser {
 }
 
 /// True if an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a search that a shop
-/// offers as `search[<your query>]`).
+/// offers as `search[<your query>]`; `<search>..</search>` fits it too).
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
@@ -113,6 +116,7 @@ fn admits(listed: &str, action: &str) -> bool {
         || open().is_some_and(|name| {
             let argument =
                 action.strip_prefix(name).and_then(|rest| rest.strip_prefix('[')?.strip_suffix(']'));
+            let argument = argument.or_else(|| named::inside(action, name));
             argument.is_some_and(|argument| !argument.trim().is_empty())
         })
 }

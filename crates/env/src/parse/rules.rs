@@ -13,6 +13,9 @@ pub enum Style {
     /// A structured call in a block of tags (`action_tags`, such as `<tool_call>` and `</tool_call>`), after reasoning in
     /// tags of its own: one JSON object with `name` and `arguments`, as Qwen's and Hermes' chat formats write it.
     Call,
+    /// In one of several blocks whose tags name the kind of action (`action_names`), such as `<search>..</search>` and
+    /// `<answer>..</answer>`. The action is the block with its tags, without white space at the ends of what is inside.
+    Named,
     /// On a line that starts with a label (`label`), as ReAct writes `Action: ..`.
     Label,
     /// In a JSON object in free text, under `"action"`.
@@ -33,8 +36,14 @@ pub enum Blocks {
     /// anywhere. With `style = "json"`, as it reads EZPoints: everything from the first `"action":` of the lower-cased
     /// response on counts, and where there is none the response's last character alone (`find` gives -1 there). The action
     /// is the admissible one that occurs in it; none or several are malformed. `10` is looked for first and taken out, so
-    /// that it is no `1`.
+    /// that it is no `1`. With `style = "named"`, as it reads searches and answers: the response is cut after the first closing
+    /// tag of the first name, or else of the second; the first block of the first name counts, or else of the second, whatever
+    /// the case of its tags' letters; and it is malformed without a block, or where the whole response has more than one opening
+    /// tag.
     Any,
+    /// With `style = "named"`, as Search-R1 reads searches and answers: the response is cut in the same way, and the first block
+    /// of either name counts, wherever it stands. Any block is well-formed.
+    First,
 }
 
 /// Judgement of a response without reasoning.
@@ -68,7 +77,10 @@ pub struct ResponseRules {
     /// Opening and closing tag of the action, for `style = "tags"` and `"call"`.
     #[serde(default = "action_tags")]
     pub action_tags: [String; 2],
-    /// Block or object that is the action, for `style = "tags"` and `style = "json"`.
+    /// Names of the tags, without their brackets, for `style = "named"`.
+    #[serde(default = "action_names")]
+    pub action_names: Vec<String>,
+    /// Block or object that is the action, for `style = "tags"`, `"json"` and `"named"`.
     #[serde(default)]
     pub blocks: Blocks,
     /// Opening and closing tag of the reasoning, for `style = "tags"` and `"call"`.
@@ -101,6 +113,7 @@ impl ResponseRules {
         Self {
             style,
             action_tags: action_tags(),
+            action_names: action_names(),
             blocks: Blocks::default(),
             reasoning_tags: reasoning_tags(),
             reasoning: ReasoningDemand::default(),
@@ -124,6 +137,18 @@ impl ResponseRules {
                 ));
             }
         }
+        let name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase());
+        if self.action_names.is_empty() || !self.action_names.iter().all(name) {
+            return Err(format!(
+                "response.action_names: {:?} must be names of tags in lower-case letters, such as [\"search\", \"answer\"]",
+                self.action_names
+            ));
+        }
+        if self.blocks == Blocks::First && self.style != Style::Named {
+            return Err(
+                "response.blocks: \"first\" is for `style = \"named\"`; use \"one\" or \"any\"".to_owned()
+            );
+        }
         if self.label.trim().is_empty() || self.label.contains(':') {
             return Err(format!(
                 "response.label: {:?} must be a word, without the colon that follows it",
@@ -143,6 +168,10 @@ impl ResponseRules {
 
 fn action_tags() -> [String; 2] {
     ["<action>", "</action>"].map(String::from)
+}
+
+fn action_names() -> Vec<String> {
+    ["search", "answer"].map(String::from).to_vec()
 }
 
 fn reasoning_tags() -> [String; 2] {

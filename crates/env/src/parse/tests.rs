@@ -169,7 +169,7 @@ fn tags_label_and_case_are_the_templates() {
         ("reasoning_tags = [\"|\", \"|\"]", "response.reasoning_tags: "),
         ("label = \"Do:\"", "response.label: "),
         ("case = \"lower\"\naction_tags = [\"<A>\", \"</A>\"]", "in lower case"),
-        ("blocks = \"two\"", "unknown variant `two`, expected `one` or `any`"),
+        ("blocks = \"two\"", "unknown variant `two`, expected one of `one`, `any`, `first`"),
         // Keys of earlier versions.
         ("think = true", "response.think is called `response.reasoning` now"),
         ("style = \"react\"", "response.style: \"react\" is called \"label\" now"),

@@ -32,6 +32,7 @@ const SECTIONS: [Section; 5] = [
         required: &["style", "text", "end", "stop"],
         optional: &[
             "action_tags",
+            "action_names",
             "blocks",
             "reasoning_tags",
             "reasoning",
@@ -40,6 +41,7 @@ const SECTIONS: [Section; 5] = [
             "forbidden",
             "tail",
             "trim_tail",
+            "open_reply",
         ],
     },
     Section {
@@ -47,7 +49,7 @@ const SECTIONS: [Section; 5] = [
         required: &["goal_marker", "keep_goal"],
         optional: &["goal_end", "separator", "join", "quote", "lowercase"],
     },
-    Section { name: "history", required: &["line", "separator"], optional: &["max_chars"] },
+    Section { name: "history", required: &["line", "separator"], optional: &["max_chars", "outcomes"] },
     Section { name: "admissible", required: &["item", "separator", "exclude"], optional: &[] },
     Section {
         name: "prompt",
@@ -81,6 +83,11 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
+/// The rules of prompts whose history lines show what came of an action: the last of them is the current observation.
+const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
+const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
+const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
+const MASKED_OUTCOMES: Rule = Rule { required: &[], ..MASKED };
 const NO_HISTORY: Rule = Rule {
     allowed: &[
         Slot::TaskDescription,
@@ -144,6 +151,9 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
+    /// A concatenated sequence's observations stand in the model's reply, which goes on after them.
+    #[serde(default)]
+    open_reply: bool,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +162,9 @@ struct HistorySection {
     separator: String,
     /// A windowed prompt of more characters than this is replaced by the one without history.
     max_chars: Option<usize>,
+    /// A line shows an action and what came of it, and not what was seen before it.
+    #[serde(default)]
+    outcomes: bool,
 }
 
 #[derive(Deserialize)]
@@ -246,23 +259,35 @@ impl PromptTemplate {
             Text::parse(source, rule).map_err(|reason| format!("{key}: {reason}"))
         };
         rules.check()?;
+        let outcomes = file.history.outcomes;
+        let rule = |before: &'static Rule, after: &'static Rule| if outcomes { after } else { before };
         let template = Self {
             rules,
             response: text("response.text", &file.response.text, &RESPONSE)?,
             end: file.response.end,
             stop: file.response.stop,
+            open_reply: file.response.open_reply,
             observation: file.observation,
             line: text("history.line", &file.history.line, &LINE)?,
             line_separator: file.history.separator,
             max_chars: file.history.max_chars,
+            outcomes,
             item: text("admissible.item", &file.admissible.item, &ITEM)?,
             item_separator: file.admissible.separator,
             exclude: file.admissible.exclude,
             first: text("prompt.first", &file.prompt.first, &NO_HISTORY)?,
-            later: text("prompt.later", &file.prompt.later, &FULL)?,
-            masked: text("prompt.masked", &file.prompt.masked, &MASKED)?,
-            masked_goal: text("prompt.masked_goal", &file.prompt.masked_goal, &HIDDEN_GOAL)?,
-            masked_history: text("prompt.masked_history", &file.prompt.masked_history, &HIDDEN_HISTORY)?,
+            later: text("prompt.later", &file.prompt.later, rule(&FULL, &FULL_OUTCOMES))?,
+            masked: text("prompt.masked", &file.prompt.masked, rule(&MASKED, &MASKED_OUTCOMES))?,
+            masked_goal: text(
+                "prompt.masked_goal",
+                &file.prompt.masked_goal,
+                rule(&HIDDEN_GOAL, &HIDDEN_GOAL_OUTCOMES),
+            )?,
+            masked_history: text(
+                "prompt.masked_history",
+                &file.prompt.masked_history,
+                rule(&HIDDEN_HISTORY, &HIDDEN_HISTORY_OUTCOMES),
+            )?,
             concatenated_first: text(
                 "prompt.concatenated_first",
                 &file.prompt.concatenated_first,

@@ -11,7 +11,8 @@
 //! paper), `alfworld-stapo` and `webshop-stapo` (the same, read as verl-agent reads responses), `alfworld-verl-agent` and `webshop-verl-agent` (the prompts of that framework, with which the other papers
 //! train), `alfworld-compact` and `webshop-compact` (the world's own words, for small policies), `alfworld-react` and
 //! `webshop-react` (a thought and an action, one worked example); `sokoban-verl-agent`, `sokoban-compact`,
-//! `ezpoints-verl-agent` and `ezpoints-compact` are of the same kinds. A user's file replaces them; with
+//! `ezpoints-verl-agent` and `ezpoints-compact` are of the same kinds, and so are those of the search world
+//! (`search-r1` is Search-R1's). A user's file replaces them; with
 //! `base = "alfworld"` it needs only the keys that differ.
 //!
 //! Placeholders: `{task_description}` the goal without its final full stop; `{step_count}` turns taken;
@@ -64,10 +65,12 @@ pub struct PromptTemplate {
     response: Text,
     end: String,
     stop: Vec<String>,
+    open_reply: bool,
     observation: ObservationSection,
     line: Text,
     line_separator: String,
     max_chars: Option<usize>,
+    outcomes: bool,
     item: Text,
     item_separator: String,
     exclude: Vec<String>,
@@ -104,6 +107,12 @@ impl PromptTemplate {
     /// The strings that end a response.
     pub fn stop(&self) -> &[String] {
         &self.stop
+    }
+
+    /// True if observations of a concatenated sequence stand in the model's own reply, which goes on after them (Search-R1):
+    /// with a chat format the reply then stays open until the episode's end.
+    pub fn keeps_reply_open(&self) -> bool {
+        self.open_reply
     }
 
     /// An action as a response to these prompts, without reasoning.
@@ -188,6 +197,12 @@ impl PromptTemplate {
             if index > 0 {
                 out.push_str(&self.line_separator);
             }
+            // What came of an action is what was seen before the next one.
+            let observation = match shown.get(index + 1) {
+                _ if !self.outcomes => observation,
+                Some((next, _)) => next,
+                None => view.observation,
+            };
             self.line.fill(out, |slot, out| match slot {
                 Slot::Step => push(out, first + index),
                 Slot::Observation => self.observation.push(out, view.goal, observation, strip),

@@ -2,7 +2,8 @@
 //!
 //! With a chat format every prompt is what the user says and every response a reply. A windowed prompt is a
 //! conversation of its own, so what the chat template does to earlier replies (Qwen3's drops their reasoning) never
-//! comes to pass; a concatenated sequence is one conversation that grows and keeps its replies as they were sampled.
+//! comes to pass; a concatenated sequence is one conversation that grows and keeps its replies as they were sampled. A template
+//! that keeps the reply open (Search-R1's) makes one reply of the whole sequence, with the observations inside.
 
 use std::borrow::Cow;
 
@@ -40,7 +41,8 @@ impl Prompter<'_> {
         last: Option<u32>,
         finish: FinishReason,
     ) -> Result<Vec<u32>, TextError> {
-        if let Some(chat) = self.chat {
+        // A reply that stays open goes on after the observation as plain text does.
+        if let Some(chat) = self.chat.filter(|_| !self.template.keeps_reply_open()) {
             // The blanks that set an observation off from the text before it mean nothing in a message.
             let text = self.template.render_concatenated_next(view, true);
             return chat.next(self.tokenizer, text.trim_start(), last);
@@ -61,6 +63,9 @@ impl Prompter<'_> {
             ids.extend(self.tokenizer.end_tokens().first().filter(|_| stops.is_empty()));
             return ids;
         };
+        if self.template.keeps_reply_open() {
+            return self.tokenizer.encode(text.strip_prefix(chat.opening()).unwrap_or(&text));
+        }
         // A reply ends with the token that closes it, and not before with what would end a plain text.
         let text = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str())).unwrap_or(&text);
         let mut ids = self.tokenizer.encode(text.strip_prefix(chat.opening()).unwrap_or(text));
