@@ -285,31 +285,33 @@ impl Shared {
             let observation = environment.reset(task, seed)?;
             Ok((environment, observation))
         };
-        match self.retrying(0, attempt) {
+        match self.retrying(attempt) {
             Ok((environment, observation)) => Outcome::Begun(environment, observation),
             Err(error) => Outcome::Failed(error),
         }
     }
 
+    /// Carries steps out together, and those that failed in a transient way again, together too.
     fn steps(&self, mut steps: Vec<(Box<dyn Environment>, Action)>) -> Vec<Outcome> {
-        let results = if let [(environment, action)] = steps.as_mut_slice() {
-            vec![environment.step(action)]
-        } else {
-            let mut pending: Vec<PendingStep<'_>> = steps
-                .iter_mut()
-                .map(|(environment, action)| PendingStep { environment: &mut **environment, action })
-                .collect();
-            self.task_set.step_many(&mut pending)
-        };
+        let mut results: Vec<Result<Step, EnvError>> = self.step_together(steps.iter_mut().collect());
+        for made in 1..=self.calls.retries {
+            let transient =
+                |result: &Result<Step, EnvError>| matches!(result, Err(error) if error.is_transient());
+            if !results.iter().any(transient) {
+                break;
+            }
+            self.wait(made);
+            let again = steps.iter_mut().zip(&results).filter(|(_, result)| transient(result));
+            let mut found = self.step_together(again.map(|(step, _)| step).collect()).into_iter();
+            for result in results.iter_mut().filter(|result| transient(result)) {
+                if let Some(found) = found.next() {
+                    *result = found;
+                }
+            }
+        }
         let finish =
-            |((mut environment, action), first): ((Box<dyn Environment>, Action), Result<_, EnvError>)| {
-                let step = match first {
-                    Err(error) if error.is_transient() && self.calls.retries > 0 => {
-                        self.retrying(1, || environment.step(&action))
-                    }
-                    first => first,
-                };
-                match step {
+            |((environment, _), result): ((Box<dyn Environment>, Action), Result<Step, EnvError>)| {
+                match result {
                     Ok(step) => Outcome::Stepped(environment, step),
                     Err(error) => Outcome::Failed(error),
                 }
@@ -317,17 +319,28 @@ impl Shared {
         steps.into_iter().zip(results).map(finish).collect()
     }
 
-    /// Makes a call until it succeeds, fails for good, or has been made often enough. `made`: how often it was made
-    /// already.
-    fn retrying<T>(
-        &self,
-        made: u32,
-        mut attempt: impl FnMut() -> Result<T, EnvError>,
-    ) -> Result<T, EnvError> {
-        let mut made = made;
+    fn step_together(&self, steps: Vec<&mut (Box<dyn Environment>, Action)>) -> Vec<Result<Step, EnvError>> {
+        let mut pending: Vec<PendingStep<'_>> = steps
+            .into_iter()
+            .map(|(environment, action)| PendingStep { environment: &mut **environment, action })
+            .collect();
+        match pending.as_mut_slice() {
+            [PendingStep { environment, action }] => vec![environment.step(action)],
+            many => self.task_set.step_many(many),
+        }
+    }
+
+    /// Waits before a call is made again, the longer the more often it was made.
+    fn wait(&self, made: u32) {
+        std::thread::sleep(self.calls.backoff * 2u32.saturating_pow(made.saturating_sub(1)).min(1024));
+    }
+
+    /// Makes a call until it succeeds, fails for good, or has been made often enough.
+    fn retrying<T>(&self, mut attempt: impl FnMut() -> Result<T, EnvError>) -> Result<T, EnvError> {
+        let mut made = 0;
         loop {
             if made > 0 {
-                std::thread::sleep(self.calls.backoff * 2u32.saturating_pow(made - 1).min(1024));
+                self.wait(made);
             }
             match attempt() {
                 Err(error) if error.is_transient() && made < self.calls.retries => made += 1,
