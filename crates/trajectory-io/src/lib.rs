@@ -36,4 +36,5 @@ mod write;
 pub use dump::{Dump, DumpBatch, Field, Origin, TurnExtras};
 pub use error::DumpError;
 pub use format::{Format, ReadOptions, read};
+pub use parquet_rows::parquet_rows;
 pub use write::{Row, write_rows};

@@ -24,6 +24,15 @@ pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
     table(file).map_err(|error| DumpError::file(path, format!("not a readable Parquet file: {error}")))
 }
 
+/// The rows of a Parquet file as JSON objects by column name: texts, numbers, lists and structs; dates and times as the
+/// numbers they are stored as. Numbers that are not finite become null, and so do bytes that are not UTF-8.
+///
+/// # Errors
+/// The file cannot be read, or is no Parquet file.
+pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
+    Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
+}
+
 fn table(file: File) -> Result<Table, ParquetError> {
     let reader = SerializedFileReader::new(file)?;
     let schema = reader.metadata().file_metadata().schema();
