@@ -2,6 +2,7 @@
 
 mod commands;
 mod ui;
+mod worlds;
 
 use std::process::ExitCode;
 

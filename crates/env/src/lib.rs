@@ -11,6 +11,7 @@ pub mod prompt;
 pub mod registry;
 pub mod replay;
 mod saved;
+pub mod search;
 pub mod sokoban;
 mod splits;
 pub mod webshop;

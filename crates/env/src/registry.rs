@@ -11,7 +11,7 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of, suggest};
 
 use crate::replay::ReplayReport;
 use crate::world::{OpenOptions, ReplayRequest, Usual, World, WorldKind};
-use crate::{alfworld, ezpoints, process, sokoban, webshop};
+use crate::{alfworld, ezpoints, process, search, sokoban, webshop};
 
 /// Templates of no world in particular.
 const TEMPLATES: [(&str, &str); 2] =
@@ -34,6 +34,7 @@ impl Registry {
             .with(webshop::WebshopKind)
             .with(sokoban::SokobanKind)
             .with(ezpoints::EzPointsKind)
+            .with(search::SearchKind::default())
             .with(process::ProcessKind)
     }
 

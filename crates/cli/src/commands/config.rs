@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, load, presets, reference_page, schema};
+use turnwise_train::config::{ConfigSource, presets, reference_page, schema};
 
 use super::train::split_arguments;
 use crate::ui;
+use crate::worlds::load;
 
 /// Show or check a config.
 #[derive(Args)]

@@ -14,11 +14,11 @@ use toml::{Table, Value};
 use turnwise_core::TaskSet;
 use turnwise_env::alfworld::TaskType;
 use turnwise_env::alfworld::generator::GeneratorConfig;
-use turnwise_env::registry::Registry;
 use turnwise_env::replay::Difference;
 use turnwise_env::world::{OpenOptions, ReplayRequest};
 
 use crate::ui::print;
+use crate::worlds;
 
 /// Notes about a world that are shown in a list.
 const SHOWN: usize = 3;
@@ -99,11 +99,12 @@ struct GenerateArgs {
 struct ReplayArgs {
     /// Name of the environment.
     environment: String,
-    /// The recording: JSON lines, one episode a line, as they are or compressed with zstd.
+    /// The recording: JSON lines, one episode a line (search: or a list), as they are or compressed with zstd.
     file: PathBuf,
     /// Data that it was recorded on. alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the
-    /// folder of the official files. Recordings of sokoban and ezpoints hold their tasks themselves; for ezpoints, a
-    /// folder with the original's pictures, which are then compared too.
+    /// folder of the official files. Recordings of sokoban, ezpoints and search hold their tasks themselves; for ezpoints, a
+    /// folder with the original's pictures, which are then compared too; for search, a folder with the collection
+    /// (`passages.jsonl`, `retrievals.jsonl`), whose texts are then compared too.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Write what the engine gave as a recording of its own (compressed if the name ends in `.zst`).
@@ -135,7 +136,7 @@ fn task_type(name: &str) -> Result<TaskType, String> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
-    let registry = Registry::builtin();
+    let registry = worlds::registry();
     let mut out = String::new();
     for kind in registry.kinds() {
         let _ = writeln!(out, "{:<10} {}", kind.name(), kind.summary());
@@ -209,7 +210,7 @@ fn table(out: &mut String, set: &dyn TaskSet) -> anyhow::Result<()> {
 }
 
 fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
-    let registry = Registry::builtin();
+    let registry = worlds::registry();
     let kind = registry.kind(&args.environment)?;
     let occupied = match std::fs::read_dir(&args.out) {
         Ok(mut entries) => entries.next().is_some(),
@@ -240,8 +241,8 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
         generator.insert("task_types".into(), types(&args.task_types).into());
     }
     let mut settings = kind.play_settings(args.seed, true)?;
-    // A world whose files are not these has none, whatever its settings.
-    if settings.get("generator").and_then(|known| known.get("train")).is_some() {
+    // The other options are those of ALFWorld's generator.
+    if settings.get("generator").and_then(|known| known.get("floor_plans")).is_some() {
         settings.insert("generator".into(), generator.into());
     }
     let start = Instant::now();
@@ -256,7 +257,7 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let registry = Registry::builtin();
+    let registry = worlds::registry();
     let kind = registry.kind(&args.environment)?;
     // The recording first: a wrong name should not cost the time to load four thousand games.
     let recording = open(&args.file)?;

@@ -6,11 +6,10 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use turnwise_env::registry::Registry;
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
-use turnwise_train::config::{Config, ConfigSource, load, load_resolved};
+use turnwise_train::config::{Config, ConfigSource};
 use turnwise_train::run::directory::{RunDirectory, write_trajectories};
 use turnwise_train::run::{best, panels};
 use turnwise_train::setup::World;
@@ -18,6 +17,7 @@ use turnwise_train::{Event, Observer as _};
 
 use super::train::split_arguments;
 use crate::ui::{self, Ui};
+use crate::worlds::{self, load, load_resolved};
 
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
@@ -214,7 +214,7 @@ pub(crate) fn config_of(
 
 /// The limits and the splits of an environment's usual evaluation.
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
-    let registry = Registry::builtin();
+    let registry = worlds::registry();
     let usual = registry.kind(kind)?.usual();
     let splits: Vec<String> = usual.splits.iter().map(|split| format!("{split:?}")).collect();
     Ok(vec![
@@ -230,7 +230,7 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);
     let mut defaults = world_defaults(kind)?;
-    let template = Registry::builtin().kind(kind)?.usual().template.to_owned();
+    let template = worlds::registry().kind(kind)?.usual().template.to_owned();
     defaults.extend([
         format!("prompt.template={template}"),
         "prompt.layout=windowed".to_owned(),

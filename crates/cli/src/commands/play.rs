@@ -19,12 +19,12 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use toml::{Table, Value};
 use turnwise_core::{Action, Environment, Metric, Observation, Part, Purpose, Seed, Task, TaskSet};
 use turnwise_env::pictures::png;
-use turnwise_env::registry::Registry;
 use turnwise_env::webshop::WebshopWorld;
 use turnwise_env::world::{Advisor, OpenOptions};
 
 use super::env::SizeName;
 use super::picture::Pictures;
+use crate::worlds;
 
 /// Play an environment yourself in the terminal.
 #[derive(Args)]
@@ -75,7 +75,7 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     if args.max_steps == Some(0) {
         bail!("--max-steps 0: an episode needs at least one step");
     }
-    let registry = Registry::builtin();
+    let registry = worlds::registry();
     let kind = registry.kind(&args.environment)?;
     let mut settings = match args.data {
         Some(_) => Table::new(),

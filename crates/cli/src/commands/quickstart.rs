@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use clap::Args;
 use turnwise_eval::Evaluation;
-use turnwise_train::config::{ConfigSource, load};
+use turnwise_train::config::ConfigSource;
 use turnwise_train::{Run, RunEnd};
 
 use super::train::{report, split_arguments};
 use crate::ui::{self, Ui};
+use crate::worlds::load;
 
 /// Train a small agent from nothing and show what it learnt.
 #[derive(Args)]

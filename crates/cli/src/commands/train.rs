@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::{Observer, Position, Resume, Run, RunEnd, RunParts, TrainError, preflight};
+use turnwise_train::config::{Config, ConfigSource};
+use turnwise_train::{Observer, Position, Resume, Run, RunEnd, TrainError, preflight};
 
 use crate::ui::{self, Ui};
+use crate::worlds::{self, load};
 
 /// Train as a config says.
 #[derive(Args)]
@@ -66,7 +67,7 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
             );
         }
         let resume = Resume { overrides, from: args.from };
-        return train(|observer| Run::resume_with(&RunParts::default(), &root, &resume, observer));
+        return train(|observer| Run::resume_with(&worlds::parts(), &root, &resume, observer));
     }
     if files.is_empty() && overrides.is_empty() && args.preset.is_none() {
         anyhow::bail!(
@@ -79,7 +80,7 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(warm) = args.warm_start {
         let root = args.runs.join(&config.name);
-        let parts = RunParts::default();
+        let parts = worlds::parts();
         return train(|observer| Run::start_from_warm_start(&parts, config, &root, &warm, observer));
     }
     start(config, &args.runs)

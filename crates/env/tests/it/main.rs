@@ -3,6 +3,7 @@
 mod alfworld;
 mod alfworld_conformance;
 mod prompts;
+mod search;
 mod webshop;
 mod webshop_conformance;
 mod webshop_search;

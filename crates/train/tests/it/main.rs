@@ -16,6 +16,7 @@ mod process;
 mod puzzles;
 mod resume;
 mod rollout;
+mod search;
 mod shared_warm_start;
 mod warning;
 mod webshop;

@@ -7,10 +7,12 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 use toml::Table;
 use turnwise_core::hexadecimal;
-use turnwise_train::config::{Config, first_difference, load, load_resolved};
+use turnwise_train::config::{Config, first_difference};
 use turnwise_train::run::directory::{RunStatus, Status};
 use turnwise_train::run::warm_start_settings;
 use turnwise_train::{Phase, RunDirectory};
+
+use crate::worlds::{load, load_resolved};
 
 use super::file::{Entry, SweepFile};
 use super::layout::Layout;

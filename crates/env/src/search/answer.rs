@@ -1,0 +1,176 @@
+//! Answers: their normal form, exact match, F1 and cover match, and where in a text the answer stands.
+//!
+//! The normal form is that of SQuAD's evaluation, which Search-R1, verl-agent and FlashRAG share: lower case, no ASCII
+//! punctuation, no articles, one blank between words.
+
+use crate::webshop::python::{is_space, strip};
+
+/// How good an answer is, against all golden answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// Its normal form is that of a golden answer.
+    pub exact: bool,
+    /// The best F1 over words with any golden answer, in `[0, 1]`.
+    pub f1: f64,
+    /// Its normal form has that of a golden answer in it.
+    pub cover: bool,
+}
+
+impl Scores {
+    /// The scores of an answer. With several golden answers each score is the best that any of them gives.
+    pub fn of(answer: &str, golden: &[String]) -> Self {
+        let answer = normalize(answer);
+        let mut scores = Self::default();
+        for golden in golden {
+            let golden = normalize(golden);
+            scores.exact |= answer == golden;
+            scores.cover |= answer.contains(&golden);
+            scores.f1 = scores.f1.max(f1(&answer, &golden));
+        }
+        scores
+    }
+}
+
+/// The normal form of a text.
+///
+/// Differs from the original where Python's and Rust's Unicode tables do: a letter with a combining mark next to a lone
+/// `a`, `an` or `the`.
+pub fn normalize(text: &str) -> String {
+    let bare: String =
+        text.to_lowercase().chars().filter(|character| !character.is_ascii_punctuation()).collect();
+    let mut normal = String::with_capacity(bare.len());
+    for word in bare.split(is_space).filter(|word| !word.is_empty()) {
+        // An article may be a word of its own or stand between characters that are no letters, such as dashes.
+        for piece in pieces(word) {
+            if matches!(piece, "a" | "an" | "the") {
+                open_word(&mut normal);
+            } else {
+                normal.push_str(piece);
+            }
+        }
+        open_word(&mut normal);
+    }
+    normal.truncate(normal.trim_end_matches(' ').len());
+    normal
+}
+
+/// Ends a word, so that what comes next is another.
+fn open_word(normal: &mut String) {
+    if !normal.is_empty() && !normal.ends_with(' ') {
+        normal.push(' ');
+    }
+}
+
+/// The longest runs of letters and digits of a word, and of all other characters.
+fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?.is_alphanumeric();
+        let end = rest.find(|character: char| character.is_alphanumeric() != first).unwrap_or(rest.len());
+        let (piece, after) = rest.split_at(end);
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// F1 over the words of two texts in their normal form, counted with repetition:
+/// `2 P R / (P + R)`, `P` and `R` the shared words over those of the answer and of the golden one. `yes`, `no` and `noanswer`
+/// match nothing but themselves.
+fn f1(answer: &str, golden: &str) -> f64 {
+    let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
+    if answer != golden && (decided(answer) || decided(golden)) {
+        return 0.0;
+    }
+    let words: Vec<&str> = answer.split(' ').filter(|word| !word.is_empty()).collect();
+    let mut wanted: Vec<&str> = golden.split(' ').filter(|word| !word.is_empty()).collect();
+    let (answered, asked) = (words.len(), wanted.len());
+    let mut shared = 0;
+    for word in words {
+        if let Some(at) = wanted.iter().position(|other| *other == word) {
+            wanted.swap_remove(at);
+            shared += 1;
+        }
+    }
+    if shared == 0 {
+        return 0.0;
+    }
+    let (precision, recall) = (f64::from(shared) / answered as f64, f64::from(shared) / asked as f64);
+    2.0 * precision * recall / (precision + recall)
+}
+
+/// The last `<answer>..</answer>` of a text, if it has at least so many; the text between the tags, without white space at
+/// its ends.
+///
+/// Search-R1 asks for two, because its prompt has an example of one and is read along; verl-agent asks for one.
+pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
+    let (mut found, mut last, mut rest) = (0, None, text);
+    while let Some((_, after)) = rest.split_once("<answer>") {
+        let Some((answer, after)) = after.split_once("</answer>") else { break };
+        found += 1;
+        last = Some(strip(answer));
+        rest = after;
+    }
+    last.filter(|_| found >= at_least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_normal_form_is_that_of_the_original() {
+        // Answers of Search-R1's normalize_answer in Python 3.12.
+        for (text, normal) in [
+            ("The Beatles", "beatles"),
+            (" An  apple,\u{a0}a day! ", "apple day"),
+            ("Theatre", "theatre"),
+            ("U.S.A.", "usa"),
+            ("A", ""),
+            ("the—end", "—end"),
+            ("vitamin A—the best", "vitamin — best"),
+            ("Lord's", "lords"),
+            ("a-b", "ab"),
+            ("ÉCOLE", "école"),
+            ("", ""),
+        ] {
+            assert_eq!(normalize(text), normal, "{text:?}");
+        }
+    }
+
+    fn scores(answer: &str, golden: &[&str]) -> (bool, f64, bool) {
+        let golden: Vec<String> = golden.iter().map(|text| (*text).to_owned()).collect();
+        let Scores { exact, f1, cover } = Scores::of(answer, &golden);
+        (exact, f1, cover)
+    }
+
+    #[test]
+    fn every_golden_answer_counts_and_the_best_is_taken() {
+        assert_eq!(scores("King George VI", &["George VI\n"]), (false, 0.8, true));
+        assert_eq!(scores("Wake County", &["78.5", "in Franklin and Wake counties"]).1, 0.28571428571428575);
+        assert_eq!(scores("7", &["seven", "7"]), (true, 1.0, true));
+        assert_eq!(scores("Copernicus", &["Galilei"]), (false, 0.0, false));
+        // Words count as often as they occur.
+        assert_eq!(scores("no no", &["no no no"]).1, 0.8);
+        assert_eq!(scores("anything", &[]), (false, 0.0, false));
+    }
+
+    #[test]
+    fn yes_and_no_share_words_with_nothing_else() {
+        assert_eq!(scores("no", &["no way"]), (false, 0.0, false));
+        assert_eq!(scores("yes it is", &["yes"]), (false, 0.0, true));
+        assert_eq!(scores("Yes.", &["yes"]), (true, 1.0, true));
+    }
+
+    #[test]
+    fn the_last_answer_counts_if_there_are_enough() {
+        let text =
+            "For example, <answer> Beijing </answer>. <answer>a</answer><answer>\nb\n</answer> <answer>c";
+        assert_eq!(last_answer(text, 2), Some("b"));
+        assert_eq!(last_answer(text, 4), None);
+        assert_eq!(last_answer("<answer> Beijing </answer>", 2), None);
+        assert_eq!(last_answer("<answer> Beijing </answer>", 1), Some("Beijing"));
+        // As a regular expression that is not greedy reads it: from the first opening tag on.
+        assert_eq!(last_answer("<answer>a<answer>b</answer>", 1), Some("a<answer>b"));
+        assert_eq!(last_answer("</answer><answer>", 0), None);
+    }
+}

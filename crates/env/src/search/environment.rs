@@ -1,0 +1,247 @@
+//! The search world as a [`turnwise_core::Environment`]: searches, the answer, the step limit, saved states.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{
+    Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Snapshot, Step, Task,
+};
+use turnwise_retrieval::Hit;
+
+use super::action::{ADMISSIBLE, Request};
+use super::answer::{Scores, last_answer};
+use super::question::Question;
+use super::retriever::search_failed;
+use super::set::Shared;
+use crate::saved::SavedEpisode;
+
+/// The text that an answer is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerFrom {
+    /// The action that answers. An episode without one has no answer.
+    #[default]
+    Action,
+    /// The last `<answer>` block of the whole episode, as Search-R1 and verl-agent read it: retrieved passages included, so that
+    /// an episode that runs out of steps may be answered by a passage with such a block.
+    Transcript,
+}
+
+/// Plays the questions of a [`super::SearchSet`], one episode at a time.
+///
+/// A search shows passages; an answer ends the episode (`terminated`), and so does the step limit (`truncated`), at whose last
+/// step nothing is searched any more. An action that is neither is answered by the format's own words and costs its step.
+pub struct SearchEnv {
+    shared: Arc<Shared>,
+    max_steps: usize,
+    episode: Option<Episode>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Episode {
+    /// The task's id.
+    task: String,
+    steps: usize,
+    searches: usize,
+    /// A golden answer stood in what was found.
+    found: bool,
+    over: bool,
+    /// Actions and observations, where the answer is read from them.
+    transcript: String,
+}
+
+impl SavedEpisode for Episode {
+    const WORLD: &'static str = "search";
+    const FORMAT: &'static str = "turnwise.search.episode";
+    const VERSION: u32 = 1;
+}
+
+impl SearchEnv {
+    pub(super) fn new(shared: Arc<Shared>, max_steps: usize) -> Self {
+        Self { shared, max_steps, episode: None }
+    }
+
+    /// The episode under way.
+    fn playing(&self) -> Result<&Episode, EnvError> {
+        let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
+        if episode.over {
+            return Err(EnvError::Other(format!(
+                "{}: the episode is over after {} steps; call `reset` before the next `step`",
+                episode.task, episode.steps
+            )));
+        }
+        Ok(episode)
+    }
+
+    /// The query that has to be searched for before the action can be carried out.
+    fn query<'a>(&self, action: &'a Action) -> Result<Option<&'a str>, EnvError> {
+        let last = self.playing()?.steps + 1 >= self.max_steps;
+        Ok(match Request::of(action) {
+            Request::Search(query) if !last => Some(query),
+            _ => None,
+        })
+    }
+
+    /// Carries an action out; `hits` are what its query found. Until here nothing of the episode has changed, so that an action
+    /// whose search failed can be tried again.
+    fn carry_out(&mut self, action: &Action, hits: Option<&[Hit]>) -> Result<Step, EnvError> {
+        let shared = Arc::clone(&self.shared);
+        let Some(episode) = self.episode.as_mut() else { return Err(EnvError::NotReset) };
+        let question = shared.question(&episode.task)?;
+        episode.steps += 1;
+        let request = Request::of(action);
+        let terminated = matches!(request, Request::Answer(_));
+        let truncated = !terminated && episode.steps >= self.max_steps;
+        episode.over = terminated || truncated;
+        let text = match (request, hits) {
+            (_, Some(hits)) => {
+                episode.searches += 1;
+                // What may take long is looked at once only.
+                episode.found =
+                    episode.found || hits.iter().any(|hit| question.is_answered_in(&hit.passage.contents));
+                shared.options.format.information(hits)
+            }
+            // Nothing is said any more after the last step.
+            (Request::Unknown, None) if !episode.over => shared.options.format.invalid().to_owned(),
+            (_, None) => String::new(),
+        };
+        let whole = shared.options.answer_from == AnswerFrom::Transcript;
+        if whole {
+            episode.transcript.push_str(&request.text());
+            episode.transcript.push_str(&text);
+        }
+        let mut metrics = Vec::new();
+        if hits.is_some() {
+            metrics.push(Metric::sum("searches", 1.0));
+        }
+        let mut scores = Scores::default();
+        if episode.over {
+            let answer = match request {
+                _ if whole => last_answer(&episode.transcript, 1),
+                Request::Answer(answer) => Some(answer),
+                _ => None,
+            };
+            scores = answer.map(|answer| question.scores(answer)).unwrap_or_default();
+            metrics.extend(measured(&scores, episode.found));
+        }
+        let mut observation = Observation::new(text);
+        if !episode.over {
+            observation.admissible = ADMISSIBLE.map(str::to_owned).to_vec();
+        }
+        Ok(Step {
+            observation,
+            reward: if episode.over { shared.options.reward.of(&scores) } else { 0.0 },
+            progress: None,
+            terminated,
+            truncated,
+            success: scores.exact,
+            understood: request != Request::Unknown,
+            metrics,
+        })
+    }
+}
+
+/// The scores of an episode as metrics. `answer_found`: a golden answer stood in a passage that was found.
+fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
+    let number = |yes: bool| f64::from(u8::from(yes));
+    [
+        Metric::last("exact_match", number(scores.exact)),
+        Metric::last("f1", scores.f1),
+        Metric::last("cover_match", number(scores.cover)),
+        Metric::last("answer_found", number(found)),
+    ]
+}
+
+/// Passages for queries, one list each.
+fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, EnvError> {
+    let found =
+        shared.retriever.search(queries, shared.options.top_k).map_err(|error| search_failed(&error))?;
+    if found.len() != queries.len() {
+        return Err(EnvError::Other(format!(
+            "the search failed: the retriever gave {} lists of passages for {} queries",
+            found.len(),
+            queries.len()
+        )));
+    }
+    Ok(found)
+}
+
+/// Steps several environments of one set: all their queries go to the retriever in one call.
+pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
+    let environment = |environment: &mut dyn Environment| -> Result<(), EnvError> {
+        let any: &mut dyn Any = environment;
+        any.is::<SearchEnv>()
+            .then_some(())
+            .ok_or(EnvError::Unsupported("to be stepped with those of this set"))
+    };
+    let mut queries = Vec::new();
+    let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());
+    for PendingStep { environment: played, action } in pending.iter_mut() {
+        let query = environment(&mut **played).and_then(|()| {
+            let any: &mut dyn Any = &mut **played;
+            any.downcast_mut::<SearchEnv>().map_or(Ok(None), |played| played.query(action))
+        });
+        asked.push(query.map(|query| {
+            query.map(|query| {
+                queries.push(query);
+                queries.len() - 1
+            })
+        }));
+    }
+    let found = if queries.is_empty() { Ok(Vec::new()) } else { search(shared, &queries) };
+    let failed = |error: &EnvError| match error {
+        EnvError::Transient(text) => EnvError::Transient(text.clone()),
+        other => EnvError::Other(other.to_string()),
+    };
+    let steps = pending.iter_mut().zip(asked);
+    let step = |(PendingStep { environment, action }, asked): (
+        &mut PendingStep<'_>,
+        Result<Option<usize>, EnvError>,
+    )| {
+        let hits = match (asked?, &found) {
+            (None, _) => None,
+            (Some(_), Err(error)) => return Err(failed(error)),
+            (Some(place), Ok(found)) => Some(found[place].as_slice()),
+        };
+        let any: &mut dyn Any = &mut **environment;
+        let played = any.downcast_mut::<SearchEnv>().ok_or(EnvError::NotReset)?;
+        played.carry_out(action, hits)
+    };
+    steps.map(step).collect()
+}
+
+impl Environment for SearchEnv {
+    fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
+        let prompt = self.shared.question(&task.id).map(Question::prompt)?;
+        self.episode = Some(Episode {
+            task: task.id.clone(),
+            steps: 0,
+            searches: 0,
+            found: false,
+            over: false,
+            transcript: String::new(),
+        });
+        Ok(Observation::new(prompt).with_admissible(ADMISSIBLE.map(str::to_owned).to_vec()))
+    }
+
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let found = match self.query(action)? {
+            Some(query) => Some(search(&self.shared, &[query])?),
+            None => None,
+        };
+        self.carry_out(action, found.as_ref().map(|found| found[0].as_slice()))
+    }
+
+    fn snapshot(&self) -> Result<Option<Snapshot>, EnvError> {
+        self.episode.as_ref().ok_or(EnvError::NotReset)?.save().map(Some)
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), EnvError> {
+        let saved = Episode::read(snapshot)?;
+        self.shared.question(&saved.task)?;
+        self.episode = Some(saved);
+        Ok(())
+    }
+}

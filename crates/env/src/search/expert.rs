@@ -1,0 +1,258 @@
+//! An expert that searches and then answers, and its episodes to imitate.
+
+use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
+
+use super::answer::normalize;
+use super::question::Question;
+use super::set::SearchSet;
+use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use crate::world::Advisor;
+
+/// Knows where to look, and answers with what was shown.
+pub(super) struct Expert {
+    question: Question,
+    /// Everything that was shown.
+    seen: String,
+    /// Searches advised so far, for questions without a plan.
+    searches: usize,
+}
+
+impl Expert {
+    pub(super) fn new(question: Question) -> Self {
+        Self { question, seen: String::new(), searches: 0 }
+    }
+
+    /// Takes note of an observation.
+    fn read(&mut self, observation: &str) {
+        self.seen.push('\n');
+        self.seen.push_str(observation);
+    }
+
+    /// The next action: the first planned search whose passage has not been shown (for questions without a plan, one search for
+    /// the question itself), then the golden answer that stands in what was shown, or `unknown` where none does.
+    fn next(&mut self) -> String {
+        // The title of a passage; its quotation marks are escaped inside of JSON.
+        let shown = |query: &str| {
+            self.seen.contains(&format!("\"{query}\"")) || self.seen.contains(&format!("\"{query}\\\""))
+        };
+        if let Some(search) = self.question.plan.iter().find(|search| !shown(&search.query)) {
+            return searched(&search.query);
+        }
+        if self.question.plan.is_empty() && self.searches == 0 {
+            self.searches = 1;
+            return searched(&self.question.text);
+        }
+        answered(&self.answer().unwrap_or_else(|| "unknown".to_owned()))
+    }
+
+    /// A golden answer, if what was shown gives it away. Answers to comparisons follow from the passages.
+    fn answer(&self) -> Option<String> {
+        if !self.question.plan.is_empty() {
+            return self.question.golden.first().cloned();
+        }
+        let seen = normalize(&self.seen);
+        match &self.question.choices {
+            None => self.question.golden.iter().find(|golden| seen.contains(&normalize(golden))).cloned(),
+            Some(choices) => {
+                let (label, text) = &choices.options[choices.right];
+                seen.contains(&normalize(text)).then(|| label.clone())
+            }
+        }
+    }
+}
+
+impl Advisor for Expert {
+    fn advise(&mut self, observation: &Observation) -> String {
+        self.read(&observation.text());
+        self.next()
+    }
+}
+
+/// A search as Search-R1's models write it, with blanks inside of the tags: the same tokens as inside of a sentence.
+fn searched(query: &str) -> String {
+    format!("<search> {query} </search>")
+}
+
+fn answered(answer: &str) -> String {
+    format!("<answer> {answer} </answer>")
+}
+
+/// Lets the expert answer `count` questions of a split, taken in turn from the first. With probability `hasty_answer_prob` it
+/// leaves its last planned search out and answers what somebody would who has not made it: the episode misses its goal, and
+/// is imitated nevertheless. Other episodes without the right answer are dropped.
+pub(super) fn demonstrate(
+    set: &SearchSet,
+    request: &DemonstrationRequest<'_>,
+    hasty_answer_prob: f64,
+) -> Result<Demonstrations, EnvError> {
+    let tasks = set.split(request.split)?;
+    if tasks.is_empty() {
+        return Ok(Demonstrations::default());
+    }
+    let mut episodes = Vec::with_capacity(request.count);
+    for index in 0..request.count {
+        let mut rng = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]).rng();
+        episodes.extend(play(set, &tasks[index % tasks.len()], request, hasty_answer_prob, &mut rng)?);
+    }
+    Ok(Demonstrations { dropped: request.count - episodes.len(), episodes })
+}
+
+/// One episode; `None` if it is not worth imitating.
+fn play(
+    set: &SearchSet,
+    task: &Task,
+    request: &DemonstrationRequest<'_>,
+    hasty_answer_prob: f64,
+    rng: &mut Rng,
+) -> Result<Option<Demonstration>, EnvError> {
+    let question = set.question(&task.id)?;
+    let hasty = match question.plan.split_last() {
+        Some((search, before)) if rng.chance(hasty_answer_prob) => Some((before.len(), &search.hasty_answer)),
+        _ => None,
+    };
+    let mut expert = Expert::new(question.clone());
+    let mut environment = set.search();
+    let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
+    let mut turns = Vec::new();
+    let mut searches = 0;
+    while turns.len() < request.max_turns {
+        expert.read(&observation.text());
+        let imitate = !rng.chance(request.invalid_action_prob);
+        let action = match hasty {
+            // Words without tags, which nothing understands.
+            _ if !imitate => question.text.clone(),
+            Some((last, answer)) if searches == last => answered(answer),
+            _ => {
+                searches += 1;
+                expert.next()
+            }
+        };
+        let step = environment.step(&Action::from(&action))?;
+        let before = std::mem::replace(&mut observation, step.observation);
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
+        if step.terminated && (step.success || hasty.is_some()) {
+            let final_observation = observation.into_text();
+            return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
+        }
+        if step.terminated || step.truncated {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use turnwise_core::TaskSet as _;
+    use turnwise_retrieval::Bm25Retriever;
+
+    use super::super::format::ObservationFormat;
+    use super::super::generator::{QuestionKind, SearchGenerator, generate};
+    use super::super::set::SearchOptions;
+    use super::*;
+
+    fn set(format: ObservationFormat) -> SearchSet {
+        let generator = SearchGenerator {
+            people: 600,
+            towns: 60,
+            works: 100,
+            events: 60,
+            train: 400,
+            valid: 0,
+            test: 20,
+            ..SearchGenerator::default()
+        };
+        let made = generate(&generator).unwrap();
+        let retriever = Arc::new(Bm25Retriever::in_memory(made.passages).unwrap());
+        SearchSet::new(made.splits, retriever, SearchOptions { format, top_k: 1, ..SearchOptions::default() })
+            .with_max_steps(5)
+    }
+
+    fn request(invalid_action_prob: f64) -> DemonstrationRequest<'static> {
+        DemonstrationRequest {
+            split: "train",
+            count: 400,
+            invalid_action_prob,
+            max_turns: 5,
+            keep_admissible: false,
+            seed: 3,
+        }
+    }
+
+    #[test]
+    fn the_expert_answers_and_the_hasty_one_errs_as_often_as_asked() {
+        for format in [ObservationFormat::SearchR1, ObservationFormat::VerlAgent] {
+            let set = set(format);
+            let won = |hasty: f64, invalid: f64| {
+                let made = demonstrate(&set, &request(invalid), hasty).unwrap();
+                assert_eq!(made.episodes.len() + made.dropped, 400);
+                let reward = |episode: &Demonstration| episode.turns.last().unwrap().reward;
+                (made.episodes.iter().map(reward).sum::<f64>(), made.episodes.len() as f64)
+            };
+            let (careful, all) = won(0.0, 0.0);
+            assert!(careful == all && all > 392.0, "{careful} of {all}");
+            // A guess between two is right half of the time.
+            let (hasty, all) = won(0.5, 0.0);
+            assert!(all > 392.0 && (160.0..260.0).contains(&hasty), "{hasty} of {all}");
+            let (won, all) = won(0.0, 0.2);
+            assert!(won == all && all > 280.0, "{won} of {all}");
+        }
+    }
+
+    #[test]
+    fn an_episode_looks_up_what_leads_to_its_answer() {
+        let set = set(ObservationFormat::SearchR1);
+        let made = demonstrate(&set, &request(0.0), 0.0).unwrap();
+        let episode =
+            made.episodes.iter().find(|episode| episode.task.kind == QuestionKind::TwoHop.name()).unwrap();
+        let question = set.question(&episode.task.id).unwrap();
+        let actions: Vec<&str> = episode.turns.iter().map(|turn| turn.action.as_str()).collect();
+        let plan: Vec<String> = question.plan.iter().map(|search| searched(&search.query)).collect();
+        assert_eq!(actions[..2], plan);
+        assert_eq!(actions[2], answered(&question.golden[0]));
+        assert!(episode.turns[1].observation.contains(&question.plan[1].query));
+    }
+
+    #[test]
+    fn advice_leads_to_the_answer_from_anywhere() {
+        let set = set(ObservationFormat::SearchR1);
+        for task in set.tasks("test").unwrap() {
+            let mut environment = set.search();
+            let mut expert = Expert::new(set.question(&task.id).unwrap().clone());
+            let mut observation =
+                environment.reset(&task, Seed::derive(0, Purpose::Environment, &[])).unwrap();
+            // A first step of the player's own.
+            expert.advise(&observation);
+            observation = environment.step(&Action::from("what?")).unwrap().observation;
+            loop {
+                let step = environment.step(&Action::from(expert.advise(&observation))).unwrap();
+                observation = step.observation;
+                if step.terminated || step.truncated {
+                    assert!(step.success, "{}: {}", task.id, expert.seen);
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_plan_the_expert_answers_only_what_it_has_read() {
+        let question = |golden: &str| Question {
+            text: "Who built it?".into(),
+            golden: vec![golden.into(), "the other".into()],
+            ..Question::default()
+        };
+        let advised = |golden: &str, shown: &str| {
+            let mut expert = Expert::new(question(golden));
+            expert.read("Who built it?");
+            assert_eq!(expert.next(), "<search> Who built it? </search>");
+            expert.read(shown);
+            expert.next()
+        };
+        assert_eq!(advised("Ada Fenn", "It was built by Ada Fenn."), "<answer> Ada Fenn </answer>");
+        assert_eq!(advised("Ada Fenn", "Perhaps the other did."), "<answer> the other </answer>");
+        assert_eq!(advised("Ada Fenn", "Nobody knows."), "<answer> unknown </answer>");
+    }
+}

@@ -1,0 +1,135 @@
+//! What the agent reads: passages as Search-R1 and as verl-agent write them, to the byte.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use turnwise_retrieval::Hit;
+
+use crate::webshop::python::strip;
+
+/// The form of observations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ObservationFormat {
+    /// Search-R1's (`search_r1/llm_agent/generation.py`), which SORL has too: passages with their titles apart, blank lines
+    /// around the block, and a sentence where an action is not understood. For sequences that grow.
+    #[default]
+    SearchR1,
+    /// verl-agent's (SkyRL's search tool): a JSON string of all passages inside of the tags, with every character that is not
+    /// ASCII escaped as Python's `json.dumps` does; nothing where an action is not understood. For windowed prompts.
+    VerlAgent,
+}
+
+/// What Search-R1 answers to an action that is neither a search nor an answer. The text is part of its protocol: models
+/// trained on it know it.
+pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
+                           </search>. If I want to give the final answer, I should put the answer between <answer> and \
+                           </answer>. Let me try again.\n";
+
+impl ObservationFormat {
+    /// The observation with what was found, best first.
+    pub fn information(self, hits: &[Hit]) -> String {
+        let mut passages = String::with_capacity(64 + hits.iter().map(length).sum::<usize>());
+        match self {
+            Self::SearchR1 => {
+                for (number, hit) in (1..).zip(hits) {
+                    let (title, text) = (hit.passage.title(), hit.passage.text());
+                    // Writing into a string cannot fail.
+                    let _ = writeln!(passages, "Doc {number}(Title: {title}) {text}");
+                }
+                format!("\n\n<information>{}</information>\n\n", strip(&passages))
+            }
+            Self::VerlAgent => {
+                for (number, hit) in (1..).zip(hits) {
+                    let _ = writeln!(passages, "Doc {number}: {}", strip(&hit.passage.contents));
+                }
+                let mut out = String::with_capacity(passages.len() + 64);
+                out.push_str("<information>{\"result\": ");
+                push_json_ascii(&mut out, &passages);
+                out.push_str("}</information>");
+                out
+            }
+        }
+    }
+
+    /// The observation after an action that is not understood.
+    pub fn invalid(self) -> &'static str {
+        match self {
+            Self::SearchR1 => INVALID,
+            Self::VerlAgent => "",
+        }
+    }
+}
+
+fn length(hit: &Hit) -> usize {
+    hit.passage.contents.len() + 24
+}
+
+/// A string as Python's `json.dumps` writes it: every character outside of printable ASCII as `\uXXXX`, in UTF-16.
+fn push_json_ascii(out: &mut String, text: &str) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            ' '..='~' => out.push(character),
+            _ => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use turnwise_retrieval::Passage;
+
+    use super::*;
+
+    fn hit(contents: &str) -> Hit {
+        Hit { passage: Arc::new(Passage { id: "0".into(), contents: contents.into() }), score: 1.0 }
+    }
+
+    #[test]
+    fn blocks_are_those_of_the_originals() {
+        let hits = [hit("\"Ada \"\"B\"\" Fenn\"\nBorn in Zürich.\nDied. "), hit("No title")];
+        assert_eq!(
+            ObservationFormat::SearchR1.information(&hits),
+            "\n\n<information>Doc 1(Title: \"Ada \"\"B\"\" Fenn\") Born in Zürich.\nDied. \nDoc 2(Title: No title)</information>\n\n"
+        );
+        // python3 -c 'import json; print(json.dumps({"result": ..}))' of the same passages.
+        assert_eq!(
+            ObservationFormat::VerlAgent.information(&hits),
+            r#"<information>{"result": "Doc 1: \"Ada \"\"B\"\" Fenn\"\nBorn in Z\u00fcrich.\nDied.\nDoc 2: No title\n"}</information>"#
+        );
+        assert_eq!(ObservationFormat::SearchR1.information(&[]), "\n\n<information></information>\n\n");
+        assert_eq!(
+            ObservationFormat::VerlAgent.information(&[]),
+            "<information>{\"result\": \"\"}</information>"
+        );
+    }
+
+    #[test]
+    fn strings_are_escaped_as_python_escapes_them() {
+        let mut out = String::new();
+        push_json_ascii(&mut out, "a\"\\/\u{7f}\u{1}é😀\t\u{8}\u{c}\r");
+        assert_eq!(out, r#""a\"\\/\u007f\u0001\u00e9\ud83d\ude00\t\b\f\r""#);
+    }
+
+    #[test]
+    fn a_misread_action_is_answered_as_there() {
+        assert!(INVALID.starts_with("\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. If I"));
+        assert!(INVALID.ends_with(" between <answer> and </answer>. Let me try again.\n"));
+        assert_eq!(ObservationFormat::VerlAgent.invalid(), "");
+    }
+}

@@ -1,0 +1,97 @@
+//! An encyclopaedia that is made: facts about people, towns, works and events that fit together, a passage about each, and
+//! questions whose answers stand in one passage, or in two or three that lead to each other.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `names.rs` | names put together from few parts |
+//! | `facts.rs` | who was born where, taught whom, built, wrote and won what |
+//! | `passages.rs` | the passages |
+//! | `questions.rs` | questions with golden answers and the searches that find them |
+//!
+//! Names are made of a few hundred words, so that a model with a small vocabulary can copy names that it has never seen, and
+//! that every name shares its words with those of others: a search finds what was asked for and its namesakes.
+
+mod facts;
+mod names;
+mod passages;
+mod questions;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{EnvError, Purpose, Seed};
+use turnwise_retrieval::Passage;
+
+use self::facts::Encyclopaedia;
+pub use self::questions::QuestionKind;
+use super::question::Question;
+
+/// The encyclopaedia and the questions that are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchGenerator {
+    /// The same seed gives the same encyclopaedia and questions.
+    pub seed: u64,
+    /// Number of people that have a passage.
+    #[schemars(range(min = 100, max = 12000))]
+    pub people: usize,
+    /// Number of towns.
+    #[schemars(range(min = 10, max = 480))]
+    pub towns: usize,
+    /// Number of works.
+    #[schemars(range(min = 10, max = 2000))]
+    pub works: usize,
+    /// Number of events.
+    #[schemars(range(min = 10, max = 600))]
+    pub events: usize,
+    /// Kinds of questions, each as often as the others.
+    #[schemars(length(min = 1))]
+    pub kinds: Vec<QuestionKind>,
+    /// Number of training questions.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub train: usize,
+    /// Number of questions of the validation.
+    #[schemars(range(min = 0, max = 100000))]
+    pub valid: usize,
+    /// Number of questions of the test.
+    #[schemars(range(min = 0, max = 100000))]
+    pub test: usize,
+}
+
+impl Default for SearchGenerator {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            people: 3200,
+            towns: 480,
+            works: 1100,
+            events: 520,
+            kinds: QuestionKind::ALL.to_vec(),
+            train: 20_000,
+            valid: 500,
+            test: 500,
+        }
+    }
+}
+
+/// A made encyclopaedia with its questions.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// One passage about everyone and everything.
+    pub passages: Vec<Passage>,
+    /// The questions of `train`, `valid` and `test`. Whom or what a question starts from is in one split only, whatever the seed.
+    pub splits: [Vec<Question>; 3],
+}
+
+/// Makes an encyclopaedia and its questions.
+///
+/// # Errors
+/// The encyclopaedia has fewer questions of these kinds than are asked for.
+pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
+    let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
+    let encyclopaedia = Encyclopaedia::draw(config, &mut rng);
+    let passages = passages::all(&encyclopaedia);
+    let splits = questions::draw(&encyclopaedia, config)?;
+    Ok(Generated { passages, splits })
+}
+
+#[cfg(test)]
+mod tests;

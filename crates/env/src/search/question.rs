@@ -1,0 +1,137 @@
+//! A question and what its answer is judged by.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::digest;
+use turnwise_retrieval::Passage;
+
+use super::answer::Scores;
+use super::choice::Choices;
+
+/// A question with its golden answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Question {
+    /// Name inside of its data set.
+    pub id: String,
+    /// Data set, which success is reported by: `nq`, `hotpotqa`, for generated ones `single-hop` and the like.
+    pub dataset: String,
+    /// The question as the agent reads it, without options.
+    pub text: String,
+    /// Every answer that is right.
+    pub golden: Vec<String>,
+    /// Options to choose from, where there are any.
+    pub choices: Option<Choices>,
+    /// Passages that came with the question.
+    pub passages: Vec<Arc<Passage>>,
+    /// The searches that lead to the answer, in order; known for generated questions.
+    pub plan: Vec<PlannedSearch>,
+}
+
+/// One search on the way to an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedSearch {
+    /// The query.
+    pub query: String,
+    /// What somebody answers who leaves this search and all later ones out: plausible, and most often wrong.
+    pub hasty_answer: String,
+}
+
+/// The number that an answer is rewarded by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchReward {
+    /// 1 for an exact match, else 0: Search-R1's, verl-agent's and SORL's.
+    #[default]
+    ExactMatch,
+    /// F1 over words.
+    F1,
+    /// 1 where a golden answer stands in the answer, else 0.
+    CoverMatch,
+}
+
+impl Question {
+    /// The question with its options: the goal, and the first observation.
+    pub fn prompt(&self) -> String {
+        match &self.choices {
+            None => self.text.clone(),
+            Some(choices) => format!("{}{}", self.text, choices.lines()),
+        }
+    }
+
+    /// The scores of an answer. With options, they are all of naming the right one.
+    pub fn scores(&self, answer: &str) -> Scores {
+        match &self.choices {
+            None => Scores::of(answer, &self.golden),
+            Some(choices) => {
+                let exact = choices.chosen(answer) == Some(choices.right);
+                Scores { exact, f1: f64::from(u8::from(exact)), cover: exact }
+            }
+        }
+    }
+
+    /// True if a golden answer stands in a text.
+    pub fn is_answered_in(&self, text: &str) -> bool {
+        let golden = match &self.choices {
+            None => self.golden.as_slice(),
+            Some(choices) => std::slice::from_ref(&choices.options[choices.right].1),
+        };
+        Scores::of(text, golden).cover
+    }
+
+    /// SHA-256 over what the question is and what its answer is judged by.
+    pub fn digest(&self) -> String {
+        let prompt = self.prompt();
+        let right = self.choices.as_ref().map(|choices| choices.right.to_string()).unwrap_or_default();
+        let golden = self.golden.iter().map(String::as_str);
+        digest([prompt.as_str(), right.as_str()].into_iter().chain(golden))
+    }
+}
+
+impl SearchReward {
+    /// The reward of an answer's scores.
+    pub fn of(self, scores: &Scores) -> f64 {
+        match self {
+            Self::ExactMatch => f64::from(u8::from(scores.exact)),
+            Self::F1 => scores.f1,
+            Self::CoverMatch => f64::from(u8::from(scores.cover)),
+        }
+    }
+}
+
+/// A question that ends in a question mark, as Search-R1's data has them all.
+pub(super) fn with_mark(text: &str) -> String {
+    let text = text.trim();
+    if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_decide_where_there_are_any() {
+        let open =
+            Question { text: "Where?".into(), golden: vec!["Port Ellis".into()], ..Question::default() };
+        assert_eq!(SearchReward::F1.of(&open.scores("the old Ellis")), 0.5);
+        assert_eq!(SearchReward::ExactMatch.of(&open.scores("port ellis.")), 1.0);
+        assert_eq!(SearchReward::CoverMatch.of(&open.scores("In Port Ellis")), 1.0);
+        assert!(open.is_answered_in("born in Port Ellis") && !open.is_answered_in("born in Old Ellis"));
+        let options = [("A", "yes"), ("B", "no")].map(|(label, text)| (label.to_owned(), text.to_owned()));
+        let choices = Choices { options: options.to_vec(), right: 0 };
+        let closed = Question { choices: Some(choices), ..open.clone() };
+        assert_eq!(closed.prompt(), "Where?\nA: yes\nB: no");
+        assert_eq!(SearchReward::F1.of(&closed.scores("A")), 1.0);
+        assert_eq!(SearchReward::CoverMatch.of(&closed.scores("the answer yes")), 0.0);
+        assert_ne!(open.digest(), closed.digest());
+        let other = Question { golden: vec!["Old Ellis".into()], ..open.clone() };
+        assert_ne!(open.digest(), other.digest());
+    }
+
+    #[test]
+    fn questions_end_in_a_question_mark() {
+        assert_eq!(with_mark(" who wrote it "), "who wrote it?");
+        assert_eq!(with_mark("who wrote it?"), "who wrote it?");
+        assert_eq!(with_mark(" "), "");
+    }
+}

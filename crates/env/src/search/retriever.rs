@@ -1,0 +1,198 @@
+//! What the world searches with: the settings, the retriever of this crate, and the hook for others.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::EnvError;
+use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever};
+
+/// Kind of retriever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RetrieverKind {
+    /// Shared words, ranked as Lucene's BM25 ranks.
+    #[default]
+    Bm25,
+    /// Vectors of an encoder such as E5.
+    Dense,
+    /// Both, joined by reciprocal rank.
+    Hybrid,
+    /// A server of the Search-R1 protocol.
+    Http,
+}
+
+impl RetrieverKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bm25 => "bm25",
+            Self::Dense => "dense",
+            Self::Hybrid => "hybrid",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// What the world searches with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetrieverSettings {
+    /// Kind of retriever. Only `bm25` is quick enough to be asked in place; with the others, episodes wait on threads of their
+    /// own (`rollout.env_threads`) and the sampler goes on.
+    pub kind: RetrieverKind,
+    /// Folder of an index that `turnwise index build` made, for `bm25`, `dense` and `hybrid`. `bm25` can do without: it then
+    /// indexes the passages of `corpus` in memory at every start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<PathBuf>,
+    /// Folder of the encoder's model, for `dense` and `hybrid`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<PathBuf>,
+    /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The longest that the server may take for one request in seconds, for `http`.
+    #[schemars(range(max = 3600.0), extend("exclusiveMinimum" = 0.0))]
+    pub timeout_s: f64,
+    /// Times that a failed request is made again, for `http`; `rollout.env_retries` come on top.
+    #[schemars(range(max = 100))]
+    pub retries: u32,
+    /// Queries whose passages are remembered, for all kinds but `bm25`; 0 for none.
+    #[schemars(range(max = 100000000))]
+    pub cache: usize,
+}
+
+impl Default for RetrieverSettings {
+    fn default() -> Self {
+        Self {
+            kind: RetrieverKind::Bm25,
+            index: None,
+            model: None,
+            url: None,
+            timeout_s: 30.0,
+            retries: 2,
+            cache: 100_000,
+        }
+    }
+}
+
+/// Opens the retrievers that this crate has not: `dense`, `hybrid` and `http`. A program hands it in
+/// ([`super::SearchKind::with_retrievers`]). [`RetrieverSettings::cache`] is seen to by the world.
+pub type OpenRetriever =
+    Arc<dyn Fn(&RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> + Send + Sync>;
+
+impl RetrieverSettings {
+    /// Opens the retriever; `passages` are what `bm25` without an index searches in.
+    ///
+    /// # Errors
+    /// The index or the passages cannot be used, or nobody here can open this kind.
+    pub(super) fn open(
+        &self,
+        others: Option<&OpenRetriever>,
+        passages: impl FnOnce() -> Result<Vec<Passage>, EnvError>,
+    ) -> Result<Arc<dyn Retriever>, EnvError> {
+        let failed = |error: RetrievalError| EnvError::Other(format!("[env] retriever: {error}"));
+        if self.kind == RetrieverKind::Bm25 {
+            let opened = match &self.index {
+                Some(folder) => Bm25Retriever::open(folder),
+                None => Bm25Retriever::in_memory(passages()?),
+            };
+            return Ok(Arc::new(opened.map_err(failed)?));
+        }
+        let open = others.ok_or_else(|| {
+            EnvError::Other(format!(
+                "[env] retriever.kind = \"{}\" cannot be opened by this program: it has been handed no retrievers but bm25 \
+                 (SearchKind::with_retrievers)",
+                self.kind.name()
+            ))
+        })?;
+        let opened = open(self).map_err(failed)?;
+        Ok(if self.cache > 0 { Arc::new(Cached::new(opened, self.cache)) } else { opened })
+    }
+
+    /// True if a search is done at once, without waiting for anything outside of this process.
+    pub(super) fn is_instant(&self) -> bool {
+        self.kind == RetrieverKind::Bm25
+    }
+
+    /// Settings that this kind needs and has not, or has and does not use: key and reason.
+    pub(super) fn problems(&self, corpus: Option<&Path>) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let kind = self.kind.name();
+        let needs = |key: &str| match (self.kind, key) {
+            (RetrieverKind::Http, "url")
+            | (RetrieverKind::Dense | RetrieverKind::Hybrid, "index" | "model") => Some(true),
+            (RetrieverKind::Bm25, "index") => None,
+            _ => Some(false),
+        };
+        for (key, set) in
+            [("index", self.index.is_some()), ("model", self.model.is_some()), ("url", self.url.is_some())]
+        {
+            let path = match key {
+                "index" => "retriever.index",
+                "model" => "retriever.model",
+                _ => "retriever.url",
+            };
+            match (needs(key), set) {
+                (Some(true), false) => {
+                    found.push((path, format!("is absent, and retriever.kind = \"{kind}\" needs it")));
+                }
+                (Some(false), true) => {
+                    found.push((
+                        path,
+                        format!("is set, and retriever.kind = \"{kind}\" does not use it; remove one"),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        if corpus.is_some() && (self.kind != RetrieverKind::Bm25 || self.index.is_some()) {
+            found.push((
+                "corpus",
+                "is set, and the retriever has passages of its own; remove one of the two".to_owned(),
+            ));
+        }
+        found
+    }
+}
+
+/// The error of a search as one of the environment: what may get better is tried again.
+pub(super) fn search_failed(error: &RetrievalError) -> EnvError {
+    let text = format!("the search failed: {error}");
+    if error.is_transient() { EnvError::Transient(text) } else { EnvError::Other(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_a_kind_needs_or_does_not_use_are_named() {
+        let settings = |text: &str| toml::from_str::<RetrieverSettings>(text).unwrap();
+        let keys = |text: &str, corpus: bool| {
+            let problems = settings(text).problems(corpus.then_some(Path::new("c")));
+            problems.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        for (text, corpus, expected) in [
+            ("", true, &[][..]),
+            ("index = \"i\"", false, &[]),
+            ("index = \"i\"", true, &["corpus"]),
+            ("url = \"u\"", false, &["retriever.url"]),
+            ("kind = \"http\"", false, &["retriever.url"]),
+            ("kind = \"http\"\nurl = \"u\"", false, &[]),
+            ("kind = \"http\"\nurl = \"u\"\nindex = \"i\"", true, &["retriever.index", "corpus"]),
+            ("kind = \"dense\"\nindex = \"i\"", false, &["retriever.model"]),
+            ("kind = \"hybrid\"\nindex = \"i\"\nmodel = \"m\"", false, &[]),
+        ] {
+            assert_eq!(keys(text, corpus), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_stay_transient_or_not() {
+        let timeout = RetrievalError::Timeout { server: "s".into(), seconds: "2".into() };
+        assert!(search_failed(&timeout).is_transient());
+        let broken = RetrievalError::Index { reason: "r".into() };
+        let error = search_failed(&broken);
+        assert!(!error.is_transient() && error.to_string().contains("the index failed: r"), "{error}");
+    }
+}

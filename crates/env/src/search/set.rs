@@ -1,0 +1,182 @@
+//! Questions as a task set: options, splits, what all environments share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use turnwise_core::{EnvError, Environment, PendingStep, Step, Task, TaskLimits, TaskSet};
+use turnwise_retrieval::Retriever;
+
+use super::environment::{AnswerFrom, SearchEnv, step_many};
+use super::format::ObservationFormat;
+use super::question::{Question, SearchReward};
+use crate::splits::{SPLITS, tasks_of};
+
+/// Steps that verl-agent gives.
+pub(super) const DEFAULT_MAX_STEPS: usize = 4;
+/// Most searches in one call of a retriever that has to be waited for.
+const BATCH: usize = 256;
+
+/// Options of a [`SearchSet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchOptions {
+    /// Passages of a search.
+    pub top_k: usize,
+    /// The form of observations.
+    pub format: ObservationFormat,
+    /// The number that an answer is rewarded by.
+    pub reward: SearchReward,
+    /// The text that an answer is read from.
+    pub answer_from: AnswerFrom,
+    /// Longest observation in tokens.
+    pub observation_tokens: Option<usize>,
+    /// A search is done at once.
+    pub instant: bool,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self {
+            top_k: 3,
+            format: ObservationFormat::default(),
+            reward: SearchReward::default(),
+            answer_from: AnswerFrom::default(),
+            observation_tokens: None,
+            instant: true,
+        }
+    }
+}
+
+/// What all environments of a set share.
+pub(super) struct Shared {
+    pub(super) retriever: Arc<dyn Retriever>,
+    pub(super) options: SearchOptions,
+    questions: Vec<Question>,
+    /// Places in `questions` by task.
+    places: HashMap<String, usize>,
+    splits: [Vec<Task>; 3],
+}
+
+impl Shared {
+    pub(super) fn question(&self, task: &str) -> Result<&Question, EnvError> {
+        let place = self.places.get(task).ok_or_else(|| EnvError::UnknownTask(task.to_owned()))?;
+        Ok(&self.questions[*place])
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let questions = self.questions.len();
+        to.debug_struct("Shared")
+            .field("options", &self.options)
+            .field("questions", &questions)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Questions that are answered by searching.
+///
+/// A task is a question; its kind is the data set (or the kind of a generated question), its name split, data set and the
+/// question's own name.
+#[derive(Clone, Debug)]
+pub struct SearchSet {
+    shared: Arc<Shared>,
+    max_steps: usize,
+}
+
+impl SearchSet {
+    /// Questions of `train`, `valid` and `test`, searched for with this retriever. Of two questions of one name in one split the
+    /// second gets a number.
+    pub fn new(splits: [Vec<Question>; 3], retriever: Arc<dyn Retriever>, options: SearchOptions) -> Self {
+        let mut questions = Vec::with_capacity(splits.iter().map(Vec::len).sum());
+        let mut places = HashMap::new();
+        let mut tasks: [Vec<Task>; 3] = Default::default();
+        let limits = TaskLimits { observation_tokens: options.observation_tokens, ..TaskLimits::default() };
+        for ((split, found), tasks) in SPLITS.into_iter().zip(splits).zip(&mut tasks) {
+            for question in found {
+                let name = format!("{split}/{}/{}", question.dataset, question.id);
+                let mut id = name.clone();
+                for number in 2.. {
+                    if !places.contains_key(&id) {
+                        break;
+                    }
+                    id = format!("{name}-{number}");
+                }
+                places.insert(id.clone(), questions.len());
+                let task = Task::new(id, question.dataset.clone(), question.prompt());
+                tasks.push(Task { digest: question.digest(), limits, ..task });
+                questions.push(question);
+            }
+        }
+        let shared = Shared { retriever, options, questions, places, splits: tasks };
+        Self { shared: Arc::new(shared), max_steps: DEFAULT_MAX_STEPS }
+    }
+
+    /// The same questions with another step limit.
+    #[must_use]
+    pub fn with_max_steps(mut self, max_steps: usize) -> Self {
+        self.max_steps = max_steps;
+        self
+    }
+
+    /// Steps of an episode.
+    pub fn max_steps(&self) -> usize {
+        self.max_steps
+    }
+
+    /// The form of observations.
+    pub fn format(&self) -> ObservationFormat {
+        self.shared.options.format
+    }
+
+    /// The question of a task.
+    ///
+    /// # Errors
+    /// There is no such task.
+    pub fn question(&self, task: &str) -> Result<&Question, EnvError> {
+        self.shared.question(task)
+    }
+
+    /// The tasks of a split, as they are kept.
+    ///
+    /// # Errors
+    /// There is no such split.
+    pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
+        tasks_of(&self.shared.splits, split)
+    }
+
+    /// A fresh environment, as its own type.
+    pub fn search(&self) -> SearchEnv {
+        SearchEnv::new(Arc::clone(&self.shared), self.max_steps)
+    }
+}
+
+impl TaskSet for SearchSet {
+    fn name(&self) -> &'static str {
+        "search"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        SPLITS.map(str::to_owned).to_vec()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.split(split).map(<[Task]>::to_vec)
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.search()))
+    }
+
+    fn is_instant(&self) -> bool {
+        self.shared.options.instant
+    }
+
+    fn batch_limit(&self) -> usize {
+        BATCH
+    }
+
+    fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
+        step_many(&self.shared, pending)
+    }
+}

@@ -1,0 +1,382 @@
+//! The search world as a [`WorldKind`]: settings, templates, expert.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use turnwise_core::{EnvError, Task, TaskSet};
+use turnwise_retrieval::Passage;
+use turnwise_settings::Problem;
+
+use super::environment::AnswerFrom;
+use super::expert::{Expert, demonstrate};
+use super::files::{self, TableReader};
+use super::format::ObservationFormat;
+use super::generator::{Generated, SearchGenerator, generate};
+use super::phrases::phrases;
+use super::question::{Question, SearchReward};
+use super::replay::replay;
+use super::retriever::{OpenRetriever, RetrieverKind, RetrieverSettings};
+use super::set::{DEFAULT_MAX_STEPS, SearchOptions, SearchSet};
+use crate::demonstration::{DemonstrationRequest, Demonstrations};
+use crate::replay::ReplayReport;
+use crate::splits::SPLITS;
+use crate::world::{Advisor, OpenOptions, ReplayRequest, Usual, World, WorldKind};
+
+/// The kind `search`.
+///
+/// By itself it knows `bm25` and JSON. A program that has more hands it in:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use turnwise_env::registry::Registry;
+/// use turnwise_env::search::SearchKind;
+/// use turnwise_retrieval::RetrievalError;
+///
+/// let kind = SearchKind::default().with_retrievers(Arc::new(|settings| {
+///     Err(RetrievalError::Setting { key: "url".into(), reason: format!("{:?} is not there", settings.url) })
+/// }));
+/// let registry = Registry::builtin().with(kind);
+/// assert!(registry.kind("search").is_ok());
+/// ```
+#[derive(Clone, Default)]
+pub struct SearchKind {
+    retrievers: Option<OpenRetriever>,
+    tables: Option<TableReader>,
+}
+
+impl SearchKind {
+    /// The same kind, which can also open other retrievers than `bm25`.
+    #[must_use]
+    pub fn with_retrievers(self, open: OpenRetriever) -> Self {
+        Self { retrievers: Some(open), ..self }
+    }
+
+    /// The same kind, which can also read questions and passages of tables, such as Parquet files.
+    #[must_use]
+    pub fn with_tables(self, read: TableReader) -> Self {
+        Self { tables: Some(read), ..self }
+    }
+}
+
+/// Files of questions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(untagged)]
+pub enum SearchData {
+    /// One file, which is the split `test`; or a folder with files called after the splits (`train`, `valid` or `dev`, `test`,
+    /// each `.jsonl`, `.json` or `.parquet`, the first two also with `.zst`).
+    Path(PathBuf),
+    /// Files of every split.
+    Splits(SearchFiles),
+}
+
+/// Files of every split.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchFiles {
+    /// Files of the split `train`.
+    pub train: Vec<PathBuf>,
+    /// Files of the split `valid`.
+    pub valid: Vec<PathBuf>,
+    /// Files of the split `test`.
+    pub test: Vec<PathBuf>,
+}
+
+/// Settings of the search world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchSettings {
+    /// Questions: JSON lines as FlashRAG has them (`question`, `golden_answers`), or the layouts of NQ, TriviaQA, PopQA, HotpotQA,
+    /// 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA and PubMedQA, as JSON or Parquet, compressed with zstd if wished.
+    /// Either one path (a file is the split `test`, a folder has files called after the splits), or a table of lists of files:
+    /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Without it the generator makes an encyclopaedia and
+    /// questions about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<SearchData>,
+    /// Passages that `bm25` searches in: JSON lines as wiki-18 has them (`id`, `contents`), or objects with `title` and `text`.
+    /// Without it they are those that come with the questions, or the generated encyclopaedia.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corpus: Option<PathBuf>,
+    /// What is searched with.
+    pub retriever: RetrieverSettings,
+    /// Passages that a search shows.
+    #[schemars(range(min = 1, max = 100))]
+    pub top_k: usize,
+    /// The form of observations.
+    pub format: ObservationFormat,
+    /// Longest observation in tokens; the rest of a longer one is not shown, its closing tag included (Search-R1: 500).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000000))]
+    pub observation_tokens: Option<usize>,
+    /// The number that an answer is rewarded by. Success is an exact match, whatever it is.
+    pub reward: SearchReward,
+    /// The text that an answer is read from.
+    pub answer_from: AnswerFrom,
+    /// The generated encyclopaedia; not used with `data`.
+    pub generator: SearchGenerator,
+    /// The expert of demonstrations.
+    pub expert: SearchExpert,
+}
+
+impl Default for SearchSettings {
+    fn default() -> Self {
+        let SearchOptions { top_k, format, reward, answer_from, observation_tokens, .. } =
+            SearchOptions::default();
+        Self {
+            data: None,
+            corpus: None,
+            retriever: RetrieverSettings::default(),
+            top_k,
+            format,
+            observation_tokens,
+            reward,
+            answer_from,
+            generator: SearchGenerator::default(),
+            expert: SearchExpert::default(),
+        }
+    }
+}
+
+/// The expert of demonstrations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchExpert {
+    /// Probability that it leaves its last search out and answers with what it has, or with something made up where it has
+    /// nothing. Such demonstrations are imitated although they miss their goal. For generated questions.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub hasty_answer_prob: f64,
+}
+
+/// The open world.
+#[derive(Clone, Debug)]
+pub struct SearchWorld {
+    set: SearchSet,
+    expert: SearchExpert,
+    top_k: usize,
+    generated: bool,
+}
+
+impl SearchWorld {
+    /// The questions.
+    pub fn set(&self) -> &SearchSet {
+        &self.set
+    }
+}
+
+const TEMPLATES: [(&str, &str); 6] = [
+    ("search-r1", include_str!("../../templates/search-r1.toml")),
+    ("search-compact", include_str!("../../templates/search-compact.toml")),
+    ("search-medical", include_str!("../../templates/search-medical.toml")),
+    ("search-stapo", include_str!("../../templates/search-stapo.toml")),
+    ("search-verl-agent", include_str!("../../templates/search-verl-agent.toml")),
+    ("search", include_str!("../../templates/search.toml")),
+];
+
+/// Names of a split's files in a folder, the first that is there counts.
+const STEMS: [&[&str]; 3] = [&["train"], &["valid", "dev", "validation"], &["test"]];
+const ENDS: [&str; 5] = ["jsonl", "jsonl.zst", "json", "json.zst", "parquet"];
+
+impl SearchData {
+    /// The files of every split.
+    fn files(&self) -> Result<[Vec<PathBuf>; 3], EnvError> {
+        let folder = match self {
+            Self::Splits(SearchFiles { train, valid, test }) => {
+                return Ok([train.clone(), valid.clone(), test.clone()]);
+            }
+            Self::Path(path) if !path.is_dir() => return Ok([Vec::new(), Vec::new(), vec![path.clone()]]),
+            Self::Path(folder) => folder,
+        };
+        let names = |stems: &[&str]| -> Vec<PathBuf> {
+            stems
+                .iter()
+                .flat_map(|stem| ENDS.iter().map(move |end| folder.join(format!("{stem}.{end}"))))
+                .collect()
+        };
+        let found = STEMS.map(|stems| {
+            names(stems).into_iter().find(|path| path.is_file()).into_iter().collect::<Vec<_>>()
+        });
+        if found.iter().all(Vec::is_empty) {
+            return Err(EnvError::File {
+                path: folder.display().to_string(),
+                reason: "there is no file of questions called train, valid, dev or test (.jsonl, .json, .parquet); name the files: \
+                         data = { test = [\"..\"] }"
+                    .to_owned(),
+            });
+        }
+        Ok(found)
+    }
+}
+
+impl SearchKind {
+    /// Questions of every split that is asked for.
+    fn questions(&self, data: &SearchData, splits: &[&str]) -> Result<[Vec<Question>; 3], EnvError> {
+        let mut found: [Vec<Question>; 3] = Default::default();
+        for ((name, files), found) in SPLITS.iter().zip(data.files()?).zip(&mut found) {
+            if !splits.is_empty() && !splits.contains(name) {
+                continue;
+            }
+            for file in files {
+                found.extend(files::questions(&file, self.tables.as_ref())?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The passages that came with questions, each once.
+fn own_passages(splits: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
+    let mut seen = HashSet::new();
+    let passages = splits.iter().flatten().flat_map(|question| &question.passages);
+    let passages: Vec<Passage> = passages
+        .filter(|passage| seen.insert(passage.contents.as_str()))
+        .map(|passage| (**passage).clone())
+        .collect();
+    if passages.is_empty() {
+        return Err(EnvError::Other(
+            "[env] corpus: these questions bring no passages along, so there is nothing to search in; name a file of passages \
+             with corpus, or another retriever"
+                .to_owned(),
+        ));
+    }
+    Ok(passages)
+}
+
+impl WorldKind for SearchKind {
+    type Settings = SearchSettings;
+
+    fn name(&self) -> &'static str {
+        "search"
+    }
+
+    fn summary(&self) -> &'static str {
+        "answering questions with what a search engine finds"
+    }
+
+    fn rules(&self, settings: &SearchSettings) -> Vec<Problem> {
+        let problems = settings.retriever.problems(settings.corpus.as_deref());
+        let mut found: Vec<Problem> =
+            problems.into_iter().map(|(key, reason)| Problem::new(key, reason)).collect();
+        if settings.corpus.is_some() && settings.data.is_none() {
+            let reason = "is set, and the generated questions are about the generated encyclopaedia; name questions with data";
+            found.push(Problem::new("corpus", reason));
+        }
+        found
+    }
+
+    fn open(
+        &self,
+        settings: &SearchSettings,
+        options: &mut OpenOptions<'_>,
+    ) -> Result<Box<dyn World>, EnvError> {
+        let generated = settings.data.is_none();
+        let (splits, passages) = match &settings.data {
+            None => {
+                let Generated { passages, splits } = generate(&settings.generator)?;
+                (splits, Some(passages))
+            }
+            Some(data) => (self.questions(data, options.splits)?, None),
+        };
+        let collection = || match (passages, &settings.corpus) {
+            (Some(passages), _) => Ok(passages),
+            (None, Some(path)) => files::passages(path, self.tables.as_ref()),
+            (None, None) => own_passages(&splits),
+        };
+        let retriever = settings.retriever.open(self.retrievers.as_ref(), collection)?;
+        let mut splits = splits;
+        // They are in the retriever, or not used.
+        splits.iter_mut().flatten().for_each(|question| question.passages = Vec::new());
+        let search_options = SearchOptions {
+            top_k: settings.top_k,
+            format: settings.format,
+            reward: settings.reward,
+            answer_from: settings.answer_from,
+            observation_tokens: settings.observation_tokens,
+            instant: settings.retriever.is_instant(),
+        };
+        if options.max_turns < 2 {
+            (options.note)(
+                "env.max_turns = 1 leaves no step to search in: nothing is searched at the last one".into(),
+            );
+        }
+        let set = SearchSet::new(splits, retriever, search_options).with_max_steps(options.max_turns);
+        Ok(Box::new(SearchWorld { set, expert: settings.expert.clone(), top_k: settings.top_k, generated }))
+    }
+
+    fn templates(&self) -> &'static [(&'static str, &'static str)] {
+        &TEMPLATES
+    }
+
+    fn usual(&self) -> Usual<'static> {
+        Usual { max_turns: DEFAULT_MAX_STEPS, splits: &["test"], template: "search", react_template: None }
+    }
+
+    fn play_settings(&self, seed: u64, _: bool) -> SearchSettings {
+        let generator =
+            SearchGenerator { seed, train: 1000, valid: 100, test: 100, ..SearchGenerator::default() };
+        SearchSettings { generator, ..SearchSettings::default() }
+    }
+
+    fn play_help(&self) -> &'static str {
+        "  search[words] shows passages; answer[words] ends the episode"
+    }
+
+    fn write_files(&self, settings: &SearchSettings, folder: &Path) -> Result<usize, EnvError> {
+        if settings.data.is_some() || settings.retriever.kind != RetrieverKind::Bm25 {
+            return Err(EnvError::Unsupported(
+                "to be written as files with data or another retriever than bm25",
+            ));
+        }
+        let Generated { passages, splits } = generate(&settings.generator)?;
+        let failed = |path: &Path, source| EnvError::Io { path: path.display().to_string(), source };
+        std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+        let write = |name: &str, lines: String| {
+            let path = folder.join(name);
+            turnwise_files::write_atomically(&path, lines.as_bytes()).map_err(|source| failed(&path, source))
+        };
+        let line =
+            |passage: &Passage| format!("{}\n", json!({"id": passage.id, "contents": passage.contents}));
+        write("passages.jsonl", passages.iter().map(line).collect())?;
+        for (split, questions) in SPLITS.iter().zip(&splits) {
+            let line = |question: &Question| {
+                let Question { id, dataset, text, golden, .. } = question;
+                let record =
+                    json!({"id": id, "dataset": dataset, "question": text, "golden_answers": golden});
+                format!("{record}\n")
+            };
+            write(&format!("{split}.jsonl"), questions.iter().map(line).collect())?;
+        }
+        Ok(splits.iter().map(Vec::len).sum())
+    }
+
+    fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
+        if request.dump.is_some() {
+            return Err(EnvError::Other("recordings of search cannot be written, only replayed".into()));
+        }
+        replay(request)
+    }
+}
+
+impl World for SearchWorld {
+    fn task_set(&self) -> &dyn TaskSet {
+        &self.set
+    }
+
+    fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
+        demonstrate(&self.set, request, self.expert.hasty_answer_prob).map(Some)
+    }
+
+    fn phrases(&self) -> Result<Vec<String>, EnvError> {
+        Ok(phrases(self.set.format(), self.top_k, self.generated))
+    }
+
+    /// A year is a year and not part of the word before it.
+    fn split_numbers(&self) -> bool {
+        true
+    }
+
+    fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
+        Ok(Some(Box::new(Expert::new(self.set.question(&task.id)?.clone()))))
+    }
+}
