@@ -1,5 +1,7 @@
 //! Credit as a configuration: one estimator and a chain of refinements.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 use crate::outlier::OutlierConfig;
@@ -13,9 +15,17 @@ pub struct CreditConfig {
     pub estimator: EstimatorConfig,
     /// Change them, in this order.
     pub refinements: Vec<RefinementConfig>,
+    /// Model folder (sentence-transformers, or a BERT of `transformers`) that gives the vectors of observations where states are
+    /// matched by embedding; empty for hashed character n-grams, which need no model.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub encoder: PathBuf,
     /// Locates turns of unusual entropy for STAPO's selective term; absent: nothing is located.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outliers: Option<OutlierConfig>,
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 impl CreditConfig {

@@ -25,6 +25,7 @@
 //! ```
 
 mod accelerator;
+pub mod bert;
 mod compute;
 mod config;
 mod critic;

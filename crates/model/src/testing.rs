@@ -2,8 +2,12 @@
 //! counts, distances.
 
 use std::ops::Range;
+use std::path::Path;
 
 use turnwise_core::{Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenStatistics};
+
+use crate::ModelError;
+use crate::files::{TensorSlice, save_tensors};
 
 /// Standard normal numbers.
 pub fn random(seed: u64, len: usize) -> Vec<f64> {
@@ -202,4 +206,63 @@ impl TensorDifferences {
             );
         }
     }
+}
+
+/// Writes the folder of a BERT of one layer and sixteen dimensions, whose vocabulary is `words` and whose weights `seed` decides.
+/// Words are far apart, so that texts with the same words have vectors that are near.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_bert(folder: &Path, words: &[&str], seed: f32) -> Result<(), ModelError> {
+    let (hidden, inner, positions) = (16, 24, 64);
+    let write = |name: &str, text: String| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(ModelError::io(&path))
+    };
+    let config = serde_json::json!({
+        "model_type": "bert", "vocab_size": words.len(), "hidden_size": hidden, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": inner, "max_position_embeddings": positions, "hidden_act": "gelu",
+    });
+    write("config.json", config.to_string())?;
+    write("vocab.txt", words.join("\n"))?;
+    let mut tensors: Vec<(String, Vec<usize>)> = vec![
+        ("embeddings.word_embeddings.weight".into(), vec![words.len(), hidden]),
+        ("embeddings.position_embeddings.weight".into(), vec![positions, hidden]),
+        ("embeddings.token_type_embeddings.weight".into(), vec![2, hidden]),
+    ];
+    let layer = "encoder.layer.0";
+    let pairs = [
+        ("embeddings.LayerNorm".to_owned(), vec![hidden]),
+        (format!("{layer}.attention.self.query"), vec![hidden, hidden]),
+        (format!("{layer}.attention.self.key"), vec![hidden, hidden]),
+        (format!("{layer}.attention.self.value"), vec![hidden, hidden]),
+        (format!("{layer}.attention.output.dense"), vec![hidden, hidden]),
+        (format!("{layer}.attention.output.LayerNorm"), vec![hidden]),
+        (format!("{layer}.intermediate.dense"), vec![inner, hidden]),
+        (format!("{layer}.output.dense"), vec![hidden, inner]),
+        (format!("{layer}.output.LayerNorm"), vec![hidden]),
+    ];
+    for (name, shape) in pairs {
+        let outputs = shape[0];
+        tensors.push((format!("{name}.weight"), shape));
+        tensors.push((format!("{name}.bias"), vec![outputs]));
+    }
+    let values: Vec<Vec<f32>> = tensors
+        .iter()
+        .enumerate()
+        .map(|(number, (name, shape))| {
+            let count = shape.iter().product::<usize>();
+            let size = if number == 0 { 1.0 } else { 0.1 };
+            let base = if name.ends_with("LayerNorm.weight") { 1.0 } else { 0.0 };
+            (0..count)
+                .map(|i| base + size * ((i * i) as f32 * 0.7 + i as f32 * 1.3 + number as f32 + seed).sin())
+                .collect()
+        })
+        .collect();
+    let slices: Vec<TensorSlice<'_>> = tensors
+        .iter()
+        .zip(&values)
+        .map(|((name, shape), values)| TensorSlice { name: name.clone(), shape, values })
+        .collect();
+    save_tensors(&folder.join("model.safetensors"), &slices, [])
 }

@@ -230,6 +230,6 @@ mod tests {
         }
         // What a server asks for counts, within bounds.
         assert_eq!(client.pause(7, 1, Some(Duration::from_secs(2))), Duration::from_secs(2));
-        assert_eq!(client.pause(7, 1, Some(Duration::from_secs(600))), Duration::from_secs(3));
+        assert_eq!(client.pause(7, 1, Some(Duration::from_mins(10))), Duration::from_secs(3));
     }
 }

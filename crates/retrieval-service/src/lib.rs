@@ -3,18 +3,21 @@
 //! | file | subject |
 //! |---|---|
 //! | `client.rs` | [`HttpRetriever`]: asks one or several servers |
+//! | `encoder.rs` | [`PrefixedEncoder`]: E5 and other sentence encoders |
 //! | `open.rs` | [`open`]: a retriever from [`RetrievalConfig`] |
 //! | `protocol.rs` | requests and answers of Search-R1's `/retrieve` |
 //! | `server/` | [`Server`]: answers such requests with any retriever |
 //! | `settings.rs` | [`RetrievalConfig`] |
 
 mod client;
+mod encoder;
 mod open;
 pub mod protocol;
 mod server;
 mod settings;
 
 pub use client::{HttpOptions, HttpRetriever};
+pub use encoder::{EncoderOptions, PrefixedEncoder};
 pub use open::{OpenRetriever, open};
 pub use server::{Server, ServerOptions, Stopper};
 pub use settings::{Kind, RequestKey, RetrievalConfig};

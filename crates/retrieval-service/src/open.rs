@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use turnwise_retrieval::{Batching, Bm25Retriever, CacheCounts, Cached, Hit, RetrievalError, Retriever};
+use turnwise_retrieval::dense::DenseRetriever;
+use turnwise_retrieval::{
+    Batching, Bm25Retriever, CacheCounts, Cached, Hit, Hybrid, RetrievalError, Retriever,
+};
 
-use crate::{HttpRetriever, Kind, RetrievalConfig};
+use crate::{HttpRetriever, Kind, PrefixedEncoder, RetrievalConfig};
 
 /// A retriever with its cache.
 #[derive(Debug)]
@@ -40,8 +43,17 @@ pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalErr
             retriever
         }
     };
+    let dense = || -> Result<Arc<dyn Retriever>, RetrievalError> {
+        let encoder = PrefixedEncoder::load(&config.encoder, config.encoder_options())?;
+        Ok(batched(Arc::new(DenseRetriever::open(&config.index, Arc::new(encoder))?)))
+    };
     let retriever: Arc<dyn Retriever> = match config.kind {
         Kind::Bm25 => Arc::new(Bm25Retriever::open(&config.index)?),
+        Kind::Dense => dense()?,
+        Kind::Hybrid => {
+            let sources = vec![Arc::new(Bm25Retriever::open(&config.index)?) as Arc<dyn Retriever>, dense()?];
+            Arc::new(Hybrid::new(sources, config.fusion_k, config.fusion_depth)?)
+        }
         Kind::Http => batched(Arc::new(HttpRetriever::new(&config.servers, config.http())?)),
     };
     Ok(Arc::new(OpenRetriever { cached: Cached::new(retriever, config.cache) }))

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use turnwise_retrieval::{BatchingOptions, RetrievalError};
+use turnwise_model::Compute;
+use turnwise_model::bert::SentenceOptions;
+use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError};
 
-use crate::HttpOptions;
+use crate::{EncoderOptions, HttpOptions};
 
 /// What finds passages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -15,6 +17,10 @@ pub enum Kind {
     /// By words: an index folder.
     #[default]
     Bm25,
+    /// By the vectors of an encoder: an index folder with vectors.
+    Dense,
+    /// Both, joined by their ranks.
+    Hybrid,
     /// Servers of Search-R1's protocol.
     Http,
 }
@@ -47,6 +53,23 @@ pub struct RetrievalConfig {
     pub kind: Kind,
     /// Folder of the index (`turnwise index build`).
     pub index: PathBuf,
+    /// Model folder of the encoder (E5, or one of sentence-transformers), for the kinds `dense` and `hybrid`.
+    pub encoder: PathBuf,
+    /// Text before every query that is encoded.
+    pub query_prefix: String,
+    /// Text before every passage when its vector was made.
+    pub passage_prefix: String,
+    /// Longest encoded text in tokens.
+    #[schemars(range(min = 3, max = 65536))]
+    pub max_tokens: usize,
+    /// Arithmetic of the encoder.
+    pub compute: Compute,
+    /// The constant of reciprocal rank fusion (`hybrid`).
+    #[schemars(range(min = 0.0, max = 1e9))]
+    pub fusion_k: f64,
+    /// Passages that each side of a hybrid is asked for.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub fusion_depth: usize,
     /// Addresses of servers with the same collection; they are asked in turn, the next one where one fails.
     pub servers: Vec<String>,
     /// The key under which queries are sent to servers.
@@ -84,6 +107,13 @@ impl Default for RetrievalConfig {
         Self {
             kind: Kind::Bm25,
             index: PathBuf::new(),
+            encoder: PathBuf::new(),
+            query_prefix: "query: ".to_owned(),
+            passage_prefix: "passage: ".to_owned(),
+            max_tokens: 256,
+            compute: Compute::F32,
+            fusion_k: Hybrid::K,
+            fusion_depth: 50,
             servers: Vec::new(),
             request_key: RequestKey::Queries,
             allow_remote: false,
@@ -114,13 +144,16 @@ impl RetrievalConfig {
             reason: error.to_string(),
         })?;
         match self.kind {
-            Kind::Bm25 if self.index.as_os_str().is_empty() => {
+            Kind::Bm25 | Kind::Dense | Kind::Hybrid if self.index.as_os_str().is_empty() => {
                 fail("index", "name the folder of an index; `turnwise index build` makes one")
             }
             Kind::Http if self.servers.is_empty() => {
                 fail("servers", "name at least one server, such as \"http://127.0.0.1:8000/retrieve\"")
             }
-            Kind::Bm25 | Kind::Http => Ok(()),
+            Kind::Dense | Kind::Hybrid if self.encoder.as_os_str().is_empty() => {
+                fail("encoder", "name the model folder of the encoder that made the vectors")
+            }
+            Kind::Bm25 | Kind::Dense | Kind::Hybrid | Kind::Http => Ok(()),
         }
     }
 
@@ -133,6 +166,15 @@ impl RetrievalConfig {
             request_key: self.request_key,
             allow_remote: self.allow_remote,
             ..HttpOptions::default()
+        }
+    }
+
+    /// What the encoder is told.
+    pub fn encoder_options(&self) -> EncoderOptions {
+        EncoderOptions {
+            query_prefix: self.query_prefix.clone(),
+            passage_prefix: self.passage_prefix.clone(),
+            sentence: SentenceOptions { max_tokens: self.max_tokens, compute: self.compute },
         }
     }
 

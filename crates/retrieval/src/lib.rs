@@ -9,6 +9,7 @@ mod bm25;
 pub mod build;
 mod bytes;
 mod cache;
+pub mod dense;
 mod error;
 mod hybrid;
 pub mod lucene;

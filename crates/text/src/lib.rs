@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE: a hub model's folder, or one trained on a world's own text |
 //! | [`DecodeStream`] (`tokenizer/stream.rs`) | text of tokens while they come |
+//! | [`WordPiece`] (`wordpiece.rs`) | the tokenizer of BERT and its kin |
 //! | [`chat`] | Jinja chat templates as `transformers` renders them, and conversations that grow by tokens |
 //!
 //! ```
@@ -23,6 +24,8 @@ pub mod chat;
 mod error;
 mod tokenizer;
 mod whole;
+mod wordpiece;
 
 pub use error::TextError;
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig};
+pub use wordpiece::WordPiece;

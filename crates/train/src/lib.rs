@@ -14,6 +14,7 @@
 //! | [`config`] | the typed configuration |
 
 pub mod config;
+mod embedder;
 mod error;
 pub mod learners;
 mod methods;
@@ -25,6 +26,7 @@ pub mod sft;
 pub mod step;
 
 pub use config::Config;
+pub use embedder::embedder;
 pub use error::TrainError;
 pub use learners::decomposer::{round_folder, turnrd_credits};
 pub use learners::learner_config;

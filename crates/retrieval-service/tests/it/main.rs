@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod client;
+mod dense;
 mod doubles;
 mod server;

@@ -178,7 +178,8 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn of(analyzer: &Analyzer, text: &str) -> Self {
-        let mut terms = Self { buffer: String::new(), ends: Vec::new() };
+        let mut terms =
+            Self { buffer: String::with_capacity(text.len()), ends: Vec::with_capacity(text.len() / 6) };
         analyzer.each(text, |_, term| {
             terms.buffer.push_str(term);
             terms.ends.push(terms.buffer.len());

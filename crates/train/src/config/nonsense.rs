@@ -20,6 +20,7 @@ const NONSENSE: &[(&str, &str)] = &[
     ("train.schedule={kind=\"cosin\", floor=0}", "Did you mean \"cosine\"?"),
     ("sft.schedule.floor=0.1", "sft.schedule.floor"),
     ("train.steps=-1", "train.steps"),
+    ("credit.encoder=\"e5\"", "credit.encoder: is set, and nothing is matched by embedding"),
     ("train.steps=1.5", "train.steps"),
     ("train.learning_rate=-1e-6", "train.learning_rate"),
     ("train.learning_rate=10", "train.learning_rate"),

@@ -277,12 +277,18 @@ impl Rules<'_> {
 
     /// Estimator, groups, critic and loss fit each other.
     fn method(&mut self, pipeline: &Pipeline) {
-        let Config { objective, rollout, critic, .. } = self.config;
+        let Config { credit, objective, rollout, critic, .. } = self.config;
         let (estimator, has_critic) = (pipeline.estimator(), pipeline.needs().values);
         if critic.lora.is_some() && !has_critic {
             self.fail(
                 "critic.lora",
                 "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
+            );
+        }
+        if !credit.encoder.as_os_str().is_empty() && !pipeline.needs().embeddings {
+            self.fail(
+                "credit.encoder",
+                "is set, and nothing is matched by embedding; set matching = \"embedding\" (SALT) or leave it out",
             );
         }
         if pipeline.works_on_tokens() && objective.ratio == RatioKind::Sequence {

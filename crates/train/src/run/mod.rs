@@ -37,6 +37,7 @@ use turnwise_model::Weights;
 
 use crate::TrainError;
 use crate::config::Config;
+use crate::embedder::embedder;
 use crate::learners::critic::RunCritic;
 use crate::learners::{Learners, critic_learner};
 use crate::rollout::actor::Actor;
@@ -153,12 +154,14 @@ impl Run {
             reason: format!("the split `{}` has no tasks", self.config.env.split),
         })?;
         let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
+        let embedder = embedder(&self.config.credit)?;
         if loss.passes().needs_reference() {
             self.learners.policy.set_reference(&self.directory.checkpoints().join(RL_START.label()))?;
         }
         observer.event(Event::Stage("reinforcement learning"));
         while self.state.position.step < total {
-            let method = Method { config: &self.config, pipeline: &pipeline, loss: &loss };
+            let method =
+                Method { config: &self.config, pipeline: &pipeline, loss: &loss, embedder: &*embedder };
             let mut context = StepContext { directory: &self.directory, order: &order, observer, stop };
             let Some(metrics) =
                 step(&self.actor, &mut self.learners, &mut self.state, &method, &mut context)?

@@ -1,7 +1,6 @@
 //! The credit stage: one advantage per turn.
 
 use turnwise_core::{Batch, PerToken};
-use turnwise_credit::embedding::HashedNgrams;
 use turnwise_credit::{CreditReport, Inputs, Supplies, attach_explanations};
 
 use crate::TrainError;
@@ -21,9 +20,8 @@ pub(crate) fn assign(
     method: &Method<'_>,
     at: u64,
 ) -> Result<Credited, TrainError> {
-    let embedder = HashedNgrams::default();
     let inputs =
-        Inputs::new(batch).at(method.config.seed, at).with_embedder(&embedder).with_supplies(&supplies);
+        Inputs::new(batch).at(method.config.seed, at).with_embedder(method.embedder).with_supplies(&supplies);
     let mut report = method.pipeline.report(&inputs, method.config.train.explain)?;
     for (group, advantages) in batch.groups.iter_mut().zip(report.advantages.groups()) {
         for (trajectory, advantages) in group.trajectories.iter_mut().zip(advantages) {

@@ -19,7 +19,7 @@ pub mod update;
 
 use std::sync::atomic::AtomicBool;
 
-use turnwise_credit::Pipeline;
+use turnwise_credit::{Embedder, Pipeline};
 use turnwise_objective::Loss;
 
 use crate::TrainError;
@@ -43,6 +43,7 @@ pub(crate) struct Method<'a> {
     pub(crate) config: &'a Config,
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) loss: &'a Loss,
+    pub(crate) embedder: &'a dyn Embedder,
 }
 
 /// Inputs of a step besides the parts of a run that it changes.

@@ -11,8 +11,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Deserialize;
 use turnwise_core::{Batch, PerTurn};
-use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::{CreditReport, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, CreditReport, Inputs, Pipeline, Supplies};
 use turnwise_decompose::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
@@ -57,6 +56,10 @@ pub(crate) struct CreditArgs {
     /// decomposer.pool_tokens of the run that the network lies in unless given.
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
+    /// Model folder of a sentence encoder for methods that match states by embedding (salt.matching=embedding), in place of
+    /// hashed character n-grams.
+    #[arg(long, value_name = "DIR")]
+    encoder: Option<PathBuf>,
     /// Say how every number came about: every stage's value, and why.
     #[arg(long)]
     explain: bool,
@@ -159,6 +162,8 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         dump.require(method, *field)
             .map_err(|error| anyhow::anyhow!("{error}. {}", hint(&args.preset, *field)))?;
     }
+    let encoder = args.encoder.clone().unwrap_or_default();
+    let embedder = turnwise_train::embedder(&CreditConfig { encoder, ..CreditConfig::default() })?;
     let mut rows = Vec::new();
     let mut shown = Vec::new();
     let several_steps = dump.batches.len() > 1;
@@ -170,10 +175,9 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         };
         let supplies =
             Supplies { values: Some(step.values()), credits: Some(credits), ..Supplies::default() };
-        let embedder = HashedNgrams::default();
         let inputs = Inputs::new(&step.batch)
             .at(args.seed, step.step)
-            .with_embedder(&embedder)
+            .with_embedder(&*embedder)
             .with_supplies(&supplies);
         let report = pipeline.report(&inputs, args.explain).with_context(|| {
             format!(

@@ -4,9 +4,14 @@ mod build;
 mod query;
 mod serve;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::{Args, Subcommand};
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use turnwise_model::Compute;
+use turnwise_retrieval_service::{Kind, OpenRetriever, PrefixedEncoder, RetrievalConfig, open};
 
 /// Build, ask and serve indexes of passages.
 #[derive(Args)]
@@ -23,6 +28,82 @@ enum Command {
     Query(query::QueryArgs),
     /// Serve an index to other programs: `POST /retrieve`, as Search-R1's server answers it.
     Serve(serve::ServeArgs),
+}
+
+/// What an encoder is told besides the text.
+#[derive(Args)]
+struct Encoding {
+    /// Text before every query that is encoded.
+    #[arg(long, value_name = "TEXT", default_value = "query: ", requires = "encoder")]
+    query_prefix: String,
+    /// Text before every passage that is encoded.
+    #[arg(long, value_name = "TEXT", default_value = "passage: ", requires = "encoder")]
+    passage_prefix: String,
+    /// Longest encoded text in tokens.
+    #[arg(long, value_name = "N", default_value_t = 256, requires = "encoder")]
+    max_tokens: usize,
+    /// Multiply the encoder's matrices in bf16, several times as fast on CPUs with AMX tiles.
+    #[arg(long, requires = "encoder")]
+    bf16: bool,
+}
+
+impl Encoding {
+    fn config(&self) -> RetrievalConfig {
+        RetrievalConfig {
+            query_prefix: self.query_prefix.clone(),
+            passage_prefix: self.passage_prefix.clone(),
+            max_tokens: self.max_tokens,
+            compute: if self.bf16 { Compute::Bf16 } else { Compute::F32 },
+            ..RetrievalConfig::default()
+        }
+    }
+
+    fn load(&self, folder: &Path) -> anyhow::Result<PrefixedEncoder> {
+        PrefixedEncoder::load(folder, self.config().encoder_options())
+            .with_context(|| format!("--encoder {}", folder.display()))
+    }
+}
+
+/// What finds passages in a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KindName {
+    /// By words.
+    Bm25,
+    /// By vectors.
+    Dense,
+    /// Both, joined by their ranks.
+    Hybrid,
+}
+
+/// How a folder is searched.
+#[derive(Args)]
+struct SearchArgs {
+    /// What finds passages; words alone if no encoder is named, else both.
+    #[arg(long, value_enum)]
+    kind: Option<KindName>,
+    /// Model folder of the encoder that made the vectors.
+    #[arg(long, value_name = "DIR")]
+    encoder: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    encoding: Encoding,
+}
+
+impl SearchArgs {
+    fn open(&self, folder: &Path, cache: usize) -> anyhow::Result<Arc<OpenRetriever>> {
+        let kind = match (self.kind, &self.encoder) {
+            (Some(KindName::Bm25), _) | (None, None) => Kind::Bm25,
+            (Some(KindName::Dense), _) => Kind::Dense,
+            (Some(KindName::Hybrid), _) | (None, Some(_)) => Kind::Hybrid,
+        };
+        let config = RetrievalConfig {
+            kind,
+            index: folder.to_owned(),
+            encoder: self.encoder.clone().unwrap_or_default(),
+            cache,
+            ..self.encoding.config()
+        };
+        Ok(open(&config)?)
+    }
 }
 
 /// Runs the command.

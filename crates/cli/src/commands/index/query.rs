@@ -1,15 +1,17 @@
 //! `turnwise index query`: what an index finds.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::json;
-use turnwise_retrieval::{Bm25Retriever, Hit, Retriever};
+use turnwise_retrieval::{Hit, Retriever};
+use turnwise_retrieval_service::{Kind, RequestKey, RetrievalConfig};
 
 use crate::commands::env::open;
 use crate::ui::print;
@@ -17,14 +19,30 @@ use crate::ui::print;
 /// Queries of a file that are asked together.
 const TOGETHER: usize = 256;
 
+/// Key of the list of queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum KeyName {
+    /// What Search-R1's server reads.
+    #[default]
+    Queries,
+    /// What the clients of verl-agent and SkyRL send.
+    Query,
+}
+
 #[derive(Args)]
 pub(crate) struct QueryArgs {
-    /// Folder of the index.
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
-    /// The query.
-    #[arg(required_unless_present = "queries", conflicts_with = "queries")]
-    query: Option<String>,
+    /// Folder of the index (none with `--server`), then the query (none with `--queries`).
+    #[arg(value_name = "DIR] [QUERY", num_args = 0..=2)]
+    words: Vec<OsString>,
+    /// Ask a server of Search-R1's protocol instead of a folder, such as http://127.0.0.1:8000/retrieve; may be given again.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["kind", "encoder"])]
+    server: Vec<String>,
+    /// Key under which a server reads the queries.
+    #[arg(long, value_enum, default_value_t, requires = "server")]
+    request_key: KeyName,
+    /// Allow servers on other machines.
+    #[arg(long, requires = "server")]
+    allow_remote: bool,
     /// Queries instead: JSON lines with the key `query` (or `question`), as they are or compressed.
     #[arg(long, value_name = "FILE", requires = "out")]
     queries: Option<PathBuf>,
@@ -34,6 +52,8 @@ pub(crate) struct QueryArgs {
     /// Passages per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
+    #[command(flatten)]
+    search: super::SearchArgs,
     /// Print JSON lines instead of text.
     #[arg(long)]
     json: bool,
@@ -42,12 +62,35 @@ pub(crate) struct QueryArgs {
 /// Runs the command.
 pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
-    let retriever = Bm25Retriever::open(&args.folder)?;
+    let mut words = args.words.iter();
+    let retriever = if args.server.is_empty() {
+        let folder = words.next().context("name the folder of an index, or a server with --server")?;
+        // Without a cache: what is measured is the search.
+        args.search.open(Path::new(folder), 0)?
+    } else {
+        let config = RetrievalConfig {
+            kind: Kind::Http,
+            servers: args.server.clone(),
+            request_key: match args.request_key {
+                KeyName::Queries => RequestKey::Queries,
+                KeyName::Query => RequestKey::Query,
+            },
+            allow_remote: args.allow_remote,
+            batch_queries: 1,
+            cache: 0,
+            ..RetrievalConfig::default()
+        };
+        turnwise_retrieval_service::open(&config)?
+    };
     let opened = start.elapsed().as_secs_f64();
     if let (Some(queries), Some(out)) = (&args.queries, &args.out) {
-        return answer_file(&retriever, queries, out, args.top_k, opened);
+        if let Some(query) = words.next() {
+            bail!("a query ({}) and a file of them: name one or the other", query.display());
+        }
+        return answer_file(&*retriever, queries, out, args.top_k, opened);
     }
-    let query = args.query.as_deref().unwrap_or_default();
+    let Some(query) = words.next() else { bail!("name a query, or a file of them with --queries and --out") };
+    let query = query.to_str().context("the query is not UTF-8")?;
     let start = Instant::now();
     let found = retriever.search(&[query], args.top_k)?.into_iter().next().unwrap_or_default();
     let seconds = start.elapsed().as_secs_f64();

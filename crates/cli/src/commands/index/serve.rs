@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use turnwise_retrieval::Retriever;
-use turnwise_retrieval_service::{RetrievalConfig, Server, ServerOptions, open};
+use turnwise_retrieval_service::{RetrievalConfig, Server, ServerOptions};
 
 use crate::ui::{interruptions, print};
 
@@ -29,6 +29,8 @@ pub(crate) struct ServeArgs {
     /// Connections at a time; whoever comes beyond them is told to come again.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
     connections: usize,
+    #[command(flatten)]
+    search: super::SearchArgs,
     /// Queries whose answers are kept.
     #[arg(long, value_name = "N", default_value_t = RetrievalConfig::default().cache)]
     cache: usize,
@@ -37,9 +39,7 @@ pub(crate) struct ServeArgs {
 /// Runs the command.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let stop = interruptions()?;
-    let config =
-        RetrievalConfig { index: args.folder.clone(), cache: args.cache, ..RetrievalConfig::default() };
-    let retriever = open(&config)?;
+    let retriever = args.search.open(&args.folder, args.cache)?;
     let options = ServerOptions {
         top_k: args.top_k,
         connections: args.connections,

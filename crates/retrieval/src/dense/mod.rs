@@ -1,0 +1,133 @@
+//! Passages by the vectors of an encoder.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `build.rs` | making the vectors of a folder's passages |
+//! | `kernel.rs` | inner products of rows in f32 or f16, on the CPU's widest vectors |
+//! | `vectors.rs` | vectors in a mapped file, and the exact search |
+//!
+//! ```text
+//! DIR/dense/vectors.bin               passage after passage, f16 or f32, little-endian
+//! DIR/dense/turnwise-vectors.json     how many, how wide, of which passages and encoder
+//! ```
+//!
+//! The encoder is somebody else's ([`Encoder`]): this crate has no tensors. With E5 a passage's score is the inner product of two
+//! vectors of length 1, their cosine (Wang et al., "Text Embeddings by Weakly-Supervised Contrastive Pre-training", 2022).
+
+mod build;
+mod kernel;
+#[cfg(test)]
+mod tests;
+mod vectors;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use build::{DenseOptions, build_vectors};
+pub use vectors::{Precision, VectorStore};
+
+use crate::build::{DENSE, PASSAGES};
+use crate::store::PassageStore;
+use crate::{Hit, RetrievalError, Retriever};
+
+/// From texts to vectors.
+pub trait Encoder: Send + Sync {
+    /// Numbers of a vector.
+    fn dimensions(&self) -> usize;
+
+    /// What tells this encoder from others: vectors of two encoders are not to be compared.
+    fn fingerprint(&self) -> String;
+
+    /// The vectors of queries, `[queries, dimensions]`.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Encoder`].
+    fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
+
+    /// The vectors of passages, `[passages, dimensions]`.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Encoder`].
+    fn passages(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
+}
+
+/// Finds passages by inner products with the query's vector, exactly: all vectors are looked at. Equal scores are ordered by position.
+pub struct DenseRetriever {
+    encoder: Arc<dyn Encoder>,
+    vectors: VectorStore,
+    passages: PassageStore,
+}
+
+impl std::fmt::Debug for DenseRetriever {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("DenseRetriever")
+            .field("vectors", &self.vectors)
+            .field("passages", &self.passages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DenseRetriever {
+    /// Opens the vectors of an index folder, for queries of the encoder that made them.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::File`] where the folder has no whole vectors, or those of other passages or of another encoder.
+    pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
+        let passages = PassageStore::open(&folder.join(PASSAGES))?;
+        let dense = folder.join(DENSE);
+        if !dense.is_dir() {
+            return Err(RetrievalError::File {
+                path: folder.to_owned(),
+                reason: "no vectors; make them with `turnwise index build --encoder`".to_owned(),
+            });
+        }
+        let vectors = VectorStore::open(&dense)?;
+        if vectors.passages() != passages.fingerprint() || vectors.len() != passages.len() {
+            return Err(RetrievalError::damaged(&dense, "they are of other passages than are beside them"));
+        }
+        if vectors.encoder() != encoder.fingerprint() || vectors.dimensions() != encoder.dimensions() {
+            return Err(RetrievalError::File {
+                path: dense,
+                reason: "the vectors were made by another encoder; name that one, or make them again in a new folder"
+                    .to_owned(),
+            });
+        }
+        Ok(Self { encoder, vectors, passages })
+    }
+}
+
+impl Retriever for DenseRetriever {
+    fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError> {
+        if queries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let vectors = self.encoder.queries(queries)?;
+        check(&vectors, queries.len(), self.vectors.dimensions())?;
+        self.vectors
+            .search(&vectors, top_k)
+            .into_iter()
+            .map(|found| {
+                found
+                    .into_iter()
+                    .map(|(position, score)| Ok(Hit { passage: self.passages.get(position)?, score }))
+                    .collect()
+            })
+            .collect()
+    }
+}
+
+/// Refuses vectors that are none.
+fn check(vectors: &[f32], texts: usize, dimensions: usize) -> Result<(), RetrievalError> {
+    let wrong = |reason: String| Err(RetrievalError::Encoder { reason });
+    if vectors.len() != texts * dimensions {
+        return wrong(format!("{} numbers for {texts} texts of {dimensions} each", vectors.len()));
+    }
+    if vectors.iter().any(|value| !value.is_finite()) {
+        return wrong("a vector holds what is no number".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Vectors on disk and the exact search, with an encoder that needs no model.
+
+use std::ops::ControlFlow;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::build::{BuildFolder, Parts, build};
+use crate::lucene::BuildOptions;
+
+/// A vector of 40 numbers that depend on the text's bytes, of length 1. Queries are read backwards, as if by another prefix.
+struct Bytes {
+    name: &'static str,
+}
+
+impl Bytes {
+    fn vector(text: impl Iterator<Item = u8>) -> Vec<f32> {
+        let mut vector = [0.01f32; 40];
+        for (index, byte) in text.enumerate() {
+            vector[(usize::from(byte) * 7 + index / 3) % 40] += 1.0 + f32::from(byte % 5) * 0.1;
+        }
+        let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+        vector.iter().map(|value| value / norm).collect()
+    }
+}
+
+impl Encoder for Bytes {
+    fn dimensions(&self) -> usize {
+        40
+    }
+    fn fingerprint(&self) -> String {
+        self.name.to_owned()
+    }
+    fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError> {
+        Ok(texts.iter().flat_map(|text| Self::vector(text.bytes().rev())).collect())
+    }
+    fn passages(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError> {
+        if texts.iter().any(|text| text.contains("broken")) {
+            return Ok(vec![f32::NAN; texts.len() * 40]);
+        }
+        Ok(texts.iter().flat_map(|text| Self::vector(text.bytes())).collect())
+    }
+}
+
+fn keep(_: crate::build::BuildProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// A folder of 3,000 passages.
+fn passages(folder: &Path) -> BuildFolder {
+    let file = folder.join("p.jsonl");
+    let line = |n: u32| {
+        format!("{{\"id\": \"{n}\", \"contents\": \"\\\"T{n}\\\"\\nword {} and {}\"}}", n * 37 % 101, n / 7)
+    };
+    std::fs::write(&file, (0..3000).map(line).collect::<Vec<_>>().join("\n")).unwrap();
+    let folder = BuildFolder::open(&folder.join("index")).unwrap();
+    build(&folder, &[file], Parts::Passages, BuildOptions::default(), &mut keep).unwrap();
+    folder
+}
+
+#[test]
+fn the_best_are_those_with_the_greatest_products() {
+    for (precision, most) in [(Precision::F32, 1e-6), (Precision::F16, 1e-3)] {
+        let folder = TempDir::new().unwrap();
+        let building = passages(folder.path());
+        let encoder = Arc::new(Bytes { name: "one" });
+        let progress = build_vectors(&building, &*encoder, DenseOptions { precision }, &mut keep).unwrap();
+        assert_eq!(progress.passages, 3000);
+        let index = folder.path().join("index");
+        let size = std::fs::metadata(index.join(DENSE).join("vectors.bin")).unwrap().len();
+        assert_eq!(size, 3000 * 40 * precision.bytes() as u64);
+        let retriever = DenseRetriever::open(&index, encoder.clone()).unwrap();
+        let queries = ["what is word 5?", "T77", "", "and and and"];
+        let found = retriever.search(&queries, 7).unwrap();
+        let store = PassageStore::open(&index.join(PASSAGES)).unwrap();
+        for (query, hits) in queries.iter().zip(&found) {
+            let asked = encoder.queries(&[query]).unwrap();
+            let mut expected: Vec<(f32, String)> = store
+                .iter()
+                .map(|passage| {
+                    let passage = passage.unwrap();
+                    let vector = encoder.passages(&[&passage.contents]).unwrap();
+                    (vector.iter().zip(&asked).map(|(a, b)| a * b).sum(), passage.id.clone())
+                })
+                .collect();
+            expected.sort_by(|left, right| right.0.total_cmp(&left.0));
+            assert_eq!(hits.len(), 7);
+            for (hit, (score, _)) in hits.iter().zip(&expected) {
+                assert!((hit.score - score).abs() < most, "{precision:?} {query}: {} {score}", hit.score);
+            }
+            if precision == Precision::F32 {
+                assert_eq!(hits[0].passage.id, expected[0].1, "{query}");
+            }
+        }
+        // All of them, and more than there are.
+        assert_eq!(retriever.search(&["x"], 5000).unwrap()[0].len(), 3000);
+        assert_eq!(retriever.search(&["x"], 0).unwrap()[0].len(), 0);
+        assert!(retriever.search(&[], 3).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn equal_scores_come_by_position() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("p.jsonl");
+    let line = |id: usize| format!("{{\"id\": \"{id}\", \"contents\": \"the same\"}}");
+    std::fs::write(&file, (0..2500).map(line).collect::<Vec<_>>().join("\n")).unwrap();
+    let index = folder.path().join("index");
+    let building = BuildFolder::open(&index).unwrap();
+    build(&building, &[file], Parts::Passages, BuildOptions::default(), &mut keep).unwrap();
+    build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep).unwrap();
+    let retriever = DenseRetriever::open(&index, Arc::new(Bytes { name: "one" })).unwrap();
+    let found = retriever.search(&["x"], 4).unwrap().remove(0);
+    assert_eq!(found.iter().map(|hit| hit.passage.id.as_str()).collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let building = passages(folder.path());
+    let index = folder.path().join("index");
+    let open = |name: &'static str| DenseRetriever::open(&index, Arc::new(Bytes { name }));
+    assert!(open("one").unwrap_err().to_string().contains("--encoder"));
+    let stopped = build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut |_| {
+        ControlFlow::Break(())
+    });
+    assert_eq!(stopped.unwrap_err(), RetrievalError::Interrupted);
+    build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep).unwrap_or_else(
+        |error| {
+            // What a stop left is replaced.
+            panic!("{error}")
+        },
+    );
+    assert!(open("one").is_ok());
+    assert!(open("two").unwrap_err().to_string().contains("another encoder"));
+    let again = build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep);
+    assert!(again.unwrap_err().to_string().contains("it is there already"));
+    let path = index.join(DENSE).join("vectors.bin");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 2]).unwrap();
+    assert!(open("one").unwrap_err().to_string().contains("damaged"));
+    std::fs::write(&path, &bytes).unwrap();
+    let manifest = index.join(DENSE).join("turnwise-vectors.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replace("\"vectors\": 3000", "\"vectors\": 2999")).unwrap();
+    assert!(open("one").unwrap_err().to_string().contains("bytes and should have"));
+}
+
+#[test]
+fn vectors_that_are_none_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("p.jsonl");
+    std::fs::write(&file, "{\"id\": \"0\", \"contents\": \"broken\"}\n").unwrap();
+    let building = BuildFolder::open(&folder.path().join("index")).unwrap();
+    let none = build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep);
+    assert!(none.unwrap_err().to_string().contains("no passages yet"));
+    build(&building, &[file], Parts::Passages, BuildOptions::default(), &mut keep).unwrap();
+    let error = build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep);
+    assert!(error.unwrap_err().to_string().contains("no number"));
+}

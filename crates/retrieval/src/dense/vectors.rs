@@ -1,0 +1,210 @@
+//! Vectors in a mapped file, and the exact search.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::path::Path;
+
+use pulp::Arch;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::kernel;
+use crate::RetrievalError;
+use crate::bytes::Bytes;
+use crate::manifest::Manifest;
+
+pub(super) const MANIFEST: &str = "turnwise-vectors.json";
+pub(super) const FORMAT: u32 = 1;
+pub(super) const VECTORS: &str = "vectors.bin";
+
+/// Numbers that are looked at together: they and a query's products stay in the nearest cache.
+const BLOCK: usize = 1 << 15;
+/// Blocks of one piece of work.
+const PIECE: usize = 16;
+
+/// How the numbers of a vector are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Half precision: two bytes, eleven bits of mantissa. Scores of vectors of length 1 change by less than 0.001.
+    #[default]
+    F16,
+    /// Single precision: four bytes.
+    F32,
+}
+
+impl Precision {
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// What the manifest says about vectors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Description {
+    pub(super) vectors: u32,
+    pub(super) dimensions: u32,
+    pub(super) precision: Precision,
+    /// The fingerprint of the passages.
+    pub(super) passages: String,
+    /// The encoder's.
+    pub(super) encoder: String,
+}
+
+/// Vectors, read-only and shared by any number of threads.
+pub struct VectorStore {
+    bytes: Bytes,
+    description: Description,
+}
+
+impl std::fmt::Debug for VectorStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("VectorStore").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+/// A vector that may be among the best. The greatest is the worst, for a heap gives that first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Candidate {
+    score: f32,
+    position: u32,
+}
+
+impl Eq for Candidate {}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.score.total_cmp(&self.score).then(self.position.cmp(&other.position))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Keeps the best `limit`.
+fn offer(heap: &mut BinaryHeap<Candidate>, candidate: Candidate, limit: usize) {
+    if heap.len() < limit {
+        heap.push(candidate);
+    } else if let Some(mut worst) = heap.peek_mut()
+        && candidate < *worst
+    {
+        *worst = candidate;
+    }
+}
+
+impl VectorStore {
+    /// Maps the vectors of a folder.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::File`] where files are missing, cut or of another format.
+    pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
+        let description: Description = Manifest::read(folder, MANIFEST, FORMAT, "vectors")?.description;
+        let path = folder.join(VECTORS);
+        let bytes = Bytes::map(&path).map_err(|error| RetrievalError::file(&path, &error))?;
+        let row = u64::from(description.dimensions) * description.precision.bytes() as u64;
+        let expected = u64::from(description.vectors) * row;
+        if bytes.len() as u64 != expected || description.dimensions == 0 {
+            let reason = format!("it has {} bytes and should have {expected}", bytes.len());
+            return Err(RetrievalError::damaged(&path, &reason));
+        }
+        Ok(Self { bytes, description })
+    }
+
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.description.vectors as usize
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Numbers of a vector.
+    pub fn dimensions(&self) -> usize {
+        self.description.dimensions as usize
+    }
+
+    /// Fingerprint of the passages that the vectors are of.
+    pub fn passages(&self) -> &str {
+        &self.description.passages
+    }
+
+    /// Fingerprint of the encoder that made them.
+    pub fn encoder(&self) -> &str {
+        &self.description.encoder
+    }
+
+    /// The vectors from `start` to `end`, widened into `to`.
+    pub(super) fn read(&self, arch: Arch, start: usize, end: usize, to: &mut Vec<f32>) {
+        let row = self.dimensions() * self.description.precision.bytes();
+        let bytes = &self.bytes[start * row..end * row];
+        to.resize((end - start) * self.dimensions(), 0.0);
+        match self.description.precision {
+            Precision::F16 => kernel::widen_all(arch, bytes, to),
+            Precision::F32 => {
+                for (to, bytes) in to.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                    *to = f32::from_le_bytes(*bytes);
+                }
+            }
+        }
+    }
+
+    /// For each query, `[queries, dimensions]`, the `limit` vectors with the greatest inner products, best first, with
+    /// these products. All threads share the vectors; every one is read once for all queries.
+    pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {
+        let width = self.dimensions();
+        let count = queries.len() / width;
+        if limit == 0 || self.is_empty() {
+            return vec![Vec::new(); count];
+        }
+        let arch = Arch::new();
+        let rows = (BLOCK / width).max(1);
+        let piece = rows * PIECE;
+        let pieces: Vec<Vec<BinaryHeap<Candidate>>> = (0..self.len().div_ceil(piece))
+            .into_par_iter()
+            .map_init(
+                || (Vec::new(), Vec::new()),
+                |(block, scores): &mut (Vec<f32>, Vec<f32>), index| {
+                    let mut heaps = vec![BinaryHeap::with_capacity(limit.min(piece) + 1); count];
+                    let end = ((index + 1) * piece).min(self.len());
+                    let mut start = index * piece;
+                    while start < end {
+                        let next = (start + rows).min(end);
+                        self.read(arch, start, next, block);
+                        scores.resize(next - start, 0.0);
+                        for (query, heap) in queries.chunks_exact(width).zip(&mut heaps) {
+                            kernel::dots(arch, block, query, scores);
+                            for (position, &score) in (start as u32..).zip(scores.iter()) {
+                                offer(heap, Candidate { score, position }, limit);
+                            }
+                        }
+                        start = next;
+                    }
+                    heaps
+                },
+            )
+            .collect();
+        let mut best = vec![BinaryHeap::new(); count];
+        for heaps in pieces {
+            for (best, heap) in best.iter_mut().zip(heaps) {
+                for candidate in heap {
+                    offer(best, candidate, limit);
+                }
+            }
+        }
+        let list = |heap: BinaryHeap<Candidate>| {
+            heap.into_sorted_vec().into_iter().map(|found| (found.position, found.score)).collect()
+        };
+        best.into_iter().map(list).collect()
+    }
+}
