@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turnwise_env::registry::Registry;
-use turnwise_env::search::SearchKind;
+use turnwise_env::search::{RetrieverKind, RetrieverSettings, SearchKind};
+use turnwise_retrieval::{RetrievalError, Retriever};
+use turnwise_retrieval_service::{Kind, RetrievalConfig, open};
 use turnwise_train::config::{self, Config, ConfigSource};
 use turnwise_train::{Methods, RunParts, TrainError};
 
@@ -13,7 +15,30 @@ pub(crate) fn registry() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
     }));
-    Registry::builtin().with(search)
+    Registry::builtin().with(search.with_retrievers(Arc::new(retriever)))
+}
+
+/// Opens what the search world names and has not itself: vectors, hybrids and servers.
+fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> {
+    let config = RetrievalConfig {
+        kind: match settings.kind {
+            RetrieverKind::Bm25 => Kind::Bm25,
+            RetrieverKind::Dense => Kind::Dense,
+            RetrieverKind::Hybrid => Kind::Hybrid,
+            RetrieverKind::Http => Kind::Http,
+        },
+        index: settings.index.clone().unwrap_or_default(),
+        encoder: settings.model.clone().unwrap_or_default(),
+        servers: settings.url.iter().flat_map(|urls| urls.split_whitespace()).map(str::to_owned).collect(),
+        // Naming a server is leave to ask it.
+        allow_remote: true,
+        timeout_s: settings.timeout_s,
+        retries: settings.retries,
+        // The world keeps answers itself.
+        cache: 0,
+        ..RetrievalConfig::default()
+    };
+    Ok(open(&config)?)
 }
 
 /// What runs are started and resumed with.
@@ -29,4 +54,47 @@ pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
 /// Reads the config of a run directory as it was resolved.
 pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     config::load_resolved_with(path, &registry(), &Methods::builtin())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn servers_vectors_and_hybrids_are_opened() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://127.0.0.1:9/retrieve http://{}/retrieve", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).unwrap();
+            let body = r#"{"result":[[{"document":{"id":"7","contents":"x"},"score":1.0}]]}"#;
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        });
+        // The first of the two is not there.
+        let http =
+            RetrieverSettings { kind: RetrieverKind::Http, url: Some(url), ..RetrieverSettings::default() };
+        assert_eq!(retriever(&http).unwrap().search(&["who?"], 3).unwrap()[0][0].passage.id, "7");
+
+        let refused = |settings: RetrieverSettings| match retriever(&settings) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{settings:?} was opened"),
+        };
+        let nowhere = RetrieverSettings { url: Some("node7:8000".into()), ..http };
+        assert!(refused(nowhere).contains("http://127.0.0.1:8000/retrieve"));
+        for kind in [RetrieverKind::Dense, RetrieverKind::Hybrid] {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = RetrieverSettings {
+                kind,
+                index: Some(folder.path().to_owned()),
+                model: Some(folder.path().join("e5")),
+                ..RetrieverSettings::default()
+            };
+            let error = refused(settings);
+            assert!(error.contains(&folder.path().display().to_string()), "{error}");
+        }
+    }
 }
