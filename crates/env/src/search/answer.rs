@@ -36,8 +36,9 @@ impl Scores {
 /// Differs from the original where Python's and Rust's Unicode tables do: a letter with a combining mark next to a lone
 /// `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
-    let bare: String =
-        text.to_lowercase().chars().filter(|character| !character.is_ascii_punctuation()).collect();
+    // Most texts are ASCII, and passages are normalised at every search.
+    let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
+    bare.retain(|character| !character.is_ascii_punctuation());
     let mut normal = String::with_capacity(bare.len());
     for word in bare.split(is_space).filter(|word| !word.is_empty()) {
         // An article may be a word of its own or stand between characters that are no letters, such as dashes.
@@ -54,6 +55,12 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
+/// True if the normal form of a text has that of a golden answer in it.
+pub fn covers(text: &str, golden: &[String]) -> bool {
+    let text = normalize(text);
+    golden.iter().any(|golden| text.contains(&normalize(golden)))
+}
+
 /// Ends a word, so that what comes next is another.
 fn open_word(normal: &mut String) {
     if !normal.is_empty() && !normal.ends_with(' ') {
@@ -65,6 +72,9 @@ fn open_word(normal: &mut String) {
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
+        if !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Some(std::mem::take(&mut rest));
+        }
         let first = rest.chars().next()?.is_alphanumeric();
         let end = rest.find(|character: char| character.is_alphanumeric() != first).unwrap_or(rest.len());
         let (piece, after) = rest.split_at(end);
@@ -152,6 +162,8 @@ mod tests {
         // Words count as often as they occur.
         assert_eq!(scores("no no", &["no no no"]).1, 0.8);
         assert_eq!(scores("anything", &[]), (false, 0.0, false));
+        let golden = ["the Old Town".to_owned()];
+        assert!(covers("Born in (old) town.", &golden) && !covers("Born in town, old.", &golden));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::digest;
 use turnwise_retrieval::Passage;
 
-use super::answer::Scores;
+use super::answer::{Scores, covers};
 use super::choice::Choices;
 
 /// A question with its golden answers.
@@ -76,7 +76,7 @@ impl Question {
             None => self.golden.as_slice(),
             Some(choices) => std::slice::from_ref(&choices.options[choices.right].1),
         };
-        Scores::of(text, golden).cover
+        covers(text, golden)
     }
 
     /// SHA-256 over what the question is and what its answer is judged by.
