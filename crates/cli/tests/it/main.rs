@@ -14,6 +14,7 @@ mod kill;
 mod methods;
 mod play;
 mod puzzles;
+mod questions;
 mod search;
 mod sweep;
 mod turnrd;
