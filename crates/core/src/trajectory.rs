@@ -60,6 +60,10 @@ pub struct Turn {
     /// The environment's progress signal after it, in `[0, 1]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
+    /// Parts of the shaped reward that belong to single response tokens (the KL in the reward), one a token; the shaped
+    /// reward has their sum. Empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub token_rewards: Vec<f64>,
     /// Token ids of the response, as sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_ids: Vec<u32>,
@@ -85,6 +89,13 @@ impl Turn {
     /// The reward that credit is assigned from: the shaped one where there is one, else the environment's.
     pub fn credited_reward(&self) -> f64 {
         self.shaped_reward.unwrap_or(self.reward)
+    }
+
+    /// Adds one reward a response token: to [`Turn::token_rewards`], and their sum to the shaped reward.
+    pub fn shape_token_rewards(&mut self, addends: &[f64]) {
+        self.shape_reward(addends.iter().sum());
+        self.token_rewards.resize(self.response_ids.len(), 0.0);
+        self.token_rewards.iter_mut().zip(addends).for_each(|(reward, addend)| *reward += addend);
     }
 
     /// Adds to the reward that credit is assigned from; [`Turn::reward`] stays.
@@ -184,7 +195,10 @@ impl Trajectory {
     /// Multiplies the rewards that credit is assigned from with a factor; 1 leaves no trace.
     pub fn scale_rewards(&mut self, scale: f64) {
         if scale != 1.0 {
-            self.turns.iter_mut().for_each(|turn| turn.shaped_reward = Some(turn.credited_reward() * scale));
+            for turn in &mut self.turns {
+                turn.shaped_reward = Some(turn.credited_reward() * scale);
+                turn.token_rewards.iter_mut().for_each(|reward| *reward *= scale);
+            }
         }
     }
 

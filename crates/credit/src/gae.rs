@@ -5,7 +5,8 @@
 //! next value of a turn's last token is the value of the next turn's first token.
 //! `delta_t = r_t + gamma V_{t+1} - V_t`, `A_t = delta_t + gamma lambda A_{t+1}`, returns `A_t + V_t`
 //! are taken before whitening. A turn's reward, less the penalty if it is invalid, belongs to the
-//! turn's last token. A trajectory's end has the value 0.
+//! turn's last token, but for what belongs to single tokens ([`turnwise_core::Turn::token_rewards`]: the KL in the
+//! reward). A trajectory's end has the value 0.
 //!
 //! Whitening is over all response tokens of the batch: `(A - mean) / sqrt(var + 1e-8)` with the sample
 //! variance; zero variance gives exactly 0. The advantage of a turn is the mean over its tokens.
@@ -133,7 +134,10 @@ impl Ppo {
                 for turn in &trajectory.turns {
                     let end = start + turn.response_ids.len();
                     if let Some(last) = end.checked_sub(1) {
-                        rewards[last] += turn.credited_reward() - penalty.on_reward(turn.valid);
+                        let of_tokens: f64 = turn.token_rewards.iter().sum();
+                        rewards[last] += turn.credited_reward() - of_tokens - penalty.on_reward(turn.valid);
+                        let own = rewards[start..end].iter_mut().zip(&turn.token_rewards);
+                        own.for_each(|(reward, of_token)| *reward += of_token);
                     }
                     pieces.push(start..end);
                     start = end;

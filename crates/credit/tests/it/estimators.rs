@@ -7,12 +7,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{group, peer_batch, turn};
-use turnwise_core::Batch;
+use turnwise_core::{Batch, PerToken, Turn};
+use turnwise_credit::gae::{Ppo, PpoConfig};
 use turnwise_credit::grpo::GrpoConfig;
 use turnwise_credit::rloo::RlooConfig;
 use turnwise_credit::scores::{InvalidActionPenalty, PenaltyScope, Population};
 use turnwise_credit::statistics::{Normalize, Singleton};
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
+use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, Supplies};
 
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
     let config = CreditConfig { estimator, ..CreditConfig::default() };
@@ -29,11 +30,11 @@ fn the_peers_numbers() {
     let batch = peer_batch();
     let cases: Vec<(EstimatorConfig, [f64; 5])> = vec![
         (
-            EstimatorConfig::Grpo(GrpoConfig::verl_agent()),
+            EstimatorConfig::Grpo(GrpoConfig::default().verl_agent()),
             [0.730282, 0.730282, 0.730282, -1.086339, -1.104505],
         ),
         (EstimatorConfig::Grpo(GrpoConfig::default()), [0.707107, 0.707107, 0.707107, -0.707107, -0.721249]),
-        (EstimatorConfig::Rloo(RlooConfig::verl_agent()), [5.025, 5.025, 5.025, -7.475, -7.6]),
+        (EstimatorConfig::Rloo(RlooConfig::default().verl_agent()), [5.025, 5.025, 5.025, -7.475, -7.6]),
     ];
     for (estimator, expected) in cases {
         let got = run(estimator.clone(), &batch);
@@ -127,6 +128,34 @@ fn bad_input_is_named() {
     assert!(Pipeline::from_config(&config).err().unwrap().to_string().contains("ddof is 2"));
     let config = read(r#"{"estimator":{"kind":"rloo","population":"turn"}}"#).unwrap();
     assert_eq!(read(&serde_json::to_string(&config).unwrap()).unwrap(), config);
+}
+
+#[test]
+fn a_tokens_own_reward_stays_at_its_token() {
+    // Two turns of two tokens; the KL costs 0.5 at the first token of the second turn.
+    let tokens = |text: &str, reward| Turn { response_ids: vec![1, 2], ..turn(text, reward) };
+    let mut batch = Batch { groups: vec![group(vec![vec![tokens("a", 0.0), tokens("b", 1.0)]])] };
+    let config = PpoConfig { lambda: 0.0, whiten: false, ..PpoConfig::default() };
+    let values = PerToken::from(vec![vec![vec![0.0; 4]]]);
+    let supplies = Supplies { values: Some(values), ..Supplies::default() };
+    let advantages = |batch: &Batch| {
+        let inputs = Inputs::new(batch).with_supplies(&supplies);
+        Ppo::new(config.clone())
+            .unwrap()
+            .tokens(&inputs)
+            .unwrap()
+            .advantages
+            .values()
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(advantages(&batch), [0.0, 0.0, 0.0, 1.0]);
+    batch.groups[0].trajectories[0].turns[1].shape_token_rewards(&[-0.5, 0.0]);
+    assert_eq!(advantages(&batch), [0.0, 0.0, -0.5, 1.0]);
+    // Group-relative estimators see the turn's sum.
+    assert_eq!(batch.groups[0].trajectories[0].outcome_return(), 0.5);
+    batch.groups[0].trajectories[0].scale_rewards(2.0);
+    assert_eq!(advantages(&batch), [0.0, 0.0, -1.0, 2.0]);
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from the reward of every turn (`kl.place = "reward"`) and
-/// returns its mean over tokens.
+/// Subtracts the KL to the reference policy from the reward of every response token (`kl.place = "reward"`), and so from
+/// that of its turn, and returns its mean over tokens.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,
@@ -57,8 +57,10 @@ fn subtract_reward_kl(
             for span in &sequence.spans {
                 let turn = &mut trajectory.turns[span.turn];
                 let of_turn = &logprobs[start..start + span.len()];
-                let penalty = loss.reward_kl(&turn.old_logprobs, of_turn);
-                turn.shape_reward(-penalty);
+                let penalties: Vec<f64> = (0..span.len())
+                    .map(|token| -loss.reward_kl(&turn.old_logprobs[token..=token], &of_turn[token..=token]))
+                    .collect();
+                turn.shape_token_rewards(&penalties);
                 for (&old, &reference) in turn.old_logprobs.iter().zip(of_turn) {
                     sum += kl_estimate(estimator, f64::from(old), f64::from(reference)).0;
                     tokens += 1.0;
