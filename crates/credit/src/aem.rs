@@ -19,6 +19,10 @@ const NAME: &str = "aem";
 /// Settings of the method on top of each base.
 const SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\nobjective.kl.coef = 0.01";
 
+/// On GRPO, whose loss the paper writes as a mean over sequences of means over their tokens (equation 69).
+const GRPO_SETTINGS: &str = "credit.refinements = [{ kind = \"aem\" }]\n\
+                             objective = { aggregation = \"seq-mean-token-mean\", kl.coef = 0.01 }";
+
 /// The paper's variants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -73,7 +77,7 @@ impl Default for AemConfig {
 impl MethodSettings for AemConfig {
     const KIND: &'static str = NAME;
     const PRESETS: &'static [Preset] = &[
-        Preset::on("grpo", "aem-grpo", SETTINGS),
+        Preset::on("grpo", "aem-grpo", GRPO_SETTINGS),
         Preset::on("dapo", "aem-dapo", SETTINGS),
         Preset::on("gspo", "aem-gspo", SETTINGS),
         Preset::on("gigpo", "aem-gigpo", SETTINGS),

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};
 
-use crate::anchor::{AnchorConfig, Anchors};
+use crate::anchor::{AnchorConfig, Anchors, Assignment};
 use crate::grpo::check_common;
 use crate::registry::MethodSettings;
 use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
@@ -72,9 +72,19 @@ impl Default for GigpoConfig {
 }
 
 impl GigpoConfig {
-    /// The switches that reproduce verl-agent's numbers.
-    pub fn verl_agent() -> Self {
-        Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    /// The same settings with the switches that reproduce verl-agent's numbers.
+    #[must_use]
+    pub fn verl_agent(&self) -> Self {
+        Self {
+            population: Population::Turn,
+            singleton: Singleton::Raw,
+            anchor: AnchorConfig {
+                assignment: Assignment::FirstMatch,
+                autojunk: true,
+                ..self.anchor.clone()
+            },
+            ..self.clone()
+        }
     }
 }
 
@@ -88,11 +98,19 @@ pub(crate) fn check_gamma(method: &'static str, gamma: f64) -> Result<(), Credit
 
 impl MethodSettings for GigpoConfig {
     const KIND: &'static str = NAME;
-    const PRESETS: &'static [Preset] = &[Preset::new("gigpo", "credit.estimator.kind = \"gigpo\"")];
+    const PRESETS: &'static [Preset] = &[
+        Preset::new("gigpo", "credit.estimator.kind = \"gigpo\""),
+        // STAPO, table 4: GiGPO with DAPO's sampling and clip range.
+        Preset::on(
+            "gigpo",
+            "gigpo-dynamic",
+            "objective.clip = { low = 0.2, high = 0.28 }\nrollout.selection.kind = \"dynamic\"",
+        ),
+    ];
     type Method = Gigpo;
 
-    fn of_verl_agent() -> Option<Self> {
-        Some(Self::verl_agent())
+    fn of_verl_agent(&self) -> Option<Self> {
+        Some(self.verl_agent())
     }
 
     fn build(self) -> Result<Gigpo, CreditError> {

@@ -52,9 +52,10 @@ impl Default for GrpoConfig {
 }
 
 impl GrpoConfig {
-    /// The switches that reproduce verl-agent's numbers.
-    pub fn verl_agent() -> Self {
-        Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    /// The same settings with the switches that reproduce verl-agent's numbers.
+    #[must_use]
+    pub fn verl_agent(&self) -> Self {
+        Self { population: Population::Turn, singleton: Singleton::Raw, ..self.clone() }
     }
 
     /// The penalty.
@@ -92,8 +93,8 @@ impl MethodSettings for GrpoConfig {
     const PRESETS: &'static [Preset] = &[Preset::new("grpo", "credit.estimator.kind = \"grpo\"")];
     type Method = Grpo;
 
-    fn of_verl_agent() -> Option<Self> {
-        Some(Self::verl_agent())
+    fn of_verl_agent(&self) -> Option<Self> {
+        Some(self.verl_agent())
     }
 
     fn build(self) -> Result<Grpo, CreditError> {

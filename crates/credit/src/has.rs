@@ -5,22 +5,29 @@
 //! standardised again afterwards. `alpha = 1` is the estimator's advantage bit for bit. Groups whose
 //! returns are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
 //!
-//! Differs from the paper: the paper's skip drops such groups from the update; since their GRPO
-//! advantages are exactly 0 here, leaving them alone is the same.
+//! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
+//! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
+//! under the deviation, because credits of one position may differ by noise alone.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset};
 
 use crate::registry::MethodSettings;
 use crate::scores::{InvalidActionPenalty, PenaltyScope};
-use crate::statistics::{Moments, Normalize, Singleton};
+use crate::statistics::{Correlation, Moments, Normalize, Singleton};
 use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "has";
 
-/// The paper standardises with the population's deviation, and its KL coefficient adapts from here on.
-const PROGRESSIVE: &str = "credit.estimator.ddof = 0\ncredit.refinements = [{ kind = \"has\" }]\n\
-                           objective.kl = { coef = 0.01, adaptive = {} }";
+/// The paper standardises with the population's deviation, knows no penalty for invalid actions, leaves groups of equal
+/// returns out of the update (appendix C) and adapts its KL coefficient from 0.04 on (appendix B, sweeps).
+const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
+                           credit.refinements = [{ kind = \"has\" }]\n\
+                           objective.kl = { coef = 0.04, adaptive = {} }\ntrain.skip_equal_groups = true";
+
+/// Turns at the start of a trajectory whose credit is held against the outcome (`has/early_turn_correlation`): a
+/// decomposer that takes credit from the first turns of successes gives a negative number.
+const EARLY_TURNS: usize = 3;
 
 /// Splits the outcome of a trajectory into one credit per turn.
 pub trait Decomposer: Send + Sync {
@@ -67,6 +74,10 @@ pub struct HasConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
+    /// Floor of the standard deviation at a turn index: credits whose spread is smaller are divided by this, so that
+    /// noise stays small. 0: none, as in the paper.
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub min_std: f64,
 }
 
 impl Default for HasConfig {
@@ -76,6 +87,7 @@ impl Default for HasConfig {
             decomposer: DecomposerKind::Progressive,
             signal: ProgressSignal::Level,
             epsilon: 1e-6,
+            min_std: 0.0,
         }
     }
 }
@@ -141,12 +153,20 @@ impl Has {
     /// HAS with these switches.
     ///
     /// # Errors
-    /// An alpha outside [0, 1] or a negative epsilon.
+    /// An alpha outside [0, 1], a negative epsilon or a negative floor, a signal that nothing reads.
     pub fn new(config: HasConfig) -> Result<Self, CreditError> {
-        if !((0.0..=1.0).contains(&config.alpha) && config.epsilon >= 0.0 && config.epsilon.is_finite()) {
-            let HasConfig { alpha, epsilon, .. } = config;
-            let reason = format!("alpha is {alpha} (between 0 and 1), epsilon is {epsilon} (0 or more)");
+        let HasConfig { alpha, epsilon, min_std, .. } = config;
+        let is_size = |value: f64| value >= 0.0 && value.is_finite();
+        if !((0.0..=1.0).contains(&alpha) && is_size(epsilon) && is_size(min_std)) {
+            let reason = format!(
+                "alpha is {alpha} (between 0 and 1), epsilon is {epsilon} (0 or more), min_std is {min_std} (0 or more)"
+            );
             return Err(CreditError::Setting { method: NAME, reason });
+        }
+        if config.decomposer == DecomposerKind::External && config.signal != ProgressSignal::default() {
+            let reason = "signal has no effect with decomposer = \"external\"; remove it, or take the progress signal as \
+                          credit (decomposer = \"progressive\")";
+            return Err(CreditError::Setting { method: NAME, reason: reason.into() });
         }
         Ok(Self { config })
     }
@@ -199,13 +219,14 @@ impl Refinement for Has {
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
-        let HasConfig { alpha, epsilon, .. } = self.config;
+        let HasConfig { alpha, epsilon, min_std, .. } = self.config;
         if alpha == 1.0 {
             return Ok(());
         }
         let credits = self.credits(inputs)?;
         let outcome = InvalidActionPenalty { cost: 0.0, scope: PenaltyScope::Turn };
         let mut skipped = 0;
+        let mut early = Correlation::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
             let returns: Vec<f64> =
                 group.trajectories.iter().map(|trajectory| outcome.outcome_return(trajectory)).collect();
@@ -222,7 +243,10 @@ impl Refinement for Has {
                         .filter(|(trajectory, _)| turn < trajectory.turns.len())
                         .map(|(_, row)| row[turn])
                         .collect();
-                    Moments::of(&values, 0)
+                    let moments = Moments::of(&values, 0);
+                    // A constant population stays one: its scores are exactly 0.
+                    let std = if moments.is_constant() { 0.0 } else { moments.std.max(min_std) };
+                    Moments { std, ..moments }
                 })
                 .collect();
             // (A_traj, credit, A_turn) of every turn.
@@ -234,6 +258,9 @@ impl Refinement for Has {
                     let turn_advantage =
                         moments.standardise(credits[turn], Normalize::MeanStd, epsilon, Singleton::Zero);
                     row.push((*advantage, credits[turn], turn_advantage));
+                    if turn < EARLY_TURNS {
+                        early.add(*advantage, turn_advantage);
+                    }
                     *advantage = alpha * *advantage + (1.0 - alpha) * turn_advantage;
                 }
                 facts.push(row);
@@ -243,6 +270,9 @@ impl Refinement for Has {
             });
         }
         explanation.diagnostic("has/skipped_groups", f64::from(skipped));
+        if let Some(correlation) = early.coefficient() {
+            explanation.diagnostic("has/early_turn_correlation", correlation);
+        }
         Ok(())
     }
 }

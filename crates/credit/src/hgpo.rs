@@ -10,7 +10,8 @@
 //!
 //! Differs from the paper: the weights are renormalised over the levels that exist for a turn, so that
 //! a turn is not scaled down for having few companions; an invalid turn's step return is lowered by
-//! the penalty; zero variance gives exactly 0.
+//! the penalty; zero variance gives exactly 0. The authors' code also drops the levels at which a turn's advantage is 0
+//! from its weights: `skip_zero_levels`.
 
 use std::borrow::Cow;
 
@@ -53,6 +54,9 @@ pub struct HgpoConfig {
     pub invalid_penalty: f64,
     /// Scores that the invalid turn's cost is subtracted from.
     pub penalty_scope: PenaltyScope,
+    /// Leave levels at which a turn's advantage is exactly 0 out of its weights, as the authors' code does; the paper's
+    /// equation keeps them.
+    pub skip_zero_levels: bool,
 }
 
 impl Default for HgpoConfig {
@@ -66,6 +70,7 @@ impl Default for HgpoConfig {
             epsilon: 1e-6,
             invalid_penalty: 0.1,
             penalty_scope: PenaltyScope::Turn,
+            skip_zero_levels: false,
         }
     }
 }
@@ -193,7 +198,7 @@ impl Estimator for Hgpo {
                         let moments = &moments[cluster];
                         let advantage =
                             moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
-                        if moments.count > 1 {
+                        if moments.count > 1 && !(config.skip_zero_levels && advantage == 0.0) {
                             *sum = (sum.0 + weight * advantage, sum.1 + weight, sum.2 + 1);
                         }
                         if let Some(recorded) = recorded.get_mut(row) {

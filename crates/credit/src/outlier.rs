@@ -70,8 +70,10 @@ pub struct OutlierConfig {
     /// Added to the standard deviation.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub epsilon: f64,
-    /// Search for anchor states.
-    pub anchor: AnchorConfig,
+    /// Search for anchor states. Absent: as the estimator's (`credit.estimator.anchor` of `gigpo`), so that there is one
+    /// notion of a state; exact matching where the estimator has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<AnchorConfig>,
 }
 
 impl Default for OutlierConfig {
@@ -83,7 +85,7 @@ impl Default for OutlierConfig {
             literal: false,
             ddof: 1,
             epsilon: 1e-6,
-            anchor: AnchorConfig::default(),
+            anchor: None,
         }
     }
 }
@@ -153,7 +155,8 @@ impl Outliers {
 /// A turn without token entropies (except for `locate = "all"`), or a switch that cannot work.
 pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditError> {
     check_common(NAME, config.ddof, config.epsilon, 0.0)?;
-    config.anchor.check(NAME)?;
+    let anchor = config.anchor.clone().unwrap_or_default();
+    anchor.check(NAME)?;
     if !(config.lambda >= 0.0 && config.lambda.is_finite()) {
         let reason = format!("lambda is {}; it must be 0 or more", config.lambda);
         return Err(CreditError::Setting { method: NAME, reason });
@@ -163,7 +166,7 @@ pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditE
         return Ok(Outliers { mask: PerTurn::filled(batch, true), scores, ..Outliers::default() });
     }
     let states = match config.locate {
-        Locate::Normalized => Anchors::find_all(batch, &config.anchor),
+        Locate::Normalized => Anchors::find_all(batch, &anchor),
         Locate::Shannon | Locate::All => Vec::new(),
     };
     let scores = scores(batch, &states, config)?;

@@ -54,7 +54,11 @@ impl Pipeline {
             .iter()
             .map(|refinement| registry.refinement(refinement))
             .collect::<Result<_, _>>()?;
-        let pipeline = Self { outliers: config.outliers.clone(), ..Self::new(estimator, refinements) };
+        let outliers = config.outliers.clone().map(|outliers| {
+            let anchor = outliers.anchor.clone().or_else(|| config.estimator.anchor().cloned());
+            OutlierConfig { anchor, ..outliers }
+        });
+        let pipeline = Self { outliers, ..Self::new(estimator, refinements) };
         if pipeline.works_on_tokens()
             && let Some(other) = pipeline.refinements.iter().find(|refinement| !refinement.works_on_tokens())
         {

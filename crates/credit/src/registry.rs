@@ -46,6 +46,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use turnwise_core::{MethodTable, Preset};
 
 use crate::aem::AemConfig;
+use crate::anchor::AnchorConfig;
 use crate::empg::EmpgConfig;
 use crate::gae::PpoConfig;
 use crate::gigpo::GigpoConfig;
@@ -67,8 +68,8 @@ pub(crate) trait MethodSettings: Clone {
     /// The method.
     type Method;
 
-    /// The switches that reproduce verl-agent's numbers, where that framework has the method.
-    fn of_verl_agent() -> Option<Self> {
+    /// These settings with the switches that reproduce verl-agent's numbers, where that framework has the method.
+    fn of_verl_agent(&self) -> Option<Self> {
         None
     }
 
@@ -109,10 +110,10 @@ macro_rules! builtin {
                 }
             }
 
-            /// The method with the switches that reproduce verl-agent's numbers, where that framework has it.
+            /// The same method with the switches that reproduce verl-agent's numbers, where that framework has it.
             pub fn verl_agent(&self) -> Option<Self> {
                 match self {
-                    $(Self::$variant(_) => <$settings as MethodSettings>::of_verl_agent().map(Self::$variant),)*
+                    $(Self::$variant(settings) => settings.of_verl_agent().map(Self::$variant),)*
                     Self::Other(_) => None,
                 }
             }
@@ -165,6 +166,16 @@ builtin! {
         Empg(EmpgConfig),
         /// Blended with per-turn credits.
         Has(HasConfig),
+    }
+}
+
+impl EstimatorConfig {
+    /// The estimator's search for anchor states, where it has one.
+    pub fn anchor(&self) -> Option<&AnchorConfig> {
+        match self {
+            Self::Gigpo(config) => Some(&config.anchor),
+            _ => None,
+        }
     }
 }
 

@@ -43,9 +43,10 @@ impl Default for RlooConfig {
 }
 
 impl RlooConfig {
-    /// The switches that reproduce verl-agent's numbers.
-    pub fn verl_agent() -> Self {
-        Self { population: Population::Turn, singleton: Singleton::Raw, ..Self::default() }
+    /// The same settings with the switches that reproduce verl-agent's numbers.
+    #[must_use]
+    pub fn verl_agent(&self) -> Self {
+        Self { population: Population::Turn, singleton: Singleton::Raw, ..self.clone() }
     }
 }
 
@@ -54,8 +55,8 @@ impl MethodSettings for RlooConfig {
     const PRESETS: &'static [Preset] = &[Preset::new("rloo", "credit.estimator.kind = \"rloo\"")];
     type Method = Rloo;
 
-    fn of_verl_agent() -> Option<Self> {
-        Some(Self::verl_agent())
+    fn of_verl_agent(&self) -> Option<Self> {
+        Some(self.verl_agent())
     }
 
     fn build(self) -> Result<Rloo, CreditError> {

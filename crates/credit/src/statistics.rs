@@ -75,6 +75,36 @@ impl Moments {
     }
 }
 
+/// Pearson's correlation coefficient of pairs that come one by one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Correlation {
+    count: f64,
+    mean: [f64; 2],
+    /// Sums of (x - mean)^2, (y - mean)^2 and (x - mean)(y - mean).
+    squares: [f64; 2],
+    products: f64,
+}
+
+impl Correlation {
+    /// Takes a pair in (Welford's update, which keeps the sums of centred products).
+    pub fn add(&mut self, x: f64, y: f64) {
+        self.count += 1.0;
+        let before = [x - self.mean[0], y - self.mean[1]];
+        self.mean[0] += before[0] / self.count;
+        self.mean[1] += before[1] / self.count;
+        let after = [x - self.mean[0], y - self.mean[1]];
+        self.squares[0] += before[0] * after[0];
+        self.squares[1] += before[1] * after[1];
+        self.products += before[0] * after[1];
+    }
+
+    /// The coefficient, in [-1, 1]; `None` where one side does not vary.
+    pub fn coefficient(&self) -> Option<f64> {
+        let scale = (self.squares[0] * self.squares[1]).sqrt();
+        (scale > 0.0).then(|| (self.products / scale).clamp(-1.0, 1.0))
+    }
+}
+
 /// Quantile `q` in [0, 1] of ascending `sorted` by linear interpolation (NumPy's default method).
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
@@ -112,6 +142,23 @@ mod tests {
         assert_eq!(one.standardise(7.0, Normalize::MeanStd, 1e-6, Singleton::Zero), 0.0);
         assert_eq!(one.standardise(7.0, Normalize::Mean, 1e-6, Singleton::Raw), 7.0);
         assert_eq!(one.standardise(7.0, Normalize::MeanStd, 0.0, Singleton::Raw), 7.0);
+    }
+
+    #[test]
+    fn correlation_is_pearsons() {
+        let of = |pairs: &[(f64, f64)]| {
+            let mut correlation = Correlation::default();
+            for &(x, y) in pairs {
+                correlation.add(x, y);
+            }
+            correlation.coefficient()
+        };
+        // By hand: means 2 and 3; products 3, squares 2 and 6.
+        let expected = 3.0 / 12.0f64.sqrt();
+        assert!((of(&[(1.0, 2.0), (2.0, 2.0), (3.0, 5.0)]).unwrap() - expected).abs() < 1e-12);
+        assert_eq!(of(&[(1.0, -1.0), (2.0, -2.0)]), Some(-1.0));
+        assert_eq!(of(&[(1.0, 2.0), (1.0, 3.0)]), None);
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -76,13 +76,13 @@ pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
         "so-ppo",
-        "[objective]\nratio = \"turn\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
+        "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"turn\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
          [train]\nupdate_epochs = 4\nnum_minibatches = 2",
     ),
     Preset::on(
         "grpo",
         "so-grpo",
-        "[objective]\nratio = \"token\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
+        "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"token\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
          [train]\nupdate_epochs = 4\nnum_minibatches = 2",
     ),
 ];

@@ -76,7 +76,11 @@ impl Default for SelectiveConfig {
 
 /// STAPO, and STAPO with dynamic sampling and a higher upper clip bound.
 pub(crate) const PRESETS: &[Preset] = &[
-    Preset::on("gigpo", "stapo", "credit.outliers = {}\nobjective = { kl.coef = 0.01, selective = {} }"),
+    Preset::on(
+        "gigpo",
+        "stapo",
+        "credit.outliers = {}\nobjective = { aggregation = \"turn-mean\", kl.coef = 0.01, selective = {} }",
+    ),
     Preset::on(
         "stapo",
         "stapo-dynamic",

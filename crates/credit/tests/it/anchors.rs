@@ -6,7 +6,8 @@ use turnwise_core::{Batch, Turn};
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
 use turnwise_credit::gigpo::GigpoConfig;
 use turnwise_credit::hgpo::HgpoConfig;
-use turnwise_credit::statistics::Normalize;
+use turnwise_credit::outlier::OutlierConfig;
+use turnwise_credit::statistics::{Normalize, Singleton};
 use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
 
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
@@ -26,7 +27,8 @@ fn the_peers_gigpo() {
         (Normalize::Mean, [8.532499, 4.02, 4.02, -10.4925, -6.08]),
         (Normalize::MeanStd, [1.437388, 0.730282, 0.730282, -1.793446, -1.104505]),
     ] {
-        let estimator = EstimatorConfig::Gigpo(GigpoConfig { normalize, ..GigpoConfig::verl_agent() });
+        let estimator =
+            EstimatorConfig::Gigpo(GigpoConfig { normalize, ..GigpoConfig::default().verl_agent() });
         let got = run(estimator.clone(), &batch);
         assert!(close(&got, &expected), "{normalize:?}: {got:?}");
         // One observation that is another state must be noticed.
@@ -145,6 +147,62 @@ fn hgpo_by_hand() {
     // y: level 1 mean 3 (1, -3, 2), level 2 mean 2 (2, -2): (2 * 1 + 3 * 2) / 5 and so on.
     let got = run(EstimatorConfig::Hgpo(config), &other);
     assert!(close(&got, &[2.0, 1.6, -2.0, -2.4, 0.0, 2.0]), "{got:?}");
+}
+
+#[test]
+fn the_authors_hgpo_leaves_levels_of_advantage_zero_out() {
+    let batch = Batch {
+        groups: vec![group(vec![
+            vec![turn("x", 0.0), turn("y", 3.0)],
+            vec![turn("x", 0.0), turn("y", 1.0)],
+            vec![turn("z", 0.0), turn("y", 1.0), turn("y", 3.0)],
+        ])],
+    };
+    let config = HgpoConfig { gamma: 1.0, levels: 2, normalize: Normalize::Mean, ..HgpoConfig::default() };
+    let papers = run(EstimatorConfig::Hgpo(config.clone()), &batch);
+    let authors = run(EstimatorConfig::Hgpo(HgpoConfig { skip_zero_levels: true, ..config }), &batch);
+    // Step returns of y: 3, 1, 4, 3 (mean 2.75); after x: 3, 1 (mean 2). No level is 0, so nothing changes.
+    assert_eq!(papers, authors);
+    let mut even = batch;
+    even.groups[0].trajectories[2].turns.pop();
+    even.groups[0].trajectories[2].turns[1].reward = 5.0;
+    // y: 3, 1, 5 (mean 3), so that the first is 0 at level 1 (weight 2); after x: 3, 1 (mean 2), where it is 1 (weight 3).
+    let config = HgpoConfig { gamma: 1.0, levels: 2, normalize: Normalize::Mean, ..HgpoConfig::default() };
+    let papers = run(EstimatorConfig::Hgpo(config.clone()), &even);
+    let authors = run(EstimatorConfig::Hgpo(HgpoConfig { skip_zero_levels: true, ..config }), &even);
+    assert!(close(&papers[1..2], &[3.0 / 5.0]), "{papers:?}");
+    assert!(close(&authors[1..2], &[1.0]), "{authors:?}");
+}
+
+#[test]
+fn verl_agents_switches_keep_the_users_matching() {
+    let anchor = AnchorConfig { matching: Matching::Similarity, threshold: 0.8, ..AnchorConfig::default() };
+    let gigpo = EstimatorConfig::Gigpo(GigpoConfig { anchor, omega: 2.0, ..GigpoConfig::default() });
+    let Some(EstimatorConfig::Gigpo(switched)) = gigpo.verl_agent() else { panic!() };
+    assert_eq!((switched.anchor.matching, switched.anchor.threshold), (Matching::Similarity, 0.8));
+    assert_eq!((switched.anchor.assignment, switched.anchor.autojunk), (Assignment::FirstMatch, true));
+    assert_eq!((switched.omega, switched.singleton), (2.0, Singleton::Raw));
+}
+
+#[test]
+fn outliers_are_compared_in_the_estimators_anchor_states() {
+    // Two texts that are alike and not equal.
+    let with_entropy = |text: &str| Turn { entropies: vec![0.5], response_ids: vec![1], ..turn(text, 0.0) };
+    let members =
+        ["the red door is open now", "the red door is open now!"].map(|text| vec![with_entropy(text)]);
+    let batch = Batch { groups: vec![group(members.to_vec())] };
+    let states = |own: Option<AnchorConfig>| {
+        let alike = AnchorConfig { matching: Matching::Similarity, ..AnchorConfig::default() };
+        let config = CreditConfig {
+            estimator: EstimatorConfig::Gigpo(GigpoConfig { anchor: alike, ..GigpoConfig::default() }),
+            outliers: Some(OutlierConfig { anchor: own, ..OutlierConfig::default() }),
+            ..CreditConfig::default()
+        };
+        let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), false).unwrap();
+        report.outliers.unwrap().states[0].count
+    };
+    assert_eq!(states(None), 1);
+    assert_eq!(states(Some(AnchorConfig::default())), 2);
 }
 
 #[test]

@@ -59,9 +59,9 @@ fn estimators() -> Vec<EstimatorConfig> {
     vec![
         EstimatorConfig::Grpo(free(Normalize::MeanStd, Singleton::Zero)),
         EstimatorConfig::Grpo(free(Normalize::Mean, Singleton::Raw)),
-        EstimatorConfig::Grpo(GrpoConfig::verl_agent()),
+        EstimatorConfig::Grpo(GrpoConfig::default().verl_agent()),
         EstimatorConfig::Rloo(RlooConfig::default()),
-        EstimatorConfig::Rloo(RlooConfig::verl_agent()),
+        EstimatorConfig::Rloo(RlooConfig::default().verl_agent()),
         EstimatorConfig::Gigpo(GigpoConfig::default()),
         EstimatorConfig::Gigpo(GigpoConfig {
             anchor: AnchorConfig { matching: Matching::Similarity, ..AnchorConfig::default() },
@@ -185,7 +185,7 @@ proptest! {
                 let sum: f64 = run(&estimator, &[], &group)[0].iter().map(|row| row[0]).sum();
                 prop_assert!(sum.abs() < 1e-9, "{sum}");
             }
-            let turns = GrpoConfig { singleton: Singleton::Zero, ..GrpoConfig::verl_agent() };
+            let turns = GrpoConfig { singleton: Singleton::Zero, ..GrpoConfig::default().verl_agent() };
             let sum: f64 = run(&EstimatorConfig::Grpo(turns), &[], &group).values().sum();
             prop_assert!(sum.abs() < 1e-9, "{sum}");
         }
