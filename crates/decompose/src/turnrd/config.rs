@@ -4,14 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use turnwise_model::{AdamWConfig, ModelError};
 
-/// Rule by which credits are made of values and weights.
+/// Rule by which credits are made of values and weights. They sum to the return under each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreditRule {
     /// Clipped values, shifted by a constant so that they sum to the return (equation 5).
-    #[default]
     Projection,
+    /// Clipped values, shifted in proportion to the attention so that they sum to the return:
+    /// `clip(V_t) - w_t (sum_s clip(V_s) - R)`.
+    WeightedProjection,
     /// `w_t R`.
+    #[default]
     Attention,
 }
 
@@ -37,8 +40,8 @@ pub enum ValueTarget {
     Change,
 }
 
-/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`); for `WebShop` set `max_turns = 16` and
-/// `value_weight = 0.5`.
+/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`), but for `credits`, `older_per_new` and `min_improvement` (the
+/// paper's: `"projection"`, 1e6 and 0); for `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
@@ -92,9 +95,18 @@ pub struct TurnRdConfig {
     /// Largest global norm of the gradient; 0 switches clipping off. The paper names none.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
-    /// Passes over the replay per round.
+    /// Most passes over the replay per round.
     #[schemars(range(min = 1, max = 1000))]
     pub epochs: usize,
+    /// Records of earlier rounds in a pass for every record of the newest round, drawn with a probability in
+    /// proportion to their weight. Where there are no more than that, all are read: 1e6 is the paper's pass, which grows
+    /// with the run.
+    #[schemars(range(min = 0.0, max = 1e6))]
+    pub older_per_new: f64,
+    /// Share of the loss by which a pass has to lower that of the pass before it; the round ends after one that does
+    /// not. 0: all `epochs` are done, as in the paper.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub min_improvement: f64,
     /// Trajectories of a minibatch.
     #[schemars(range(min = 1, max = 65536))]
     pub batch: usize,
@@ -118,7 +130,7 @@ impl Default for TurnRdConfig {
             max_turns: 50,
             dropout: 0.1,
             input_norm: InputNorm::None,
-            credits: CreditRule::Projection,
+            credits: CreditRule::Attention,
             value_clip: 2.0,
             rank_weight: 0.1,
             rank_margin: 0.1,
@@ -129,6 +141,8 @@ impl Default for TurnRdConfig {
             weight_decay: 0.01,
             clip_norm: 1.0,
             epochs: 5,
+            older_per_new: 1.0,
+            min_improvement: 0.02,
             batch: 16,
             half_life: 4.0,
             lanes: 4,

@@ -31,6 +31,7 @@ fn config(case: &Value) -> TurnRdConfig {
         max_turns: 7,
         dropout: 0.0,
         epochs: 1,
+        credits: CreditRule::Projection,
         // Three lanes of two, two and one trajectory: PyTorch has them in one padded batch.
         lanes: 3,
         ..TurnRdConfig::default()

@@ -9,6 +9,7 @@
 //! | `model.rs` | the network with its training |
 //! | `network.rs` | forward and backward of the network over packed trajectories |
 //! | `ops.rs` | the operations that TurnRD needs beyond the decoder's |
+//! | `pass.rs` | one pass over the samples: which are read and what they count |
 //! | `probes.rs` | the probes of section 5.2 |
 //! | `replay/` | trajectories kept for training, in one file |
 //! | `sample.rs` | the training data of TurnRD |
@@ -25,7 +26,7 @@
 //! ```
 //!
 //! Credits (HAS, equation 5): `r_t = clip(V_t, -c, c) - (sum_s clip(V_s, -c, c) - R) / T`, which sum to
-//! the return `R`; or `w_t R`.
+//! the return `R`; or the same with the shift in proportion to `w_t`; or `w_t R` (`credits`).
 //!
 //! Trajectories of different lengths are laid one after the other, without padding. [`TurnRd::credits`]
 //! runs one trajectory at a time, so that no other trajectory can change a bit of its credits.
@@ -33,7 +34,9 @@
 //! Paper: "Hybrid Advantage Shaping with Goal-Aware Attention for Per-Turn Credit Assignment in LLM-Agent
 //! Reinforcement Learning", section 3.3 and appendix B.
 //!
-//! Differs from the paper: FiLM is `h (1 + gamma) + beta` rather than `gamma h + beta`, since only so is a
+//! Differs from the paper: credits are `w_t R` by default, because equation 5 takes from every turn alike what the values of a
+//! success exceed its return by, so that early turns of successes get less than those of failures; a round's passes read all
+//! new and as many old records, and end early (`pass.rs`). FiLM is `h (1 + gamma) + beta` rather than `gamma h + beta`, since only so is a
 //! projector of zeros the identity that the paper asks for. What the paper leaves open is settled as
 //! PyTorch's `TransformerEncoderLayer` has it (layer norm with epsilon 1e-5, dropout after attention, inside
 //! and after the feed-forward part), but for GELU, which is the tanh form, and for the attention
@@ -48,6 +51,7 @@ mod loss;
 mod model;
 mod network;
 mod ops;
+mod pass;
 mod probes;
 mod replay;
 mod sample;

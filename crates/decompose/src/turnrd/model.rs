@@ -8,6 +8,7 @@ use super::config::setting;
 use super::layout::{TAG, Tensors};
 use super::loss::{Derivatives, Losses, Prediction, losses};
 use super::network::{Dropout, Network, Pack, Trace};
+use super::pass::Pass;
 use super::sample::check_vectors;
 use super::{CreditRule, InputNorm, Sample, SampleSource, TurnRdConfig};
 use turnwise_model::layers::sum_gradients;
@@ -62,7 +63,7 @@ pub struct EpochReport {
 pub struct TrainReport {
     /// One entry per epoch.
     pub epochs: Vec<EpochReport>,
-    /// Fit to the samples trained on, after the last epoch and without dropout.
+    /// Fit to the samples of the last epoch, after it and without dropout.
     pub fit: Fit,
 }
 
@@ -165,7 +166,13 @@ impl TurnRd {
         let mut predictions = predictions(&pack, &self.network().forward(&pack));
         let Prediction { weights, values, estimate, .. } = predictions.pop().unwrap_or_default();
         let credits = match self.config.credits {
-            CreditRule::Projection => project(&values, self.config.value_clip, ret),
+            CreditRule::Projection => {
+                let share = 1.0 / values.len() as f64;
+                project(&values, self.config.value_clip, ret, |_| share)
+            }
+            CreditRule::WeightedProjection => {
+                project(&values, self.config.value_clip, ret, |turn| weights[turn])
+            }
             CreditRule::Attention => weights.iter().map(|weight| weight * ret).collect(),
         };
         Ok(Credits { values, weights, credits, estimate })
@@ -179,7 +186,8 @@ impl TurnRd {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
 
-    /// One round: `epochs` passes over the samples in shuffled minibatches.
+    /// One round: up to `epochs` passes over the samples in shuffled minibatches ([`TurnRdConfig::older_per_new`],
+    /// [`TurnRdConfig::min_improvement`]).
     ///
     /// All draws come from (`seed`, `round`, epoch, sample), so that a round that is repeated gives the
     /// same bits. `progress` is called after every minibatch.
@@ -197,17 +205,26 @@ impl TurnRd {
         if samples.is_empty() {
             return Err(setting("train", "there are no samples; collect trajectories first"));
         }
-        let batches = samples.len().div_ceil(self.config.batch);
-        let total = batches * self.config.epochs;
         let mut report = TrainReport::default();
+        let mut last = Vec::new();
         for epoch in 0..self.config.epochs {
-            let mut order: Vec<usize> = (0..samples.len()).collect();
             let coordinates = [TAG, round, epoch as u64];
-            Seed::derive(seed, Purpose::Shuffle, &coordinates).rng().shuffle(&mut order);
+            let mut rng = Seed::derive(seed, Purpose::Shuffle, &coordinates).rng();
+            let pass = Pass::draw(&self.config, samples, &mut rng);
+            let batches = pass.order.len().div_ceil(self.config.batch);
+            let total = batches * self.config.epochs;
             let mut mean = EpochReport::default();
-            for (batch, indices) in order.chunks(self.config.batch).enumerate() {
-                let read: Vec<Sample> =
-                    indices.iter().map(|&index| samples.sample(index)).collect::<Result<_, _>>()?;
+            for (batch, indices) in pass.order.chunks(self.config.batch).enumerate() {
+                let read: Vec<Sample> = indices
+                    .iter()
+                    .map(|&index| {
+                        let mut sample = samples.sample(index)?;
+                        if let Some(weight) = pass.older_weight.filter(|_| samples.age(index) > 0) {
+                            sample.weight = weight;
+                        }
+                        Ok(sample)
+                    })
+                    .collect::<Result<_, ModelError>>()?;
                 let dropout = Dropout {
                     run: seed,
                     round,
@@ -219,9 +236,18 @@ impl TurnRd {
                 mean.gradient_norm += norm / batches as f64;
                 progress(TrainProgress { done: epoch * batches + batch + 1, total, losses });
             }
+            last = pass.order;
+            let before = report.epochs.last().map(|epoch| epoch.losses.total);
             report.epochs.push(mean);
+            let needed = self.config.min_improvement;
+            if before.is_some_and(|before| needed > 0.0 && before - mean.losses.total < needed * before.abs())
+            {
+                break;
+            }
         }
-        report.fit = self.fit(samples)?;
+        last.sort_unstable();
+        last.dedup();
+        report.fit = self.fit_of(samples, &last)?;
         Ok(report)
     }
 
@@ -276,9 +302,15 @@ impl TurnRd {
     /// # Errors
     /// A sample that cannot be read or does not fit.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
-        let mut fit = Fit { samples: samples.len(), ..Fit::default() };
+        let all: Vec<usize> = (0..samples.len()).collect();
+        self.fit_of(samples, &all)
+    }
+
+    /// [`TurnRd::fit`] over some of the samples.
+    fn fit_of(&self, samples: &mut dyn SampleSource, indices: &[usize]) -> Result<Fit, ModelError> {
+        let mut fit = Fit { samples: indices.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);
-        self.each(samples, &mut |_, sample, credits| {
+        self.each_of(samples, indices, &mut |_, sample, credits| {
             fit.mse += sample.weight * (credits.estimate - sample.ret).powi(2);
             fit.sum_drift = fit.sum_drift.max((credits.credits.iter().sum::<f64>() - sample.ret).abs());
             weights += sample.weight;
@@ -303,7 +335,17 @@ impl TurnRd {
         visit: &mut dyn FnMut(usize, &Sample, &Credits) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let all: Vec<usize> = (0..samples.len()).collect();
-        for indices in all.chunks(64) {
+        self.each_of(samples, &all, visit)
+    }
+
+    /// [`TurnRd::each`] of these samples.
+    fn each_of(
+        &self,
+        samples: &mut dyn SampleSource,
+        indices: &[usize],
+        visit: &mut dyn FnMut(usize, &Sample, &Credits) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        for indices in indices.chunks(64) {
             let read: Vec<Sample> =
                 indices.iter().map(|&index| samples.sample(index)).collect::<Result<_, _>>()?;
             let trajectories: Vec<(&[f32], &[f32], f64)> =
@@ -330,9 +372,9 @@ pub(super) fn predictions<T: turnwise_model::Real>(pack: &Pack<T>, trace: &Trace
     pack.trajectories().map(of).collect()
 }
 
-/// Equation 5: `r_t = clip(V_t) - (sum_s clip(V_s) - R) / T`.
-fn project(values: &[f64], clip: f64, ret: f64) -> Vec<f64> {
+/// `r_t = clip(V_t) - share_t (sum_s clip(V_s) - R)`; the shares sum to 1. Equation 5 has `share_t = 1 / T`.
+fn project(values: &[f64], clip: f64, ret: f64, share: impl Fn(usize) -> f64) -> Vec<f64> {
     let clipped: Vec<f64> = values.iter().map(|value| value.clamp(-clip, clip)).collect();
-    let shift = (clipped.iter().sum::<f64>() - ret) / values.len() as f64;
-    clipped.iter().map(|value| value - shift).collect()
+    let excess = clipped.iter().sum::<f64>() - ret;
+    clipped.iter().enumerate().map(|(turn, value)| value - share(turn) * excess).collect()
 }

@@ -79,6 +79,12 @@ pub trait SampleSource {
         self.len() == 0
     }
 
+    /// Rounds since sample `index` was sampled; 0 for the newest.
+    fn age(&self, index: usize) -> u32 {
+        let _ = index;
+        0
+    }
+
     /// One of them, by its index in `0..len()`.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use self::frame::Found;
 pub use self::record::ReplayRecord;
 use super::config::setting;
+use super::pass::weight_at;
 use super::{Sample, SampleSource};
 use turnwise_model::ModelError;
 
@@ -299,19 +300,22 @@ impl SampleSource for ReplayView<'_> {
         self.indices.len()
     }
 
+    fn age(&self, index: usize) -> u32 {
+        self.indices.get(index).map_or(0, |&record| self.now.saturating_sub(self.replay.round(record)))
+    }
+
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError> {
         let Some(&record) = self.indices.get(index) else {
             return Err(setting("sample", format!("there is no sample {index}")));
         };
         let record = self.replay.read(record)?;
-        let age = f64::from(self.now.saturating_sub(record.round));
+        let age = self.now.saturating_sub(record.round);
         Ok(Sample {
             turns: record.turns,
             goal: record.goal,
             ret: record.ret,
             progress: record.progress,
-            // Never 0, however old.
-            weight: 0.5f64.powf(age / self.half_life).max(f64::MIN_POSITIVE),
+            weight: weight_at(age, self.half_life),
         })
     }
 }

@@ -1,0 +1,125 @@
+//! One pass over the samples: which are read, in which order, and what they count.
+//!
+//! The losses are means under the weights `q_i = 0.5^(age_i / half_life)`. Reading every record each time makes a round as
+//! long as the run before it. With `older_per_new = c` a pass reads the `n` samples of age 0 and `k = round(c n)` of the
+//! older ones, drawn with a probability in proportion to `q_i`, each of weight `sum_old q / k`: the expected sums of the
+//! losses are those over all samples.
+
+use turnwise_core::Rng;
+
+use super::{SampleSource, TurnRdConfig};
+
+/// Weight of a sample of this age; never 0, however old.
+pub(super) fn weight_at(age: u32, half_life: f64) -> f64 {
+    0.5f64.powf(f64::from(age) / half_life).max(f64::MIN_POSITIVE)
+}
+
+/// The samples of a pass.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pass {
+    /// Indices of the samples in the order of the pass; an old one may be there twice.
+    pub(super) order: Vec<usize>,
+    /// Weight of each sample that is older than the newest, where those are drawn; else each has its own.
+    pub(super) older_weight: Option<f64>,
+}
+
+impl Pass {
+    /// Draws the samples and shuffles them.
+    pub(super) fn draw(config: &TurnRdConfig, samples: &dyn SampleSource, rng: &mut Rng) -> Self {
+        let mut pass = Self { order: (0..samples.len()).collect(), older_weight: None };
+        let (newest, older): (Vec<usize>, Vec<usize>) =
+            pass.order.iter().partition(|&&index| samples.age(index) == 0);
+        let wanted = (config.older_per_new * newest.len() as f64).round() as usize;
+        // No more than are wanted: all of them are read, with their own weights. Without a new one, too.
+        if !newest.is_empty() && wanted < older.len() {
+            let weights: Vec<f64> =
+                older.iter().map(|&index| weight_at(samples.age(index), config.half_life)).collect();
+            pass.order = newest;
+            pass.order.extend(systematic(&weights, wanted, rng.uniform()).map(|drawn| older[drawn]));
+            pass.older_weight = Some(weights.iter().sum::<f64>() / wanted.max(1) as f64);
+        }
+        rng.shuffle(&mut pass.order);
+        pass
+    }
+}
+
+/// `count` indices, each drawn with an expected number in proportion to its weight (systematic sampling: points at equal
+/// distances on the cumulated weights, from an offset in [0, 1) of that distance).
+fn systematic(weights: &[f64], count: usize, offset: f64) -> impl Iterator<Item = usize> {
+    let step = weights.iter().sum::<f64>() / count.max(1) as f64;
+    let (mut index, mut cumulated) = (0, weights.first().copied().unwrap_or(0.0));
+    (0..count).map(move |point| {
+        let target = (point as f64 + offset) * step;
+        while cumulated <= target && index + 1 < weights.len() {
+            index += 1;
+            cumulated += weights[index];
+        }
+        index
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::{Purpose, Seed};
+
+    use super::super::Sample;
+    use super::*;
+    use turnwise_model::ModelError;
+
+    /// Samples of these ages.
+    struct Ages(Vec<u32>);
+
+    impl SampleSource for Ages {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn age(&self, index: usize) -> u32 {
+            self.0[index]
+        }
+
+        fn sample(&mut self, _index: usize) -> Result<Sample, ModelError> {
+            Ok(Sample::default())
+        }
+    }
+
+    #[test]
+    fn a_pass_without_a_limit_has_every_sample_once() {
+        let ages = Ages(vec![3, 2, 1, 0, 0]);
+        let mut rng = Seed::derive(1, Purpose::Shuffle, &[]).rng();
+        let config = TurnRdConfig { older_per_new: 1e6, ..TurnRdConfig::default() };
+        let mut pass = Pass::draw(&config, &ages, &mut rng);
+        pass.order.sort_unstable();
+        assert_eq!(pass, Pass { order: vec![0, 1, 2, 3, 4], older_weight: None });
+    }
+
+    #[test]
+    fn drawn_samples_have_the_weight_of_all() {
+        let config = TurnRdConfig { older_per_new: 1.0, half_life: 1.0, ..TurnRdConfig::default() };
+        // Weights of the older: 8 x 1/2, 8 x 1/4.
+        let ages = Ages([vec![2; 8], vec![1; 8], vec![0; 4]].concat());
+        let mut drawn = [0usize; 2];
+        for seed in 0..400 {
+            let pass = Pass::draw(&config, &ages, &mut Seed::derive(seed, Purpose::Shuffle, &[]).rng());
+            assert_eq!(pass.order.len(), 8);
+            for index in 16..20 {
+                assert!(pass.order.contains(&index), "every new one is read");
+            }
+            assert_eq!(pass.older_weight, Some(6.0 / 4.0));
+            for &index in pass.order.iter().filter(|&&index| index < 16) {
+                drawn[usize::from(index >= 8)] += 1;
+            }
+        }
+        // One of age 1 comes twice as often as one of age 2.
+        let ratio = drawn[1] as f64 / drawn[0] as f64;
+        assert!((1.9..2.1).contains(&ratio), "{drawn:?}");
+    }
+
+    #[test]
+    fn few_old_samples_are_all_read() {
+        let config = TurnRdConfig { older_per_new: 2.0, ..TurnRdConfig::default() };
+        let ages = Ages(vec![1, 0]);
+        let pass = Pass::draw(&config, &ages, &mut Seed::derive(1, Purpose::Shuffle, &[]).rng());
+        assert_eq!((pass.order.len(), pass.older_weight), (2, None));
+    }
+}
