@@ -31,7 +31,8 @@ pub struct TurnRdSettings {
     /// One record in so many is held out of training, to measure the fit; 0 holds none out.
     #[schemars(range(max = 1000000000))]
     pub hold_out: u64,
-    /// Most tokens of a turn, and of the goal, whose hidden states are averaged: the last ones.
+    /// Most tokens of a turn (its observation and its response, a half of them each where both are longer), and of the goal,
+    /// whose hidden states are averaged.
     #[schemars(range(min = 1, max = 1000000))]
     pub pool_tokens: usize,
     /// The network and its training.
@@ -56,9 +57,12 @@ impl Default for TurnRdSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CriticConfig {
-    /// Learning rate; constant.
+    /// Learning rate; constant after the warm-up.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: f64,
+    /// Updates of linear warm-up.
+    #[schemars(range(max = 1000000000))]
+    pub warmup: u64,
     /// Distance that a value may move from the old one before its loss stops falling.
     #[schemars(range(min = 0.0, max = 1e6))]
     pub clip: f64,
@@ -73,7 +77,13 @@ pub struct CriticConfig {
 
 impl Default for CriticConfig {
     fn default() -> Self {
-        Self { learning_rate: 1e-5, clip: ValueConfig::default().clip, warmup_steps: 0, lora: None }
+        Self {
+            learning_rate: 1e-5,
+            warmup: 0,
+            clip: ValueConfig::default().clip,
+            warmup_steps: 0,
+            lora: None,
+        }
     }
 }
 

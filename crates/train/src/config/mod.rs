@@ -367,6 +367,9 @@ pub struct TrainConfig {
     /// Leave trajectories out of the update whose advantages are all zero. (With a KL or entropy term
     /// in the loss they are kept, because they have a gradient then.)
     pub skip_zero_advantage: bool,
+    /// Leave groups out of the update whose returns are all equal, even where a KL or entropy term would act on them (HAS,
+    /// appendix C). Their trajectories still count in the metrics and train a learned decomposer.
+    pub skip_equal_groups: bool,
     /// Compute the old log-probabilities anew with the learner instead of taking the sampler's.
     pub recompute_old_logprobs: bool,
     /// Tokens run through the model at once in each lane.
@@ -404,6 +407,7 @@ impl Default for TrainConfig {
             num_minibatches: 1,
             update_epochs: 1,
             skip_zero_advantage: true,
+            skip_equal_groups: false,
             recompute_old_logprobs: false,
             micro_batch_tokens: 4096,
             lanes: 2,

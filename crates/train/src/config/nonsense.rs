@@ -34,6 +34,16 @@ const NONSENSE: &[(&str, &str)] = &[
     ("train.lanes=1000000000", "train.lanes = 1000000000: must be at least 1 and at most 256"),
     ("train.micro_batch_tokens=0", "train.micro_batch_tokens"),
     ("train.skip_zero_advantage=1", "train.skip_zero_advantage"),
+    ("critic.learning_rate=1e-4", "critic.learning_rate: is set, and there is no critic"),
+    ("critic.warmup=10", "critic.warmup: is set, and there is no critic"),
+    (
+        "credit.estimator={kind=\"ppo\"}  train.skip_equal_groups=true",
+        "train.skip_equal_groups: is true, and a critic learns from every trajectory",
+    ),
+    (
+        "credit.refinements=[{kind=\"has\", decomposer=\"external\", signal=\"change\"}]  decomposer={kind=\"turnrd\"}",
+        "signal has no effect with decomposer",
+    ),
     ("train.save_trajectories=yes", "train.save_trajectories"),
     ("rollout.lanes=1000000000", "rollout.lanes"),
     ("rollout.max_num_seqs=0", "rollout.max_num_seqs"),

@@ -9,7 +9,7 @@ use turnwise_objective::{Loss, RatioKind};
 use turnwise_settings::{Problem, SettingsError, problems, suggest};
 
 use super::load::schema_with;
-use super::{Config, DecomposerConfig, Switch};
+use super::{Config, CriticConfig, DecomposerConfig, Switch};
 use crate::TrainError;
 
 /// Most trajectories of a step.
@@ -279,10 +279,26 @@ impl Rules<'_> {
     fn method(&mut self, pipeline: &Pipeline) {
         let Config { credit, objective, rollout, critic, .. } = self.config;
         let (estimator, has_critic) = (pipeline.estimator(), pipeline.needs().values);
-        if critic.lora.is_some() && !has_critic {
+        if !has_critic {
+            let absent = CriticConfig::default();
+            for (key, set) in [
+                ("learning_rate", critic.learning_rate != absent.learning_rate),
+                ("warmup", critic.warmup != absent.warmup),
+                ("clip", critic.clip != absent.clip),
+                ("warmup_steps", critic.warmup_steps != absent.warmup_steps),
+                ("lora", critic.lora.is_some()),
+            ] {
+                if set {
+                    self.fail(
+                        &format!("critic.{key}"),
+                        "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
+                    );
+                }
+            }
+        } else if self.config.train.skip_equal_groups {
             self.fail(
-                "critic.lora",
-                "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
+                "train.skip_equal_groups",
+                "is true, and a critic learns from every trajectory; set it to false, or use a group-relative estimator",
             );
         }
         if !credit.encoder.as_os_str().is_empty() && !pipeline.needs().embeddings {

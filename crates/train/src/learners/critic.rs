@@ -2,8 +2,8 @@
 
 use turnwise_core::{Batch, PerToken, Purpose, Seed, TokenSequence};
 use turnwise_model::{
-    Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Weights, is_adapter,
-    load_adapter, load_critic, save_adapter, save_model,
+    Adapter, AdapterBase, Critic, LearnerConfig, LoraConfig, OptimizerState, Schedule, ScheduleKind, Weights,
+    is_adapter, load_adapter, load_critic, save_adapter, save_model,
 };
 use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 
@@ -134,7 +134,15 @@ impl RunCritic {
     ) -> Result<(), TrainError> {
         let objective = ValueObjective::new(&ValueConfig { clip: self.settings.clip }, targets)?;
         let loss = self.critic.forward_backward(tokens, &objective)?;
-        let stepped = self.critic.step(self.settings.learning_rate)?;
+        // The optimiser counts its updates, and a checkpoint has them.
+        let schedule = Schedule {
+            peak: self.settings.learning_rate,
+            warmup_steps: self.settings.warmup,
+            total_steps: 0,
+            shape: ScheduleKind::Constant,
+        };
+        let rate = schedule.learning_rate(self.critic.optimizer_state().step);
+        let stepped = self.critic.step(rate)?;
         report.add(loss.loss, loss.metrics.clip_fraction(), stepped.gradient_norm);
         Ok(())
     }

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use turnwise_core::{Batch, PerTurn, Trajectory};
+use turnwise_core::{Batch, PerTurn};
 use turnwise_decompose::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_decompose::{Judge, JudgeConfig};
 use turnwise_text::Tokenizer;
@@ -17,6 +17,7 @@ use turnwise_text::Tokenizer;
 use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
 use crate::learners::policy::{HiddenStates, PolicyLearner};
+use crate::learners::turn_tokens::{means_of_ranges, turn_tokens};
 use crate::run::directory::RunDirectory;
 use crate::run::metrics::Metrics;
 
@@ -258,6 +259,7 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
         metrics.set("turnrd/loss_prior", last.losses.prior);
         metrics.set("turnrd/loss_value", last.losses.value);
         metrics.set("turnrd/gradient_norm", last.gradient_norm);
+        metrics.set("turnrd/passes", report.epochs.len() as f64);
     }
     metrics.set("turnrd/mse", report.fit.mse);
     metrics.set("turnrd/sum_drift", report.fit.sum_drift);
@@ -266,11 +268,8 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Mean-pooled last hidden states of the policy: for every turn over its observation and response, and
-/// over the goal, each over its last `most` tokens. One scoring pass over the sequences that were sampled.
-///
-/// In a concatenated sequence a turn's tokens are those since the response before it; a windowed prompt
-/// states the goal and the history around the observation, and all of it belongs to its turn.
+/// Mean-pooled last hidden states of the policy: for every turn over at most `most` tokens of its observation and response
+/// ([`turn_tokens`]), and over the last `most` tokens of the goal. One scoring pass over the sequences that were sampled.
 fn vectors(
     batch: &Batch,
     most: usize,
@@ -278,72 +277,68 @@ fn vectors(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Vectors>, TrainError> {
     let (width, longest) = (learner.hidden_size(), learner.max_context());
-    let mut requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = Vec::new();
+    let turns = turn_states(batch, most, learner, tokenizer)?;
     let mut goals: Vec<&str> = Vec::new();
     for trajectory in batch.trajectories() {
-        requests.extend(turn_ranges(trajectory, most));
         if !goals.contains(&trajectory.task.goal.as_str()) {
             goals.push(&trajectory.task.goal);
         }
     }
-    let turns = requests.len();
-    for goal in &goals {
-        let mut tokens = tokenizer.encode(goal);
-        tokens.truncate(longest);
-        let all = tokens.len().saturating_sub(most)..tokens.len();
-        requests.push((tokens, if all.is_empty() { Vec::new() } else { Vec::from([all]) }));
-    }
-    let mut states = learner.mean_hidden(&requests)?;
-    let goal_states: Vec<Vec<f32>> = states
-        .split_off(turns)
+    let requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = goals
+        .iter()
+        .map(|goal| {
+            let mut tokens = tokenizer.encode(goal);
+            tokens.truncate(longest);
+            let all = tokens.len().saturating_sub(most)..tokens.len();
+            (tokens, if all.is_empty() { Vec::new() } else { Vec::from([all]) })
+        })
+        .collect();
+    let goal_states: Vec<Vec<f32>> = learner
+        .mean_hidden(&requests)?
         .into_iter()
         .map(|mut of_goal| of_goal.pop().unwrap_or_else(|| vec![0.0; width]))
         .collect();
-    let mut states = states.into_iter();
     Ok(batch
         .trajectories()
-        .map(|trajectory| {
-            let own = states.by_ref().take(trajectory.sequences.len());
-            let turns = own.flatten().flatten().collect();
+        .zip(turns)
+        .map(|(trajectory, turns)| {
             let goal = goals.iter().position(|goal| *goal == trajectory.task.goal).unwrap_or(0);
-            Vectors { turns, goal: goal_states[goal].clone() }
+            Vectors { turns: turns.concat(), goal: goal_states[goal].clone() }
         })
         .collect())
 }
 
-/// The policy's last hidden states of every turn, averaged over its last `most` tokens.
+/// The policy's last hidden states of every turn, averaged over at most `most` tokens.
 pub(crate) fn hidden_states(
     batch: &Batch,
     most: usize,
     policy: &mut dyn PolicyLearner,
+    tokenizer: &Tokenizer,
 ) -> Result<PerTurn<Vec<f32>>, TrainError> {
-    let requests: Vec<_> =
-        batch.trajectories().flat_map(|trajectory| turn_ranges(trajectory, most)).collect();
-    let mut states = policy.mean_hidden(&requests)?.into_iter();
-    Ok(PerTurn::from_rows(
-        batch,
-        batch
-            .trajectories()
-            .map(|trajectory| states.by_ref().take(trajectory.sequences.len()).flatten().collect()),
-    ))
+    Ok(PerTurn::from_rows(batch, turn_states(batch, most, policy, tokenizer)?))
 }
 
-/// The tokens of every turn, sequence by sequence.
-fn turn_ranges(
-    trajectory: &Trajectory,
+/// One vector a turn, trajectory by trajectory.
+fn turn_states(
+    batch: &Batch,
     most: usize,
-) -> impl Iterator<Item = (Vec<u32>, Vec<Range<usize>>)> + '_ {
-    trajectory.sequences.iter().map(move |sequence| {
-        let mut before = 0;
-        let ranges = sequence
-            .spans
-            .iter()
-            .map(|span| {
-                let start = before;
-                before = span.end;
-                start.max(span.end.saturating_sub(most))..span.end
-            })
-            .collect();
-        (sequence.tokens.clone(), ranges)
-    })
+    learner: &mut (impl HiddenStates + ?Sized),
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vec<Vec<f32>>>, TrainError> {
+    let ranges: Vec<Vec<Vec<Vec<Range<usize>>>>> =
+        batch.trajectories().map(|trajectory| turn_tokens(trajectory, most, tokenizer)).collect();
+    let sequences = batch.trajectories().flat_map(|trajectory| &trajectory.sequences);
+    let requests: Vec<(Vec<u32>, Vec<Range<usize>>)> = sequences
+        .zip(ranges.iter().flatten())
+        .map(|(sequence, turns)| (sequence.tokens.clone(), turns.concat()))
+        .collect();
+    let width = learner.hidden_size();
+    let mut states = learner.mean_hidden(&requests)?.into_iter();
+    Ok(ranges
+        .iter()
+        .map(|sequences| {
+            let own = sequences.iter().zip(states.by_ref());
+            own.flat_map(|(turns, means)| means_of_ranges(&means, turns, width)).collect()
+        })
+        .collect())
 }

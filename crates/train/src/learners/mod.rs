@@ -5,6 +5,7 @@
 //! | [`policy`] | the policy in training: the trait that the loop knows, and the native one |
 //! | [`source`] | where a run's policy comes from: the config's model, or a learner of one's own |
 //! | `critic` | PPO's critic: values, and its own updates |
+//! | `turn_tokens` | the tokens whose hidden states stand for a turn |
 //! | [`decomposer`] | where per-turn credits come from: TurnRD or the judge |
 
 pub(crate) mod critic;
@@ -12,6 +13,7 @@ pub mod decomposer;
 pub mod policy;
 pub(crate) mod provider;
 pub mod source;
+mod turn_tokens;
 
 use std::path::Path;
 

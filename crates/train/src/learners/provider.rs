@@ -45,7 +45,7 @@ impl Provider for ModelProvider<'_> {
     }
 
     fn hidden_states(&mut self, batch: &Batch, most_tokens: usize) -> Result<PerTurn<Vec<f32>>, TrainError> {
-        decomposer::hidden_states(batch, most_tokens, self.policy)
+        decomposer::hidden_states(batch, most_tokens, self.policy, self.tokenizer)
     }
 
     fn scores(&mut self, batch: &Batch, requests: &[ScoreRequest]) -> Result<Vec<Vec<f32>>, TrainError> {

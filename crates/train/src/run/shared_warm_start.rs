@@ -24,7 +24,7 @@ use turnwise_policy::base;
 
 /// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
 /// start, so that a key that is new shares too little, never too much.
-const RL_ONLY: [&str; 34] = [
+const RL_ONLY: [&str; 35] = [
     "name",
     "preset",
     "credit",
@@ -49,6 +49,7 @@ const RL_ONLY: [&str; 34] = [
     "train.num_minibatches",
     "train.update_epochs",
     "train.skip_zero_advantage",
+    "train.skip_equal_groups",
     "train.recompute_old_logprobs",
     "train.checkpoint_every",
     "train.keep_last",

@@ -87,10 +87,10 @@ pub(crate) fn step(
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
     let report = record
-        .timed("update", || update(&set, &loss, learners, config, at))
+        .timed("update", || update(&set.trajectories, &loss, learners, config, at))
         .map_err(|error| error.with_batch(context.directory, state.position, &batch))?;
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
-    record.updated(&report, learnt);
+    record.updated(&report, learnt, set.masked_too_long);
 
     let metrics = record.finish(&shaped, state, config);
     state.adapt_kl(&loss, shaped.reference_kl, &report);

@@ -64,7 +64,15 @@ impl StepRecord {
     }
 
     /// The updates' numbers.
-    pub(crate) fn updated(&mut self, report: &UpdateReport, mut decomposer: Metrics) {
+    pub(crate) fn updated(
+        &mut self,
+        report: &UpdateReport,
+        mut decomposer: Metrics,
+        masked_too_long: Option<usize>,
+    ) {
+        if let Some(turns) = masked_too_long {
+            self.metrics.set("outliers/masked_too_long", turns as f64);
+        }
         let seconds = self.seconds("update");
         updates(&mut self.metrics, report, seconds);
         if let Some(critic) = &report.critic {

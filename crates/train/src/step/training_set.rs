@@ -1,6 +1,6 @@
 //! The training set: every sequence with its old log-probabilities, its advantages and what the extra passes found.
 
-use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
+use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, Trajectory};
 use turnwise_credit::gae::TokenAdvantages;
 use turnwise_objective::{Advantages, Loss, ObjectiveSequence, ValueSequence};
 
@@ -12,6 +12,15 @@ use crate::rollout::actor::Actor;
 use crate::step::credit::Credited;
 use crate::step::masked_contexts::MaskedPrompts;
 
+/// A training set.
+pub(crate) struct TrainingSet {
+    /// What is trained on.
+    pub(crate) trajectories: Vec<TrainingTrajectory>,
+    /// Selected turns without a masked-context pass, because the masked prompt and the response do not fit the model; nothing
+    /// where the loss asks for no such pass.
+    pub(crate) masked_too_long: Option<usize>,
+}
+
 /// The training set of a step, with the passes that the loss asks for.
 pub(crate) fn training_set(
     batch: &Batch,
@@ -20,24 +29,32 @@ pub(crate) fn training_set(
     actor: &Actor,
     learners: &mut Learners,
     config: &Config,
-) -> Result<Vec<TrainingTrajectory>, TrainError> {
+) -> Result<TrainingSet, TrainError> {
     let masked = masked_sequences(batch, credit, loss, actor, learners, config)?;
-    let mut set = paired(
+    let masked_too_long = credit.report.outliers.as_ref().filter(|_| !masked.is_empty()).map(|outliers| {
+        let wanted = batch.trajectories().zip(outliers.mask.rows()).map(|(trajectory, mask)| {
+            let with_tokens = trajectory.turns.iter().zip(mask);
+            with_tokens.filter(|(turn, outlier)| **outlier && !turn.response_ids.is_empty()).count()
+        });
+        wanted.sum::<usize>() - masked.iter().map(Vec::len).sum::<usize>()
+    });
+    let mut trajectories = paired(
         batch,
         &SetInputs {
             advantages: &credit.report.advantages,
             tokens: credit.report.tokens.as_ref().zip(credit.values.as_ref()),
             masked: &masked,
             skip_zero: may_skip_zero(loss, learners, config),
+            skip_equal_groups: config.train.skip_equal_groups,
         },
     );
     if config.train.recompute_old_logprobs {
-        recompute_old_logprobs(learners.policy.as_mut(), &mut set)?;
+        recompute_old_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
     if loss.passes().reference_logprobs {
-        reference_logprobs(learners.policy.as_mut(), &mut set)?;
+        reference_logprobs(learners.policy.as_mut(), &mut trajectories)?;
     }
-    Ok(set)
+    Ok(TrainingSet { trajectories, masked_too_long })
 }
 
 /// True if a trajectory whose advantages are all zero has no part in the loss.
@@ -93,23 +110,27 @@ pub struct SetInputs<'a> {
     pub masked: &'a [Vec<(usize, TokenSequence)>],
     /// Leave trajectories out whose advantages are all zero and that nothing else acts on.
     pub skip_zero: bool,
+    /// Leave groups out whose returns are all equal.
+    pub skip_equal_groups: bool,
 }
 
 /// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
 /// without response tokens have nothing to train on and are left out, as are those whose advantages
-/// are all zero when `skip_zero` says so.
+/// are all zero when `skip_zero` says so, and those of groups of equal returns when `skip_equal_groups` does.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
     for (index, (group, group_advantages)) in batch.groups.iter().zip(inputs.advantages.groups()).enumerate()
     {
+        let returns = || group.trajectories.iter().map(Trajectory::outcome_return);
+        let equal = returns().zip(returns().skip(1)).all(|(one, next)| one == next);
         for (member, (trajectory, turn_advantages)) in
             group.trajectories.iter().zip(group_advantages).enumerate()
         {
             let masked = inputs.masked.get(row).map_or(&[][..], Vec::as_slice);
             row += 1;
             let zero = turn_advantages.iter().all(|&advantage| advantage == 0.0);
-            if inputs.skip_zero && zero && masked.is_empty() {
+            if inputs.skip_equal_groups && equal || inputs.skip_zero && zero && masked.is_empty() {
                 continue;
             }
             let mut start = 0;
@@ -186,4 +207,42 @@ fn reference_logprobs(
 
 fn all_tokens(set: &[TrainingTrajectory]) -> Vec<TokenSequence> {
     set.iter().flatten().map(|sequence| sequence.tokens.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::{Group, Task, Turn, TurnSpan};
+
+    use super::*;
+
+    /// Two groups of two trajectories of one turn and one token: returns 0 and 0, 0 and 1.
+    fn batch() -> Batch {
+        let trajectory = |reward| {
+            let turn = Turn { reward, response_ids: vec![7], old_logprobs: vec![-1.0], ..Turn::default() };
+            let mut trajectory = Trajectory::new(Task::new("task", "kind", "goal"), vec![turn]);
+            let spans = vec![TurnSpan { turn: 0, start: 1, end: 2 }];
+            trajectory.sequences.push(TokenSequence { tokens: vec![3, 7], spans });
+            trajectory
+        };
+        let group = |rewards: [f64; 2]| Group { trajectories: rewards.map(trajectory).to_vec() };
+        Batch { groups: vec![group([0.0, 0.0]), group([0.0, 1.0])] }
+    }
+
+    #[test]
+    fn equal_groups_are_left_out_where_a_penalty_gave_them_advantages() {
+        let batch = batch();
+        // The invalid action of one of the failures has an advantage.
+        let advantages = PerTurn::from_rows(&batch, [vec![-0.1], vec![0.0], vec![-1.0], vec![1.0]]);
+        let size = |skip_zero, skip_equal_groups| {
+            let inputs = SetInputs {
+                advantages: &advantages,
+                tokens: None,
+                masked: &[],
+                skip_zero,
+                skip_equal_groups,
+            };
+            paired(&batch, &inputs).len()
+        };
+        assert_eq!((size(false, false), size(true, false), size(false, true)), (4, 3, 2));
+    }
 }

@@ -116,10 +116,10 @@ impl WorldKind for LampKind {
 
 const PPO: &[&str] = &["ppo", "so-ppo"];
 const DAPO: &[&str] = &["dapo", "aem-dapo", "salt-dapo"];
-const DYNAMIC: &[&str] = &["dapo", "aem-dapo", "salt-dapo", "stapo-dynamic"];
+const DYNAMIC: &[&str] = &["gigpo-dynamic", "dapo", "aem-dapo", "salt-dapo", "stapo-dynamic"];
 const GSPO: &[&str] = &["gspo", "aem-gspo", "salt-gspo"];
 const STAPO: &[&str] = &["stapo", "stapo-dynamic"];
-const GIGPO: &[&str] = &["gigpo", "stapo", "stapo-dynamic", "aem-gigpo"];
+const GIGPO: &[&str] = &["gigpo", "gigpo-dynamic", "stapo", "stapo-dynamic", "aem-gigpo"];
 const SORL: &[&str] = &["so-ppo", "so-grpo"];
 const AEM: &[&str] = &["aem-grpo", "aem-dapo", "aem-gspo", "aem-gigpo"];
 const SALT: &[&str] = &["salt-grpo", "salt-rloo", "salt-dapo", "salt-gspo"];
@@ -135,12 +135,14 @@ const OWN: &[(&str, &[&[&str]])] = &[
     ("rollout/overlong_turns", &[DAPO]),
     ("outliers/share", &[STAPO]),
     ("masked_context/reference_kl", &[STAPO]),
+    ("outliers/masked_too_long", &[STAPO]),
     ("gigpo/anchor_states_per_turn", &[GIGPO]),
     ("normalization/factor", &[SORL]),
     ("empg/centre", &[&["empg"]]),
     ("aem/alpha_max", &[AEM]),
     ("salt/merge_rate", &[SALT]),
     ("has/skipped_groups", &[HAS]),
+    ("has/early_turn_correlation", &[HAS]),
     ("judge/calls", &[&["has-judge"]]),
     ("turnrd/mse", &[TURNRD]),
     ("train/kl_coef", WITH_KL),
@@ -151,7 +153,7 @@ fn stages(preset: &str) -> Vec<&str> {
     let estimator = match preset {
         "rloo" | "salt-rloo" => "rloo",
         "ppo" | "so-ppo" => "ppo",
-        "gigpo" | "stapo" | "stapo-dynamic" | "aem-gigpo" => "gigpo",
+        "gigpo" | "gigpo-dynamic" | "stapo" | "stapo-dynamic" | "aem-gigpo" => "gigpo",
         "hgpo" => "hgpo",
         _ => "grpo",
     };
@@ -217,7 +219,7 @@ fn check_explanations(preset: &str, trajectories: &[Trajectory]) -> Vec<usize> {
 
 #[test]
 fn every_preset_trains_for_two_steps_in_both_layouts() {
-    assert_eq!(presets().count(), 25);
+    assert_eq!(presets().count(), 26);
     let judge = common::judge();
     let mut wrong = Vec::new();
     for preset in presets() {
