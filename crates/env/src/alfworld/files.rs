@@ -1,6 +1,5 @@
 //! Sources of games: one file, a folder tree, or an archive.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -19,9 +18,6 @@ const ARCHIVE: &str = ".tar.zst";
 
 /// Official games have about 100 kB; nothing beyond this is one.
 const MAX_BYTES: u64 = 32 << 20;
-
-/// The archives are packed with a long window (`zstd --long=27`).
-const WINDOW_LOG: u32 = 27;
 
 /// Unpacked files that may wait for a parser.
 const WAITING: usize = 64;
@@ -135,10 +131,9 @@ type Entry = (usize, String, Result<Vec<u8>, EnvError>);
 
 /// Unpacks in one thread and parses in the others.
 fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
-    let file = File::open(path).map_err(|source| io(path, source))?;
     let (sender, receiver) = sync_channel::<Entry>(WAITING);
     let (mut parsed, unpacked) = std::thread::scope(|scope| {
-        let unpacker = scope.spawn(move || unpack(path, file, wanted, &sender));
+        let unpacker = scope.spawn(move || unpack(path, wanted, &sender));
         let parsed: Vec<_> = receiver
             .into_iter()
             .par_bridge()
@@ -156,7 +151,6 @@ fn read_archive(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<F
 
 fn unpack(
     path: &Path,
-    file: File,
     wanted: &(dyn Fn(&str) -> bool + Sync),
     sender: &SyncSender<Entry>,
 ) -> Result<(), EnvError> {
@@ -164,9 +158,7 @@ fn unpack(
         path: path.display().to_string(),
         reason: format!("not a readable .tar.zst archive ({error}); fetch or pack it again"),
     };
-    let mut decoder = zstd::stream::read::Decoder::new(file).map_err(broken)?;
-    decoder.window_log_max(WINDOW_LOG).map_err(broken)?;
-    let mut archive = tar::Archive::new(decoder);
+    let mut archive = tar::Archive::new(turnwise_files::open(path).map_err(|source| io(path, source))?);
     for (number, entry) in archive.entries().map_err(broken)?.enumerate() {
         let mut entry = entry.map_err(broken)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
