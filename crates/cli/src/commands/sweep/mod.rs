@@ -2,6 +2,8 @@
 
 pub(crate) mod file;
 pub(crate) mod layout;
+#[cfg(test)]
+mod paper_tests;
 mod plan;
 mod process;
 mod progress;

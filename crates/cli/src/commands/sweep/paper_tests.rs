@@ -1,0 +1,319 @@
+//! The tables of the papers as sweeps (`configs/paper/sweeps`), resolved and held against what the papers state.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use turnwise_credit::has::DecomposerKind;
+use turnwise_credit::outlier::Locate;
+use turnwise_credit::selection::SelectionConfig;
+use turnwise_credit::{EstimatorConfig, RefinementConfig};
+use turnwise_objective::{Aggregation, RatioKind};
+use turnwise_train::config::{Config, DecomposerConfig, load};
+
+use super::file::SweepFile;
+
+/// The name of every run, and its facts.
+type Rows = &'static [(&'static str, &'static str)];
+
+/// The rows of every table: the file, how many seeds, and the runs with their estimator, their refinement and whether the
+/// selective term, dynamic sampling and the higher clip bound are on.
+const TABLES: &[(&str, usize, Rows)] = &[
+    (
+        "stapo-table-1-{W}-{S}",
+        3,
+        &[
+            ("ppo", "ppo"),
+            ("rloo", "rloo"),
+            ("grpo", "grpo"),
+            ("empg", "grpo empg"),
+            ("gigpo", "gigpo"),
+            ("stapo", "gigpo selective"),
+        ],
+    ),
+    (
+        "aem-table-1-{W}-{S}",
+        3,
+        &[
+            ("grpo", "grpo"),
+            ("grpo-aem", "grpo aem"),
+            ("gspo", "grpo sequence"),
+            ("gspo-aem", "grpo aem sequence"),
+            ("dapo", "grpo dynamic"),
+            ("dapo-aem", "grpo aem dynamic"),
+        ],
+    ),
+    (
+        "salt-table-1-{W}-{S}",
+        3,
+        &[
+            ("grpo", "grpo"),
+            ("grpo-salt", "grpo salt"),
+            ("rloo", "rloo"),
+            ("rloo-salt", "rloo salt"),
+            ("dapo", "grpo dynamic"),
+            ("dapo-salt", "grpo salt dynamic"),
+            ("gspo", "grpo sequence"),
+            ("gspo-salt", "grpo salt sequence"),
+        ],
+    ),
+    (
+        "stapo-table-3-{W}",
+        3,
+        &[
+            ("shannon", "gigpo selective shannon"),
+            ("mask-none", "gigpo"),
+            ("mask-goal", "gigpo selective goal"),
+            ("mask-history", "gigpo selective history"),
+            ("single-penalty", "gigpo selective single"),
+            ("increased-penalty", "gigpo selective increased"),
+            ("stapo", "gigpo selective"),
+        ],
+    ),
+    (
+        "stapo-figure-4-{W}",
+        3,
+        &[
+            ("gigpo", "gigpo"),
+            ("all", "gigpo selective all"),
+            ("lambda-0.0", "gigpo selective lambda=0"),
+            ("lambda-1.5", "gigpo selective"),
+            ("lambda-3.0", "gigpo selective lambda=3"),
+        ],
+    ),
+    (
+        "stapo-table-4-{W}",
+        1,
+        &[
+            ("dapo", "grpo dynamic"),
+            ("gigpo-dynamic", "gigpo dynamic"),
+            ("stapo-dynamic", "gigpo selective dynamic"),
+        ],
+    ),
+    (
+        "stapo-table-5-alfworld",
+        1,
+        &[
+            ("gigpo-llama-3.1-8b", "gigpo"),
+            ("stapo-llama-3.1-8b", "gigpo selective"),
+            ("gigpo-qwen2.5-14b", "gigpo"),
+            ("stapo-qwen2.5-14b", "gigpo selective"),
+        ],
+    ),
+    (
+        "stapo-appendix-h-webshop",
+        1,
+        &[
+            ("alpha-0", "gigpo"),
+            ("alpha-0.005", "gigpo selective alpha=0.005"),
+            ("alpha-0.01", "gigpo selective"),
+            ("alpha-0.02", "gigpo selective alpha=0.02"),
+            ("alpha-0.04", "gigpo selective alpha=0.04"),
+        ],
+    ),
+    (
+        "aem-table-3-webshop",
+        3,
+        &[
+            ("grpo", "grpo"),
+            ("aem", "grpo aem"),
+            ("reverse", "grpo aem reverse"),
+            ("shuffle", "grpo aem shuffle"),
+            ("trajectory", "grpo aem trajectory"),
+            ("batch", "grpo aem batch"),
+        ],
+    ),
+    (
+        "has-table-1-webshop",
+        3,
+        &[
+            ("flat-grpo", "grpo"),
+            ("progressive", "grpo has progressive"),
+            ("judge", "grpo has judge"),
+            ("turnrd", "grpo has turnrd"),
+        ],
+    ),
+    (
+        "has-table-2-alfworld",
+        3,
+        &[("flat-grpo", "grpo"), ("turnrd", "grpo has turnrd"), ("turnrd-film", "grpo has turnrd film")],
+    ),
+    (
+        "has-table-3-alfworld",
+        1,
+        &[
+            ("alpha-1.0", "grpo"),
+            ("alpha-0.25", "grpo has turnrd film has-alpha=0.25"),
+            ("alpha-0.5", "grpo has turnrd film"),
+            ("alpha-0.75", "grpo has turnrd film has-alpha=0.75"),
+        ],
+    ),
+    (
+        "salt-history-webshop",
+        1,
+        &[
+            ("h-1", "grpo salt h=1"),
+            ("h-2", "grpo salt h=2"),
+            ("h-3", "grpo salt"),
+            ("h-4", "grpo salt h=4"),
+            ("h-5", "grpo salt h=5"),
+        ],
+    ),
+    (
+        "salt-group-size-webshop",
+        1,
+        &[
+            ("grpo-g-4", "grpo g=4"),
+            ("salt-g-4", "grpo salt g=4"),
+            ("grpo-g-8", "grpo"),
+            ("salt-g-8", "grpo salt"),
+            ("grpo-g-16", "grpo g=16"),
+            ("salt-g-16", "grpo salt g=16"),
+        ],
+    ),
+];
+
+/// The facts of a config that distinguish the rows, in the words of [`TABLES`]; what is as usual is left out.
+fn facts(config: &Config) -> String {
+    let mut words = vec![config.credit.estimator.kind().to_owned()];
+    for refinement in &config.credit.refinements {
+        words.push(refinement.kind().to_owned());
+        match refinement {
+            RefinementConfig::Aem(aem) => {
+                let table = toml::Table::try_from(aem).unwrap();
+                for (key, usual) in [("mode", "normal"), ("scope", "group")] {
+                    let value = table[key].as_str().unwrap();
+                    words.extend((value != usual).then(|| value.to_owned()));
+                }
+                assert_eq!((aem.epsilon, aem.min_spread), (1e-8, 0.1));
+            }
+            RefinementConfig::Salt(salt) => {
+                words.extend((salt.history != 3).then(|| format!("h={}", salt.history)));
+            }
+            RefinementConfig::Has(has) => {
+                words.extend((has.decomposer == DecomposerKind::Progressive).then(|| "progressive".into()));
+                match &config.decomposer {
+                    DecomposerConfig::None => {}
+                    DecomposerConfig::Judge(_) => words.push("judge".into()),
+                    DecomposerConfig::Turnrd(turnrd) => {
+                        words.push("turnrd".into());
+                        words.extend(turnrd.network.film.then(|| "film".into()));
+                    }
+                }
+                words.extend((has.alpha != 0.5).then(|| format!("has-alpha={}", has.alpha)));
+            }
+            _ => {}
+        }
+    }
+    if let Some(selective) = &config.objective.selective {
+        words.push("selective".into());
+        assert_eq!(selective.alpha, selective.gamma);
+        words.extend((selective.alpha != 0.01).then(|| format!("alpha={}", selective.alpha)));
+        let table = toml::Table::try_from(selective).unwrap();
+        for (key, usual) in [("mask", "goal+history"), ("penalty", "ti")] {
+            let value = table[key].as_str().unwrap();
+            words.extend((value != usual).then(|| value.to_owned()));
+        }
+        let outliers = config.credit.outliers.as_ref().unwrap();
+        match outliers.locate {
+            Locate::Normalized => {}
+            Locate::Shannon => words.push("shannon".into()),
+            Locate::All => words.push("all".into()),
+        }
+        words.extend((outliers.lambda != 1.5).then(|| format!("lambda={}", outliers.lambda)));
+    } else {
+        assert!(config.credit.outliers.is_none());
+    }
+    words.extend((config.objective.ratio == RatioKind::Sequence).then(|| "sequence".into()));
+    if let SelectionConfig::Dynamic(_) = config.rollout.selection {
+        assert_eq!(config.objective.clip.high, 0.28);
+        words.push("dynamic".into());
+    }
+    words.extend((config.rollout.group_size != 8).then(|| format!("g={}", config.rollout.group_size)));
+    words.join(" ")
+}
+
+/// Facts that all rows of a paper's tables share.
+fn check_shared(paper: &str, config: &Config) {
+    let webshop = config.env.kind == "webshop";
+    let turns = match (paper, webshop) {
+        (_, true) => 15,
+        ("has", false) => 40,
+        (_, false) => 50,
+    };
+    assert_eq!(config.env.max_turns, turns);
+    assert_eq!(config.rollout.temperature, 1.0);
+    let penalty = match &config.credit.estimator {
+        EstimatorConfig::Grpo(grpo) => grpo.invalid_penalty,
+        EstimatorConfig::Rloo(rloo) => rloo.invalid_penalty,
+        EstimatorConfig::Gigpo(gigpo) => gigpo.invalid_penalty,
+        EstimatorConfig::Ppo(ppo) => ppo.invalid_penalty,
+        other => panic!("{other:?}"),
+    };
+    let (kl, rate, scale, temperature, penalty_stated) = match paper {
+        "stapo" => (0.01, 1e-6, 1.0, 0.4, 0.1),
+        "aem" | "salt" => (0.01, 1e-6, 10.0, 0.4, 0.1),
+        _ => (0.04, 5e-6, 1.0, 0.0, 0.0),
+    };
+    assert_eq!(
+        config.objective.kl.coef, kl,
+        "a baseline keeps the KL of the method that it is compared with"
+    );
+    assert_eq!((config.train.learning_rate, config.env.reward_scale, penalty), (rate, scale, penalty_stated));
+    assert_eq!(config.eval.temperature, temperature);
+    let steps = match (paper, webshop) {
+        ("has", _) => 10,
+        ("stapo", true) => 300,
+        _ => 150,
+    };
+    assert_eq!(config.train.steps, steps);
+    let aggregation = config.objective.aggregation;
+    let sequence = config.objective.ratio == RatioKind::Sequence;
+    let dynamic = matches!(config.rollout.selection, SelectionConfig::Dynamic(_));
+    match paper {
+        "stapo" => assert_eq!(aggregation, Aggregation::TurnMean),
+        "aem" if !dynamic || sequence => assert_eq!(aggregation, Aggregation::SeqMeanTokenMean),
+        _ => {}
+    }
+    if paper == "has" {
+        assert_eq!(
+            (config.rollout.tasks_per_step, config.rollout.group_size),
+            (80, 8),
+            "640 trajectories a round"
+        );
+        assert!(config.train.skip_equal_groups);
+        assert_eq!(config.objective.kl.adaptive.as_ref().map(|adaptive| adaptive.target), Some(0.04));
+    }
+}
+
+#[test]
+fn every_table_has_the_rows_and_the_settings_of_the_paper() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/paper/sweeps");
+    let mut left: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap().replace(".toml", ""))
+        .collect();
+    for (pattern, seeds, rows) in TABLES {
+        let worlds: &[&str] = if pattern.contains("{W}") { &["alfworld", "webshop"] } else { &[""] };
+        let sizes: &[&str] = if pattern.contains("{S}") { &["1.5b", "7b"] } else { &[""] };
+        for (world, size) in worlds.iter().flat_map(|world| sizes.iter().map(move |size| (world, size))) {
+            let name = pattern.replace("{W}", world).replace("{S}", size);
+            left.retain(|file| *file != name);
+            let sweep = SweepFile::read(&folder.join(format!("{name}.toml"))).unwrap();
+            assert_eq!(sweep.name, name);
+            let mut found: BTreeMap<String, usize> = BTreeMap::new();
+            let expected: BTreeMap<&str, &str> = rows.iter().copied().collect();
+            for entry in sweep.entries().unwrap() {
+                let config =
+                    load(&entry.source).unwrap_or_else(|error| panic!("{name}/{}: {error}", entry.name));
+                assert_eq!(facts(&config), expected[entry.name.as_str()], "{name}/{}", entry.name);
+                check_shared(name.split('-').next().unwrap(), &config);
+                let model = config.policy.model.as_ref().unwrap().to_str().unwrap().to_lowercase();
+                assert!(size.is_empty() || model.contains(size), "{name}: {model}");
+                *found.entry(entry.name).or_default() += 1;
+            }
+            assert_eq!(found.len(), rows.len(), "{name}");
+            assert!(found.values().all(|count| count == seeds), "{name}: {found:?}");
+        }
+    }
+    assert!(left.is_empty(), "sweeps that no table of this test has: {left:?}");
+}
