@@ -214,8 +214,7 @@ fn early_correlation(credits: CreditRule, min_std: f64) -> f64 {
         Trajectory::new(Task::new("task", "kind", "goal"), turns)
     });
     let batch = Batch { groups: vec![Group { trajectories: trajectories.collect() }] };
-    let supplies =
-        Supplies { credits: Some(PerTurn::from_rows(&batch, credits.into_iter())), ..Supplies::default() };
+    let supplies = Supplies { credits: Some(PerTurn::from_rows(&batch, credits)), ..Supplies::default() };
     let has = HasConfig { decomposer: DecomposerKind::External, min_std, ..HasConfig::default() };
     let config = CreditConfig { refinements: vec![RefinementConfig::Has(has)], ..CreditConfig::default() };
     let report = Pipeline::from_config(&config)
