@@ -2,6 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `approximate.rs` | a graph of neighbours, with the feature `hnsw` |
 //! | `build.rs` | making the vectors of a folder's passages |
 //! | `kernel.rs` | inner products of rows in f32 or f16, on the CPU's widest vectors |
 //! | `vectors.rs` | vectors in a mapped file, and the exact search |
@@ -14,6 +15,8 @@
 //! The encoder is somebody else's ([`Encoder`]): this crate has no tensors. With E5 a passage's score is the inner product of two
 //! vectors of length 1, their cosine (Wang et al., "Text Embeddings by Weakly-Supervised Contrastive Pre-training", 2022).
 
+#[cfg(feature = "hnsw")]
+mod approximate;
 mod build;
 mod kernel;
 #[cfg(test)]
@@ -23,8 +26,13 @@ mod vectors;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(feature = "hnsw")]
+pub use approximate::{Graph, GraphOptions, HNSW, build_graph};
 pub use build::{DenseOptions, build_vectors};
 pub use vectors::{Precision, VectorStore};
+
+#[cfg(feature = "hnsw")]
+use rayon::prelude::*;
 
 use crate::build::{DENSE, PASSAGES};
 use crate::store::PassageStore;
@@ -56,8 +64,10 @@ pub trait Encoder: Send + Sync {
 /// Finds passages by inner products with the query's vector, exactly: all vectors are looked at. Equal scores are ordered by position.
 pub struct DenseRetriever {
     encoder: Arc<dyn Encoder>,
-    vectors: VectorStore,
+    vectors: Arc<VectorStore>,
     passages: PassageStore,
+    #[cfg(feature = "hnsw")]
+    graph: Option<Graph>,
 }
 
 impl std::fmt::Debug for DenseRetriever {
@@ -96,7 +106,38 @@ impl DenseRetriever {
                     .to_owned(),
             });
         }
-        Ok(Self { encoder, vectors, passages })
+        Ok(Self {
+            encoder,
+            vectors: Arc::new(vectors),
+            passages,
+            #[cfg(feature = "hnsw")]
+            graph: None,
+        })
+    }
+}
+
+#[cfg(feature = "hnsw")]
+impl DenseRetriever {
+    /// The same with the folder's graph ([`build_graph`]): near passages are found without looking at all, and some may be missed.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::File`] where there is no graph, or one of other vectors.
+    pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
+        self.graph = Some(Graph::open(folder, &self.vectors)?);
+        Ok(self)
+    }
+}
+
+impl DenseRetriever {
+    /// Positions and scores for each query's vector.
+    fn nearest(&self, queries: &[f32], top_k: usize) -> Vec<Vec<(u32, f32)>> {
+        #[cfg(feature = "hnsw")]
+        if let Some(graph) = &self.graph {
+            let width = self.vectors.dimensions();
+            return queries.par_chunks_exact(width).map(|query| graph.search(query, top_k)).collect();
+        }
+        self.vectors.search(queries, top_k)
     }
 }
 
@@ -107,8 +148,7 @@ impl Retriever for DenseRetriever {
         }
         let vectors = self.encoder.queries(queries)?;
         check(&vectors, queries.len(), self.vectors.dimensions())?;
-        self.vectors
-            .search(&vectors, top_k)
+        self.nearest(&vectors, top_k)
             .into_iter()
             .map(|found| {
                 found

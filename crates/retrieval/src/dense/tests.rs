@@ -158,3 +158,47 @@ fn vectors_that_are_none_are_refused() {
     let error = build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep);
     assert!(error.unwrap_err().to_string().contains("no number"));
 }
+
+#[cfg(feature = "hnsw")]
+#[test]
+fn a_graph_finds_most_of_the_nearest() {
+    let folder = TempDir::new().unwrap();
+    let building = passages(folder.path());
+    let index = folder.path().join("index");
+    let encoder = Arc::new(Bytes { name: "one" });
+    build_vectors(&building, &*encoder, DenseOptions::default(), &mut keep).unwrap();
+    let exact = DenseRetriever::open(&index, encoder.clone()).unwrap();
+    let approximate = || DenseRetriever::open(&index, encoder.clone()).unwrap().approximate(&index);
+    assert!(approximate().unwrap_err().to_string().contains("no finished graph"));
+    let stopped = build_graph(&building, GraphOptions::default(), &mut |_| ControlFlow::Break(()));
+    assert_eq!(stopped.unwrap_err(), RetrievalError::Interrupted);
+    let (progress, recall) = build_graph(&building, GraphOptions::default(), &mut keep).unwrap();
+    assert_eq!(progress.passages, 3000);
+    assert!(recall > 0.9, "{recall}");
+    let graph = approximate().unwrap();
+    let queries: Vec<String> = (0..200).map(|n| format!("word {} and {}", n % 101, n * 2)).collect();
+    let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
+    let (near, all) = (graph.search(&queries, 5).unwrap(), exact.search(&queries, 5).unwrap());
+    assert_eq!(graph.search(&queries, 5).unwrap(), near);
+    let mut found = 0;
+    for (near, all) in near.iter().zip(&all) {
+        assert!(near.is_sorted_by(|left, right| left.score >= right.score));
+        found += near.iter().filter(|hit| hit.score >= all[4].score - 1e-5).count();
+    }
+    assert!(found > 900, "{found} of 1000");
+    // A narrow search of a poor graph finds fewer, which the recall says.
+    std::fs::remove_dir_all(index.join(HNSW)).unwrap();
+    let poor = GraphOptions { neighbours: 2, construction: 2, search: 1 };
+    let (_, less) = build_graph(&building, poor, &mut keep).unwrap();
+    assert!(less < recall - 0.1, "{less} {recall}");
+    // A graph of other vectors, and one that is none.
+    let manifest = index.join(HNSW).join("turnwise-hnsw.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replace("\"one\"", "\"two\"")).unwrap();
+    assert!(approximate().unwrap_err().to_string().contains("other vectors"));
+    std::fs::write(&manifest, &text).unwrap();
+    let data = index.join(HNSW).join("graph.hnsw.graph");
+    let size = std::fs::read(&data).unwrap().len();
+    std::fs::write(&data, vec![7; size]).unwrap();
+    assert!(approximate().unwrap_err().to_string().contains("damaged"));
+}

@@ -159,6 +159,15 @@ impl VectorStore {
         }
     }
 
+    /// The inner product of the vector at a position with a query; `row` is room for the vector.
+    #[cfg(feature = "hnsw")]
+    pub(super) fn product(&self, arch: Arch, position: u32, query: &[f32], row: &mut Vec<f32>) -> f32 {
+        self.read(arch, position as usize, position as usize + 1, row);
+        let mut product = [0.0];
+        kernel::dots(arch, row, query, &mut product);
+        product[0]
+    }
+
     /// For each query, `[queries, dimensions]`, the `limit` vectors with the greatest inner products, best first, with
     /// these products. All threads share the vectors; every one is read once for all queries.
     pub fn search(&self, queries: &[f32], limit: usize) -> Vec<Vec<(u32, f32)>> {

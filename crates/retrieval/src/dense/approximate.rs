@@ -1,0 +1,255 @@
+//! The approximate search of vectors: a graph of neighbours (HNSW), which looks at some thousand vectors in place of all.
+//!
+//! ```text
+//! DIR/hnsw/graph.hnsw.graph, graph.hnsw.data   the graph, of positions of passages
+//! DIR/hnsw/turnwise-hnsw.json                  of which vectors, with which settings, and the recall that was measured
+//! ```
+//!
+//! The graph holds positions; the vectors stay in their mapped file, in which every distance is computed. Vectors have to
+//! have length 1: the distance of two is 1 less their product.
+//!
+//! Source: Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small
+//! World graphs" (2018), by the crate `hnsw_rs`. The graph depends on chance and on the order in which threads insert: two builds
+//! differ, and may find other passages. What one graph finds is always the same.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use hnsw_rs::api::AnnT as _;
+use hnsw_rs::prelude::{Distance, Hnsw, HnswIo};
+use pulp::Arch;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::VectorStore;
+use crate::RetrievalError;
+use crate::build::{BuildFolder, BuildProgress, DENSE, Watch};
+use crate::manifest::Manifest;
+
+/// The folder of the graph inside an index folder.
+pub const HNSW: &str = "hnsw";
+const MANIFEST: &str = "turnwise-hnsw.json";
+const FORMAT: u32 = 1;
+const NAME: &str = "graph";
+/// The position that stands for the query that is asked.
+const ASKED: u32 = u32::MAX;
+/// Layers above the lowest, at most.
+const LAYERS: usize = 16;
+/// Vectors that are inserted between two looks at the clock.
+const TOGETHER: usize = 4096;
+/// Queries that the recall is measured with: vectors of the index itself.
+const PROBES: usize = 100;
+/// Neighbours of which the recall is the share that is found.
+const RECALL_AT: usize = 10;
+
+/// Settings of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphOptions {
+    /// Neighbours that a vector keeps in every layer (M), at most 256.
+    pub neighbours: usize,
+    /// Candidates that are looked at while a vector is inserted (efConstruction).
+    pub construction: usize,
+    /// Candidates that are looked at while a query is answered (efSearch), if it does not want more.
+    pub search: usize,
+}
+
+impl Default for GraphOptions {
+    fn default() -> Self {
+        Self { neighbours: 32, construction: 200, search: 128 }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    options: GraphOptions,
+    /// The fingerprints of passages and encoder, which decide the vectors.
+    passages: String,
+    encoder: String,
+    vectors: usize,
+    /// Share of the ten nearest vectors that the graph found, for vectors of its own.
+    recall: f64,
+}
+
+thread_local! {
+    /// The query that this thread asks, and room for two rows in single precision.
+    static QUERY: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
+}
+
+/// Distances of positions.
+#[derive(Clone)]
+struct Products {
+    vectors: Arc<VectorStore>,
+    arch: Arch,
+}
+
+impl Distance<u32> for Products {
+    fn eval(&self, left: &[u32], right: &[u32]) -> f32 {
+        let (Some(&left), Some(&right)) = (left.first(), right.first()) else { return 2.0 };
+        let (left, right) = if right == ASKED { (right, left) } else { (left, right) };
+        QUERY.with_borrow_mut(|[query, other, row]| {
+            let product = if left == ASKED {
+                self.vectors.product(self.arch, right, query, row)
+            } else {
+                self.vectors.read(self.arch, left as usize, left as usize + 1, other);
+                self.vectors.product(self.arch, right, other, row)
+            };
+            (1.0 - product).max(0.0)
+        })
+    }
+}
+
+/// A graph of neighbours over vectors.
+pub struct Graph {
+    graph: Hnsw<'static, u32, Products>,
+    options: GraphOptions,
+    recall: f64,
+}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Graph")
+            .field("options", &self.options)
+            .field("recall", &self.recall)
+            .finish_non_exhaustive()
+    }
+}
+
+fn failed(folder: &Path, problem: &str) -> RetrievalError {
+    RetrievalError::damaged(folder, problem)
+}
+
+impl Graph {
+    /// Reads the graph of an index folder for its vectors. It takes memory for positions and neighbours, some 300 bytes a vector.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::File`] where there is none, or one of other vectors.
+    pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
+        let place = folder.join(HNSW);
+        let Description { options, passages, encoder, vectors: count, recall } =
+            Manifest::read(&place, MANIFEST, FORMAT, "graph of vectors")?.description;
+        if passages != vectors.passages() || encoder != vectors.encoder() || count != vectors.len() {
+            return Err(failed(&place, "it is of other vectors than are beside it"));
+        }
+        // The library's graph borrows its reader: both live as long as the program.
+        let reader: &'static HnswIo = Box::leak(Box::new(HnswIo::new(&place, NAME)));
+        let products = Products { vectors: Arc::clone(vectors), arch: Arch::new() };
+        // The library ends by a panic where a file is not what it wrote.
+        let graph = catch_unwind(AssertUnwindSafe(|| reader.load_hnsw_with_dist(products)))
+            .map_err(|_| failed(&place, "it is no graph"))?
+            .map_err(|error| failed(&place, &error.to_string()))?;
+        let mut graph: Hnsw<'static, u32, Products> = graph;
+        graph.set_searching_mode(true);
+        if graph.get_nb_point() != count {
+            return Err(failed(&place, "it has another number of vectors than it says"));
+        }
+        Ok(Self { graph, options, recall })
+    }
+
+    /// Share of the ten nearest vectors that the graph found when it was made.
+    pub fn recall(&self) -> f64 {
+        self.recall
+    }
+
+    /// The vectors nearest to a query, best first, with their products.
+    pub(super) fn search(&self, query: &[f32], limit: usize) -> Vec<(u32, f32)> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        QUERY.with_borrow_mut(|[asked, ..]| {
+            asked.clear();
+            asked.extend_from_slice(query);
+        });
+        let found = self.graph.search(&[ASKED], limit, self.options.search.max(limit));
+        let mut found: Vec<(u32, f32)> =
+            found.iter().map(|near| (near.get_origin_id() as u32, 1.0 - near.get_distance())).collect();
+        found.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+        found
+    }
+}
+
+/// Makes the graph of a folder's vectors and measures its recall, which is returned with the progress.
+///
+/// # Errors
+///
+/// [`RetrievalError::File`] without vectors, or where a graph is there already or can't be written; [`RetrievalError::Encoder`] for
+/// vectors that have not length 1; [`RetrievalError::Interrupted`] where `watch` said so.
+pub fn build_graph(
+    folder: &BuildFolder,
+    options: GraphOptions,
+    watch: Watch<'_>,
+) -> Result<(BuildProgress, f64), RetrievalError> {
+    folder.refuse_existing(HNSW)?;
+    if !(2..=256).contains(&options.neighbours) || options.construction == 0 || options.search == 0 {
+        return Err(RetrievalError::Setting {
+            key: "neighbours".to_owned(),
+            reason: "a vector keeps 2 to 256 neighbours, and at least 1 candidate is looked at".to_owned(),
+        });
+    }
+    let vectors = Arc::new(VectorStore::open(&folder.finished(DENSE))?);
+    let arch = Arch::new();
+    let mut row = Vec::new();
+    for position in 0..vectors.len() {
+        vectors.read(arch, position, position + 1, &mut row);
+        let length: f32 = row.iter().map(|value| value * value).sum();
+        if (length - 1.0).abs() > 0.01 {
+            return Err(RetrievalError::Encoder {
+                reason: format!(
+                    "vector {position} has length {}, and a graph needs length 1; use the exact search",
+                    length.sqrt()
+                ),
+            });
+        }
+    }
+    let products = Products { vectors: Arc::clone(&vectors), arch };
+    let graph: Hnsw<'_, u32, Products> =
+        Hnsw::new(options.neighbours, vectors.len().max(1), LAYERS, options.construction, products);
+    let mut progress = BuildProgress { length: vectors.len() as u64, ..BuildProgress::default() };
+    for start in (0..vectors.len()).step_by(TOGETHER) {
+        if watch(progress).is_break() {
+            return Err(RetrievalError::Interrupted);
+        }
+        let end = (start + TOGETHER).min(vectors.len());
+        (start..end).into_par_iter().for_each(|position| graph.insert_slice((&[position as u32], position)));
+        progress.passages = end as u64;
+        progress.read = end as u64;
+    }
+    let place = folder.unfinished(HNSW);
+    let made = Graph { graph, options, recall: 0.0 };
+    let recall = recall(&made, &vectors);
+    std::fs::create_dir_all(&place).map_err(|error| RetrievalError::file(&place, &error))?;
+    made.graph
+        .file_dump(&place, NAME)
+        .map_err(|error| RetrievalError::File { path: place.clone(), reason: error.to_string() })?;
+    let description = Description {
+        options,
+        passages: vectors.passages().to_owned(),
+        encoder: vectors.encoder().to_owned(),
+        vectors: vectors.len(),
+        recall,
+    };
+    Manifest::new(FORMAT, description).write(&place, MANIFEST)?;
+    folder.publish(HNSW)?;
+    Ok((progress, recall))
+}
+
+/// Share of the nearest vectors that a graph finds, for vectors of its own spread over all.
+fn recall(graph: &Graph, vectors: &VectorStore) -> f64 {
+    let (arch, mut query, mut found, mut all) = (Arch::new(), Vec::new(), 0, 0);
+    for probe in 0..PROBES.min(vectors.len()) {
+        let position = probe * vectors.len() / PROBES.min(vectors.len());
+        vectors.read(arch, position, position + 1, &mut query);
+        let near = graph.search(&query, RECALL_AT);
+        let exact = vectors.search(&query, RECALL_AT).remove(0);
+        // What is as near as the last of the exact ones counts, whichever of equals it is.
+        let least = exact.last().map_or(0.0, |(_, score)| score - 1e-5);
+        found += near.iter().filter(|(_, score)| *score >= least).count().min(exact.len());
+        all += exact.len();
+    }
+    if all == 0 { 1.0 } else { found as f64 / all as f64 }
+}
