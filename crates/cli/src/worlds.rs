@@ -41,7 +41,7 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
     Ok(open(&config)?)
 }
 
-/// What runs are started and resumed with.
+/// Worlds that runs are started and resumed with.
 pub(crate) fn parts() -> RunParts {
     RunParts { worlds: registry(), ..RunParts::default() }
 }

@@ -13,7 +13,7 @@ use crate::settings::RequestKey;
 /// The path of the protocol.
 const PATH: &str = "/retrieve";
 
-/// How servers are asked.
+/// Settings of the requests to servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpOptions {
     /// Time for one request, from connecting to the last byte of the answer.

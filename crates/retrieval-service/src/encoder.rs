@@ -9,7 +9,7 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 use turnwise_retrieval::RetrievalError;
 use turnwise_retrieval::dense::Encoder;
 
-/// What an encoder is told besides the text.
+/// Settings of an encoder besides the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncoderOptions {
     /// Before a query.

@@ -106,7 +106,7 @@ pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_
 ///
 /// # Errors
 ///
-/// What is wrong with it, as a sentence.
+/// Reason why it is wrong, as a sentence.
 pub fn read_answer(body: &[u8], queries: usize, top_k: usize) -> Result<Vec<Vec<Hit>>, String> {
     #[derive(Deserialize)]
     #[serde(untagged)]

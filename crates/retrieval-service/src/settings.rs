@@ -10,7 +10,7 @@ use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError};
 
 use crate::{EncoderOptions, HttpOptions};
 
-/// What finds passages.
+/// Kind of retriever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -49,7 +49,7 @@ impl RequestKey {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrievalConfig {
-    /// What finds passages.
+    /// Retriever.
     pub kind: Kind,
     /// Folder of the index (`turnwise index build`).
     pub index: PathBuf,
@@ -169,7 +169,7 @@ impl RetrievalConfig {
         }
     }
 
-    /// What the encoder is told.
+    /// Settings of the encoder.
     pub fn encoder_options(&self) -> EncoderOptions {
         EncoderOptions {
             query_prefix: self.query_prefix.clone(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Hit, RetrievalError, Retriever};
 
-/// How callers are put together.
+/// Limits within which callers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchingOptions {
     /// Most queries of one search; more are passed on as they are.

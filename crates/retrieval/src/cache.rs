@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Hit, RetrievalError, Retriever};
 
-/// What a query's answer depends on.
+/// Key of an answer: everything that it depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     query: Arc<str>,

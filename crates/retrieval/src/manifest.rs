@@ -14,7 +14,7 @@ use crate::RetrievalError;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest<D> {
     format: u32,
-    /// What the files hold.
+    /// Contents of the files.
     pub(crate) description: D,
     /// The other files with their sizes in bytes.
     files: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! What is found, and who finds it.
+//! Passages, hits, and the trait of all retrievers.
 
 use std::sync::Arc;
 

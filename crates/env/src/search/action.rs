@@ -3,10 +3,10 @@
 use crate::webshop::python::strip;
 use turnwise_core::Action;
 
-/// What a prompt or a person may do, for lists of admissible actions.
+/// Actions that a prompt or a person may choose, for lists of admissible actions.
 pub(super) const ADMISSIBLE: [&str; 2] = ["search[<your query>]", "answer[<your answer>]"];
 
-/// What an action asks for; texts are without white space at their ends.
+/// An action as it was read; texts are without white space at their ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// Passages for a query.

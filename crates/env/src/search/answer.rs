@@ -5,7 +5,7 @@
 
 use crate::webshop::python::{is_space, strip};
 
-/// How good an answer is, against all golden answers.
+/// Scores of an answer against all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
     /// Its normal form is that of a golden answer.

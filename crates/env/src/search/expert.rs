@@ -77,13 +77,13 @@ fn answered(answer: &str) -> String {
     format!("<answer> {answer} </answer>")
 }
 
-/// Lets the expert answer `count` questions of a split, taken in turn from the first. With probability `hasty_answer_prob` it
+/// Lets the expert answer `count` questions of a split, taken in turn from the first. With probability `early_answer_prob` it
 /// leaves its last planned search out and answers what somebody would who has not made it: the episode misses its goal, and
 /// is imitated nevertheless. Other episodes without the right answer are dropped.
 pub(super) fn demonstrate(
     set: &SearchSet,
     request: &DemonstrationRequest<'_>,
-    hasty_answer_prob: f64,
+    early_answer_prob: f64,
 ) -> Result<Demonstrations, EnvError> {
     let tasks = set.split(request.split)?;
     if tasks.is_empty() {
@@ -92,7 +92,7 @@ pub(super) fn demonstrate(
     let mut episodes = Vec::with_capacity(request.count);
     for index in 0..request.count {
         let mut rng = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]).rng();
-        episodes.extend(play(set, &tasks[index % tasks.len()], request, hasty_answer_prob, &mut rng)?);
+        episodes.extend(play(set, &tasks[index % tasks.len()], request, early_answer_prob, &mut rng)?);
     }
     Ok(Demonstrations { dropped: request.count - episodes.len(), episodes })
 }
@@ -102,12 +102,12 @@ fn play(
     set: &SearchSet,
     task: &Task,
     request: &DemonstrationRequest<'_>,
-    hasty_answer_prob: f64,
+    early_answer_prob: f64,
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
     let question = set.question(&task.id)?;
-    let hasty = match question.plan.split_last() {
-        Some((search, before)) if rng.chance(hasty_answer_prob) => Some((before.len(), &search.hasty_answer)),
+    let early = match question.plan.split_last() {
+        Some((search, before)) if rng.chance(early_answer_prob) => Some((before.len(), &search.early_answer)),
         _ => None,
     };
     let mut expert = Expert::new(question.clone());
@@ -118,7 +118,7 @@ fn play(
     while turns.len() < request.max_turns {
         expert.read(&observation.text());
         let imitate = !rng.chance(request.invalid_action_prob);
-        let action = match hasty {
+        let action = match early {
             // Words without tags, which nothing understands.
             _ if !imitate => question.text.clone(),
             Some((last, answer)) if searches == last => answered(answer),
@@ -130,7 +130,7 @@ fn play(
         let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
         turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
-        if step.terminated && (step.success || hasty.is_some()) {
+        if step.terminated && (step.success || early.is_some()) {
             let final_observation = observation.into_text();
             return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
         }
@@ -182,11 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn the_expert_answers_and_the_hasty_one_errs_as_often_as_asked() {
+    fn the_expert_answers_and_the_early_one_errs_as_often_as_asked() {
         for format in [ObservationFormat::SearchR1, ObservationFormat::VerlAgent] {
             let set = set(format);
-            let won = |hasty: f64, invalid: f64| {
-                let made = demonstrate(&set, &request(invalid), hasty).unwrap();
+            let won = |early: f64, invalid: f64| {
+                let made = demonstrate(&set, &request(invalid), early).unwrap();
                 assert_eq!(made.episodes.len() + made.dropped, 400);
                 let reward = |episode: &Demonstration| episode.turns.last().unwrap().reward;
                 (made.episodes.iter().map(reward).sum::<f64>(), made.episodes.len() as f64)
@@ -194,8 +194,8 @@ mod tests {
             let (careful, all) = won(0.0, 0.0);
             assert!(careful == all && all > 392.0, "{careful} of {all}");
             // A guess between two is right half of the time.
-            let (hasty, all) = won(0.5, 0.0);
-            assert!(all > 392.0 && (160.0..260.0).contains(&hasty), "{hasty} of {all}");
+            let (early, all) = won(0.5, 0.0);
+            assert!(all > 392.0 && (160.0..260.0).contains(&early), "{early} of {all}");
             let (won, all) = won(0.0, 0.2);
             assert!(won == all && all > 280.0, "{won} of {all}");
         }

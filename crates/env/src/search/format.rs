@@ -1,4 +1,4 @@
-//! What the agent reads: passages as Search-R1 and as verl-agent write them, to the byte.
+//! Observations: passages as Search-R1 and as verl-agent write them, to the byte.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub enum ObservationFormat {
     VerlAgent,
 }
 
-/// What Search-R1 answers to an action that is neither a search nor an answer. The text is part of its protocol: models
+/// Search-R1's answer to an action that is neither a search nor an answer. The text is part of its protocol: models
 /// trained on it know it.
 pub const INVALID: &str = "\nMy previous action is invalid. If I want to search, I should put the query between <search> and \
                            </search>. If I want to give the final answer, I should put the answer between <answer> and \

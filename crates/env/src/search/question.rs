@@ -33,8 +33,8 @@ pub struct Question {
 pub struct PlannedSearch {
     /// The query.
     pub query: String,
-    /// What somebody answers who leaves this search and all later ones out: plausible, and most often wrong.
-    pub hasty_answer: String,
+    /// Answer of somebody who leaves this search and all later ones out: plausible, and most often wrong.
+    pub early_answer: String,
 }
 
 /// The number that an answer is rewarded by.

@@ -17,7 +17,7 @@ use turnwise_retrieval::Passage;
 use super::choice::Choices;
 use super::question::{Question, with_mark};
 
-/// How a file counts MedMCQA's right option (`cop`).
+/// Base that a file counts MedMCQA's right option (`cop`) from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedFrom {
     /// The parquet files of the hub.
@@ -27,7 +27,7 @@ pub(super) enum CountedFrom {
 }
 
 impl CountedFrom {
-    /// How the records of a file count: from 0 if any has a 0.
+    /// Base of the records of a file: 0 if any has a 0.
     pub(super) fn of<'a>(records: impl IntoIterator<Item = &'a Value>) -> Self {
         let zero = records.into_iter().any(|record| record.get("cop").and_then(Value::as_i64) == Some(0));
         if zero { Self::Zero } else { Self::One }

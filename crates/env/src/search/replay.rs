@@ -62,7 +62,7 @@ struct MetricScore {
     f1: f64,
 }
 
-/// What the recorded retriever found.
+/// Passages that the recorded retriever found.
 #[derive(Default)]
 struct Collection {
     passages: HashMap<String, Arc<Passage>>,
@@ -159,7 +159,7 @@ fn passages(block: &str) -> Vec<Hit> {
     found.into_iter().map(passage).collect()
 }
 
-/// What the model wrote and what was shown after it, one pair a turn.
+/// Text of the model and text shown after it, one pair a turn.
 fn turns(response: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), response);
     while let Some(at) = rest.find(SEARCHED) {

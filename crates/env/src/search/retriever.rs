@@ -1,4 +1,4 @@
-//! What the world searches with: the settings, the retriever of this crate, and the hook for others.
+//! Retriever of the world: the settings, the retriever of this crate, and the hook for others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl RetrieverKind {
     }
 }
 
-/// What the world searches with.
+/// Retriever of the world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {

@@ -47,7 +47,7 @@ impl Default for SearchOptions {
     }
 }
 
-/// What all environments of a set share.
+/// Data that all environments of a set share.
 pub(super) struct Shared {
     pub(super) retriever: Arc<dyn Retriever>,
     pub(super) options: SearchOptions,

@@ -99,7 +99,7 @@ pub struct SearchSettings {
     /// Without it they are those that come with the questions, or the generated encyclopaedia.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corpus: Option<PathBuf>,
-    /// What is searched with.
+    /// Retriever of the world.
     pub retriever: RetrieverSettings,
     /// Passages that a search shows.
     #[schemars(range(min = 1, max = 100))]
@@ -146,7 +146,7 @@ pub struct SearchExpert {
     /// Probability that it leaves its last search out and answers with what it has, or with something made up where it has
     /// nothing. Such demonstrations are imitated although they miss their goal. For generated questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub hasty_answer_prob: f64,
+    pub early_answer_prob: f64,
 }
 
 /// The open world.
@@ -364,7 +364,7 @@ impl World for SearchWorld {
     }
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        demonstrate(&self.set, request, self.expert.hasty_answer_prob).map(Some)
+        demonstrate(&self.set, request, self.expert.early_answer_prob).map(Some)
     }
 
     fn phrases(&self) -> Result<Vec<String>, EnvError> {

@@ -1,6 +1,6 @@
 //! The search world through its public interface: opening it, its files, the recordings and data sets of others.
 //!
-//! What needs data reads the folder named by `TURNWISE_DATA` and says that it was skipped where that is not set.
+//! Tests that need data read the folder named by `TURNWISE_DATA` and say that they were skipped where that is not set.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests are tests")]
 

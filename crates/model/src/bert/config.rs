@@ -116,7 +116,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    /// What can't be a BERT, as a sentence.
+    /// Reason why this can't be a BERT, as a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = [
             ("vocab_size", self.vocab_size),

@@ -9,7 +9,7 @@ use turnwise_text::WordPiece;
 use super::Bert;
 use crate::{Compute, ModelError, files};
 
-/// How the hidden states of a text become one vector.
+/// Rule by which the hidden states of a text become one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// Their mean.

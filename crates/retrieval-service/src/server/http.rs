@@ -73,7 +73,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// What a head says.
+/// Contents of a head.
 struct Head {
     method: String,
     path: String,
@@ -89,7 +89,7 @@ struct Head {
 /// A connection to a client.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// What has arrived and belongs to no request yet.
+    /// Bytes that have arrived and belong to no request yet.
     buffer: Vec<u8>,
     largest: usize,
     timeout: Duration,

@@ -123,7 +123,7 @@ impl Server {
         self.address
     }
 
-    /// What ends the server.
+    /// Signal that ends the server.
     pub fn stopper(&self) -> Stopper {
         let mut address = self.address;
         if address.ip().is_unspecified() {
@@ -195,7 +195,7 @@ impl Drop for Open {
     }
 }
 
-/// What answers the requests of one connection.
+/// State that the requests of one connection are answered from.
 struct Worker {
     retriever: Arc<dyn Retriever>,
     options: ServerOptions,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use turnwise_retrieval::{Hit, Passage, RetrievalError, Retriever};
 use turnwise_retrieval_service::HttpOptions;
 
-/// What a double does with one request.
+/// Behaviour of a double on one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     /// Answers with this status and body.

@@ -42,7 +42,7 @@ fn short() -> ServerOptions {
     }
 }
 
-/// What the server says to some bytes, and whether it closed the connection after it.
+/// Reply of the server to some bytes, and whether it closed the connection after it.
 fn raw(server: &Running, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

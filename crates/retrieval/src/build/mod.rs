@@ -43,7 +43,7 @@ const WAITING: usize = 2;
 /// Passages of a piece that comes from a store.
 const STORED: usize = 2048;
 
-/// How far a build is.
+/// Progress of a build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildProgress {
     /// Passages done.
@@ -104,7 +104,7 @@ impl BuildFolder {
         self.unfinished.join(part)
     }
 
-    /// Where a part is when it is whole.
+    /// Path of a part that is whole.
     pub(crate) fn finished(&self, part: &str) -> PathBuf {
         self.folder.join(part)
     }
@@ -144,7 +144,7 @@ impl Drop for BuildFolder {
     }
 }
 
-/// Where passages come from.
+/// Source of passages.
 enum Source<'a> {
     Files(&'a [PathBuf]),
     Store(PassageStore),

@@ -16,7 +16,7 @@ const TOGETHER: usize = 256;
 /// Settings of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseOptions {
-    /// How numbers are kept.
+    /// Number format of vectors on disk.
     pub precision: Precision,
 }
 

@@ -43,7 +43,7 @@ pub trait Encoder: Send + Sync {
     /// Numbers of a vector.
     fn dimensions(&self) -> usize;
 
-    /// What tells this encoder from others: vectors of two encoders are not to be compared.
+    /// Name that tells this encoder from others: vectors of two encoders are not to be compared.
     fn fingerprint(&self) -> String;
 
     /// The vectors of queries, `[queries, dimensions]`.

@@ -22,7 +22,7 @@ const BLOCK: usize = 1 << 15;
 /// Blocks of one piece of work.
 const PIECE: usize = 16;
 
-/// How the numbers of a vector are kept.
+/// Number format of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -43,7 +43,7 @@ impl Precision {
     }
 }
 
-/// What the manifest says about vectors.
+/// The manifest's entry about vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {

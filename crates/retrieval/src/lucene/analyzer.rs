@@ -93,7 +93,7 @@ pub fn grammar() -> String {
 
 type NewScratch = Box<dyn Fn() -> Scratch + Send + Sync>;
 
-/// What one text at a time needs.
+/// Buffers for one text at a time.
 struct Scratch {
     cache: Cache,
     stems: Stems,

@@ -30,7 +30,7 @@ const FORMAT: u32 = 1;
 const TEXTS: &str = "passages.bin";
 const ENDS: &str = "passages.idx";
 
-/// What the manifest says about the passages.
+/// The manifest's entry about passages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {

@@ -47,7 +47,7 @@ fn normalised(text: &str) -> String {
     format!(" {} ", words.join(" "))
 }
 
-/// How many questions of each dataset have a golden answer in a passage that one of their queries found. `found` gives the
+/// Number of questions of each dataset that have a golden answer in a passage that one of their queries found. `found` gives the
 /// passages of query number `n`.
 fn answered(
     questions: &[Question],
@@ -114,5 +114,5 @@ fn golden_answers_are_found_by_the_agents_queries() {
     }
 }
 
-/// What BM25 found when this was written, less two in a hundred.
+/// Numbers of BM25 when this was written, less two in a hundred.
 const LEAST: [usize; 4] = [571, 387, 682, 54];

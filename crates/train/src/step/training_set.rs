@@ -14,7 +14,7 @@ use crate::step::masked_contexts::MaskedPrompts;
 
 /// A training set.
 pub(crate) struct TrainingSet {
-    /// What is trained on.
+    /// Trajectories that are trained on.
     pub(crate) trajectories: Vec<TrainingTrajectory>,
     /// Selected turns without a masked-context pass, because the masked prompt and the response do not fit the model; nothing
     /// where the loss asks for no such pass.

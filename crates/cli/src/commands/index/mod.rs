@@ -30,7 +30,7 @@ enum Command {
     Serve(serve::ServeArgs),
 }
 
-/// What an encoder is told besides the text.
+/// Settings of an encoder besides the text.
 #[derive(Args)]
 struct Encoding {
     /// Text before every query that is encoded.
@@ -64,7 +64,7 @@ impl Encoding {
     }
 }
 
-/// What finds passages in a folder.
+/// Retriever of a folder's passages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KindName {
     /// By words.
@@ -75,10 +75,10 @@ enum KindName {
     Hybrid,
 }
 
-/// How a folder is searched.
+/// Options of a search in a folder.
 #[derive(Args)]
 struct SearchArgs {
-    /// What finds passages; words alone if no encoder is named, else both.
+    /// Retriever; words alone if no encoder is named, else both.
     #[arg(long, value_enum)]
     kind: Option<KindName>,
     /// Model folder of the encoder that made the vectors.

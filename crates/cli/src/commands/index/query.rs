@@ -22,10 +22,10 @@ const TOGETHER: usize = 256;
 /// Key of the list of queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KeyName {
-    /// What Search-R1's server reads.
+    /// Body as Search-R1's server reads it.
     #[default]
     Queries,
-    /// What the clients of verl-agent and SkyRL send.
+    /// Body as the clients of verl-agent and SkyRL send it.
     Query,
 }
 

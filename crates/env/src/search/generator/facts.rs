@@ -99,7 +99,7 @@ pub(super) enum Entity {
     Event(usize),
 }
 
-/// What can be asked about somebody or something.
+/// Relations that can be asked about somebody or something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Relation {
     /// The mother of a person.

@@ -132,7 +132,7 @@ impl Drawer<'_> {
         let search = |(place, entity): (usize, &Entity)| PlannedSearch {
             query: self.all.name(*entity).to_owned(),
             // Who has read nothing makes an answer up; who has read something takes the name that should be looked up next.
-            hasty_answer: if place == 0 {
+            early_answer: if place == 0 {
                 self.made_up(last, &answer, rng)
             } else {
                 self.all.name(*entity).to_owned()
@@ -189,7 +189,7 @@ impl Drawer<'_> {
         }
         let names = [left, right].map(|entity| self.all.name(entity).to_owned());
         let [first, second] = &names;
-        let (text, golden, hasty) = if same {
+        let (text, golden, early) = if same {
             let alike = home(&left) == home(&right);
             let word = |alike: bool| if alike { "yes" } else { "no" }.to_owned();
             let text = format!("Were {first} and {second} born in the same town?");
@@ -213,9 +213,9 @@ impl Drawer<'_> {
             let guess = |rng: &mut Rng| names[rng.below(2)].clone();
             (format!("{question} {first} or {second}?"), earlier.clone(), [guess(rng), guess(rng)])
         };
-        let plan = names.iter().zip(hasty);
+        let plan = names.iter().zip(early);
         let plan =
-            plan.map(|(query, hasty_answer)| PlannedSearch { query: query.clone(), hasty_answer }).collect();
+            plan.map(|(query, early_answer)| PlannedSearch { query: query.clone(), early_answer }).collect();
         Some(Question { text, golden: vec![golden], plan, ..Question::default() })
     }
 }

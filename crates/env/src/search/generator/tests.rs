@@ -61,7 +61,7 @@ fn every_answer_stands_in_the_last_passage_that_is_looked_up() {
             assert!(text.contains(&next.query), "{question:?}");
         }
         assert!(!question.text.contains(&question.plan.last().unwrap().query) || question.plan.len() == 1);
-        assert_ne!(normalize(&question.plan[0].hasty_answer), normalize(answer), "{question:?}");
+        assert_ne!(normalize(&question.plan[0].early_answer), normalize(answer), "{question:?}");
     }
 }
 
