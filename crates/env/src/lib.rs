@@ -8,6 +8,7 @@ pub mod parse;
 pub mod pictures;
 pub mod process;
 pub mod prompt;
+pub mod python;
 pub mod registry;
 pub mod replay;
 mod saved;

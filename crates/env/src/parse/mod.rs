@@ -22,7 +22,7 @@ use turnwise_core::{Action, Reasoning, ToolCall};
 
 pub use self::calls::call_json;
 pub use self::rules::{Blocks, Case, ReasoningDemand, ResponseRules, Style};
-use crate::webshop::python::{is_space, strip};
+use crate::python::{is_space, strip};
 
 /// The action of a response.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use turnwise_core::Reasoning;
 
 use super::rules::{Blocks, ReasoningDemand, ResponseRules};
-use crate::webshop::python::strip;
+use crate::python::strip;
 
 /// The block that is the action, with its tags, and the reason why the response is malformed.
 pub(super) fn read(rules: &ResponseRules, response: &str) -> (String, Option<&'static str>) {

@@ -1,6 +1,6 @@
 //! Actions of the search world.
 
-use crate::webshop::python::strip;
+use crate::python::strip;
 use turnwise_core::Action;
 
 /// Actions that a prompt or a person may choose, for lists of admissible actions.

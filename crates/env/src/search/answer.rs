@@ -3,7 +3,7 @@
 //! The normal form is that of SQuAD's evaluation, which Search-R1, verl-agent and FlashRAG share: lower case, no ASCII
 //! punctuation, no articles, one blank between words.
 
-use crate::webshop::python::{is_space, strip};
+use crate::python::{is_space, strip};
 
 /// Scores of an answer against all golden answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Questions with options, as in medicine: which option an answer names.
 
 use super::answer::normalize;
-use crate::webshop::python::strip;
+use crate::python::strip;
 
 /// The options of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use turnwise_retrieval::Hit;
 
-use crate::webshop::python::strip;
+use crate::python::{json_string, strip};
 
 /// The form of observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -45,7 +45,7 @@ impl ObservationFormat {
                 }
                 let mut out = String::with_capacity(passages.len() + 64);
                 out.push_str("<information>{\"result\": ");
-                push_json_ascii(&mut out, &passages);
+                json_string(&mut out, &passages);
                 out.push_str("}</information>");
                 out
             }
@@ -63,29 +63,6 @@ impl ObservationFormat {
 
 fn length(hit: &Hit) -> usize {
     hit.passage.contents.len() + 24
-}
-
-/// A string as Python's `json.dumps` writes it: every character outside of printable ASCII as `\uXXXX`, in UTF-16.
-fn push_json_ascii(out: &mut String, text: &str) {
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            ' '..='~' => out.push(character),
-            _ => {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]
@@ -122,7 +99,7 @@ mod tests {
     #[test]
     fn strings_are_escaped_as_python_escapes_them() {
         let mut out = String::new();
-        push_json_ascii(&mut out, "a\"\\/\u{7f}\u{1}é😀\t\u{8}\u{c}\r");
+        json_string(&mut out, "a\"\\/\u{7f}\u{1}é😀\t\u{8}\u{c}\r");
         assert_eq!(out, r#""a\"\\/\u007f\u0001\u00e9\ud83d\ude00\t\b\f\r""#);
     }
 

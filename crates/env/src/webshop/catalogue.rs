@@ -9,8 +9,8 @@ use turnwise_core::EnvError;
 
 use super::nouns::NounFile;
 use super::product::Product;
-use super::python::PythonRandom;
 use super::store::Store;
+use crate::python::PythonRandom;
 
 /// All products of a shop with the price that each is judged by.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use turnwise_core::{EnvError, Purpose, Seed};
 
 use super::catalogue::Catalogue;
 use super::product::Product;
-use super::python::PythonRandom;
+use crate::python::PythonRandom;
 
 /// The chosen options that a goal asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

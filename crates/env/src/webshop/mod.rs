@@ -8,7 +8,6 @@
 //! | [`action`], [`session`], [`page`] | what the agent writes, what it does, what the agent reads |
 //! | [`goal`], [`reward`], `fuzzy` | what is to be bought, and what a purchase is worth |
 //! | [`nouns`], `goal_file`, `task_index` | nouns of titles from a side file; goals, and what panels need of all tasks, kept beside a large catalogue |
-//! | [`python`] | numbers, texts and random draws as Python makes them |
 //! | `set`, `environment` | the [`turnwise_core::Environment`] over all this |
 //! | `expert`, [`demonstrations`] | an agent that shops by reading, and its purchases to imitate |
 //! | `phrases` | what stands between the words on every page, for tokenizers |
@@ -32,7 +31,6 @@ mod open;
 pub mod page;
 mod phrases;
 pub mod product;
-pub mod python;
 pub mod replay;
 pub mod reward;
 pub mod search;

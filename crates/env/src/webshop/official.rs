@@ -23,8 +23,8 @@ use serde_json::value::RawValue as RawJson;
 use turnwise_core::EnvError;
 
 use super::product::{HumanInstruction, Product, ProductOption};
-use super::python::strip;
 use super::store::ASIN;
+use crate::python::strip;
 
 /// One of the official catalogues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]

@@ -13,11 +13,11 @@ use super::goal_file::{self, Source};
 use super::nouns;
 use super::official::{self, CatalogueReport, Size};
 use super::product::Product;
-use super::python::PythonRandom;
 use super::search::{BuildOptions, IndexBuilder, SearchError, SearchIndex, document_text};
 use super::set::{WebshopOptions, WebshopSet};
 use super::store::StoreWriter;
 use super::task_index::{Kept, Stamp};
+use crate::python::PythonRandom;
 
 /// The folder inside an official one that the files of the full shop are built in, if no other is named.
 const BUILT: &str = "turnwise-shop";

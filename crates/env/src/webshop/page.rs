@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::python::{json_string, strip};
+use crate::python::{json_string, strip};
 
 /// Kind of a part of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

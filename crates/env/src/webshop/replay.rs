@@ -26,9 +26,9 @@ use super::WebshopSet;
 use super::action::Action;
 use super::goal::{Goal, GoalOptions};
 use super::page::{ObservationMode, PageView};
-use super::python::float;
 use super::reward::{Judge, Matching, Score};
 use super::session::{Effect, Session};
+use crate::python::float;
 use crate::replay::{Checker, Difference, numbered_lines};
 
 /// The result of a replay.

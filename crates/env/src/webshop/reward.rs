@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::fuzzy::Words;
 use super::goal::{Goal, GoalOptions};
 use super::product::Product;
-use super::python::pair;
+use crate::python::pair;
 
 /// Two texts with a higher `token_set_ratio` count as one.
 const ALIKE: u32 = 85;
@@ -271,7 +271,7 @@ fn normalize_colour(text: &str) -> &str {
 }
 
 fn categories(path: &str) -> impl Iterator<Item = &str> {
-    path.split('\u{203a}').map(super::python::strip)
+    path.split('\u{203a}').map(crate::python::strip)
 }
 
 /// The distinct words that both titles have, per word of the wanted title.

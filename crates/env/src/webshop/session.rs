@@ -8,8 +8,8 @@ use turnwise_core::EnvError;
 use super::action::Action;
 use super::page::{PageView, PartKind, Target, dumps, options_json};
 use super::product::Product;
-use super::python::float;
 use super::shop::Shop;
+use crate::python::float;
 
 /// Products on one page of results.
 pub const PAGE_SIZE: usize = 10;

@@ -13,10 +13,10 @@ use super::goal_file::Divided;
 use super::official::Size;
 use super::page::ObservationMode;
 use super::product::Product;
-use super::python::PythonRandom;
 use super::reward::{Judge, Matching, Reward};
 use super::shop::{Ranker, Shop};
 use super::task_index::{IndexedTasks, Kept, TaskIndex};
+use crate::python::PythonRandom;
 
 /// Division of the goals into splits.
 #[derive(

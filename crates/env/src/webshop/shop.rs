@@ -46,7 +46,7 @@ impl Shop {
     /// attributes are what a purchase is scored by, and in the original's text environment that search fails.
     pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
         let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
-        let rest = super::python::strip(rest);
+        let rest = crate::python::strip(rest);
         match first {
             "<r>" => {
                 let count = self.catalogue.len();

@@ -38,7 +38,7 @@ pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// A string as `json.dumps` writes it: in double quotes, everything outside ASCII as `\uXXXX`.
+/// A string as `json.dumps` writes it: in double quotes, everything outside of printable ASCII as `\uXXXX`, in UTF-16.
 pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
     for character in text.chars() {
@@ -50,7 +50,7 @@ pub fn json_string(out: &mut String, text: &str) {
             '\t' => out.push_str("\\t"),
             '\u{8}' => out.push_str("\\b"),
             '\u{c}' => out.push_str("\\f"),
-            ' '..='\u{7f}' => out.push(character),
+            ' '..='~' => out.push(character),
             _ => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
                     // Writing into a string cannot fail.
