@@ -7,6 +7,17 @@
 //! derivative, and a [`Learner`] turns those derivatives into a weight update.
 //!
 //! There are no tensors here, no async and no I/O.
+//!
+//! ```
+//! use turnwise_core::{Batch, Group, Task, Trajectory, Turn};
+//!
+//! let turns = [0.0, 1.0].map(|reward| Turn { reward, ..Turn::default() }).to_vec();
+//! let trajectory = Trajectory::new(Task::new("task-1", "example", "open the door"), turns);
+//! assert_eq!(trajectory.outcome_return(), 1.0);
+//! assert_eq!(trajectory.step_returns(0.5), [0.5, 1.0]);
+//! let batch = Batch { groups: vec![Group { trajectories: vec![trajectory] }] };
+//! assert_eq!(batch.trajectories().count(), 1);
+//! ```
 
 mod action;
 mod digest;

@@ -1,4 +1,14 @@
 //! Native text environments, prompts, action parsing and pinned task panels.
+//!
+//! ```
+//! use turnwise_env::registry::Registry;
+//!
+//! let worlds = Registry::builtin();
+//! let names: Vec<&str> = worlds.kinds().map(|kind| kind.name()).collect();
+//! assert!(names.contains(&"alfworld") && names.contains(&"search"));
+//! let error = worlds.kind("alfword").err().map(|error| error.to_string());
+//! assert!(error.is_some_and(|error| error.contains("did you mean `alfworld`?")));
+//! ```
 
 pub mod alfworld;
 pub mod demonstration;

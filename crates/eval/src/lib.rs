@@ -1,4 +1,10 @@
 //! Evaluation: success on pinned task panels, with intervals, and the comparison of runs.
+//!
+//! ```
+//! // 8 of 10: Wilson's 95 % interval.
+//! let (low, high) = turnwise_eval::wilson(8, 10);
+//! assert!((low - 0.490).abs() < 1e-3 && (high - 0.943).abs() < 1e-3);
+//! ```
 
 mod agent;
 pub mod compare;

@@ -1,5 +1,13 @@
 //! Files that appear whole or not at all, and files that may be compressed. One helper each for all crates, whose
 //! errors add the path.
+//!
+//! ```
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("note.txt");
+//! turnwise_files::write_atomically(&path, b"whole or not at all")?;
+//! assert_eq!(std::fs::read(&path)?, b"whole or not at all");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -8,6 +8,16 @@
 //! | `protocol.rs` | requests and answers of Search-R1's `/retrieve` |
 //! | `server/` | [`Server`]: answers such requests with any retriever |
 //! | `settings.rs` | [`RetrievalConfig`] |
+//!
+//! ```
+//! use turnwise_retrieval_service::{Kind, RetrievalConfig};
+//!
+//! let servers = vec!["http://127.0.0.1:8000/retrieve".into()];
+//! let config = RetrievalConfig { kind: Kind::Http, servers, ..RetrievalConfig::default() };
+//! config.check()?;
+//! assert!(RetrievalConfig { servers: Vec::new(), ..config }.check().is_err());
+//! # Ok::<(), turnwise_retrieval::RetrievalError>(())
+//! ```
 
 mod client;
 mod encoder;

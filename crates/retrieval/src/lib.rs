@@ -3,6 +3,17 @@
 //! A [`Retriever`] takes queries and gives, for each, the best passages of its collection. What it searches with is its
 //! own affair: an index of terms, vectors, or a server. This crate knows neither tensors nor HTTP; what needs them
 //! implements the trait elsewhere.
+//!
+//! ```
+//! use turnwise_retrieval::{Bm25Retriever, Passage, Retriever as _};
+//!
+//! let passage = |id: &str, contents: &str| Passage { id: id.into(), contents: contents.into() };
+//! let oslo = passage("0", "\"Oslo\"\nThe capital of Norway.");
+//! let rome = passage("1", "\"Rome\"\nThe capital of Italy.");
+//! let found = Bm25Retriever::in_memory([oslo, rome])?.search(&["capital of Norway"], 1)?;
+//! assert_eq!(found[0][0].passage.id, "0");
+//! # Ok::<(), turnwise_retrieval::RetrievalError>(())
+//! ```
 
 mod batching;
 mod bm25;

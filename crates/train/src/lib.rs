@@ -12,6 +12,16 @@
 //! | [`sft`] | the warm start: demonstrations as sequences, supervised updates |
 //! | [`plan`] | checks before a run starts, and the memory that it takes |
 //! | [`config`] | the typed configuration |
+//!
+//! ```
+//! use turnwise_train::config::{ConfigSource, load};
+//!
+//! let quickstart = ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() };
+//! assert_eq!(load(&quickstart)?.env.kind, "alfworld");
+//! let misspelt = ConfigSource { overrides: vec!["train.step=3".into()], ..quickstart };
+//! assert!(load(&misspelt).is_err_and(|error| error.to_string().contains("train.steps")));
+//! # Ok::<(), turnwise_train::TrainError>(())
+//! ```
 
 pub mod config;
 mod embedder;
