@@ -19,7 +19,7 @@
 //! let quickstart = ConfigSource { preset: Some("quickstart".into()), ..ConfigSource::default() };
 //! assert_eq!(load(&quickstart)?.env.kind, "alfworld");
 //! let misspelt = ConfigSource { overrides: vec!["train.step=3".into()], ..quickstart };
-//! assert!(load(&misspelt).is_err_and(|error| error.to_string().contains("train.steps")));
+//! assert!(load(&misspelt).is_err_and(|error| error.to_string().contains("Did you mean `steps`?")));
 //! # Ok::<(), turnwise_train::TrainError>(())
 //! ```
 
