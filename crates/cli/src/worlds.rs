@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turnwise_env::registry::Registry;
-use turnwise_env::search::{RetrieverKind, RetrieverSettings, SearchKind};
+use turnwise_env::search::{RetrieverSettings, SearchKind};
 use turnwise_retrieval::{RetrievalError, Retriever};
-use turnwise_retrieval_service::{Kind, RetrievalConfig, open};
+use turnwise_retrieval_service::{RetrievalConfig, open};
 use turnwise_train::config::{self, Config, ConfigSource};
 use turnwise_train::{Methods, RunParts, TrainError};
 
@@ -21,12 +21,7 @@ pub(crate) fn registry() -> Registry {
 /// Opens what the search world names and has not itself: vectors, hybrids and servers.
 fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, RetrievalError> {
     let config = RetrievalConfig {
-        kind: match settings.kind {
-            RetrieverKind::Bm25 => Kind::Bm25,
-            RetrieverKind::Dense => Kind::Dense,
-            RetrieverKind::Hybrid => Kind::Hybrid,
-            RetrieverKind::Http => Kind::Http,
-        },
+        kind: settings.kind,
         index: settings.index.clone().unwrap_or_default(),
         encoder: settings.model.clone().unwrap_or_default(),
         servers: settings.url.iter().flat_map(|urls| urls.split_whitespace()).map(str::to_owned).collect(),
@@ -60,6 +55,8 @@ pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+
+    use turnwise_retrieval::RetrieverKind;
 
     use super::*;
 

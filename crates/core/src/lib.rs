@@ -30,6 +30,7 @@ mod method;
 mod observation;
 mod passes;
 mod reasoning;
+mod retry;
 mod sampler;
 mod seed;
 mod sequence;
@@ -54,6 +55,7 @@ pub use passes::{
     ContextMask, GradientScale, GradientScaling, MaskedContextPass, MinibatchObjective, Passes, SecondPass,
 };
 pub use reasoning::Reasoning;
+pub use retry::{backoff, is_transient_status};
 pub use sampler::{
     Completion, FinishReason, PromptTokens, RequestId, SampleRequest, Sampler, SamplingParams,
 };

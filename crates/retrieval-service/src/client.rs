@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use turnwise_core::{Purpose, Seed};
+use turnwise_core::{Purpose, Seed, backoff};
 use turnwise_retrieval::{Hit, RetrievalError, Retriever};
 
 use crate::protocol::read_answer;
@@ -134,11 +134,9 @@ impl HttpRetriever {
 
     /// Wait before round `round` (from 1), shortened by a share of up to a half that differs from request to request.
     fn pause(&self, request: u64, round: u32, asked: Option<Duration>) -> Duration {
-        let doubled = self.options.backoff.as_secs_f64() * 2f64.powi(round.saturating_sub(1).min(60) as i32);
+        let HttpOptions { backoff: first, backoff_max: longest, .. } = self.options;
         let share = Seed::derive(0, Purpose::Environment, &[request, u64::from(round)]).rng().uniform();
-        let own = Duration::from_secs_f64(
-            doubled.min(self.options.backoff_max.as_secs_f64()) * (1.0 - 0.5 * share),
-        );
+        let own = backoff(first.as_secs_f64(), longest.as_secs_f64(), round, share);
         own.max(asked.unwrap_or_default()).min(self.options.backoff_max)
     }
 }

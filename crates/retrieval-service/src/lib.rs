@@ -10,10 +10,10 @@
 //! | `settings.rs` | [`RetrievalConfig`] |
 //!
 //! ```
-//! use turnwise_retrieval_service::{Kind, RetrievalConfig};
+//! use turnwise_retrieval_service::{RetrievalConfig, RetrieverKind};
 //!
 //! let servers = vec!["http://127.0.0.1:8000/retrieve".into()];
-//! let config = RetrievalConfig { kind: Kind::Http, servers, ..RetrievalConfig::default() };
+//! let config = RetrievalConfig { kind: RetrieverKind::Http, servers, ..RetrievalConfig::default() };
 //! config.check()?;
 //! assert!(RetrievalConfig { servers: Vec::new(), ..config }.check().is_err());
 //! # Ok::<(), turnwise_retrieval::RetrievalError>(())
@@ -30,4 +30,5 @@ pub use client::{HttpOptions, HttpRetriever};
 pub use encoder::{EncoderOptions, PrefixedEncoder};
 pub use open::{OpenRetriever, open};
 pub use server::{Server, ServerOptions, Stopper};
-pub use settings::{Kind, RequestKey, RetrievalConfig};
+pub use settings::{RequestKey, RetrievalConfig};
+pub use turnwise_retrieval::RetrieverKind;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use turnwise_retrieval::dense::DenseRetriever;
 use turnwise_retrieval::{
-    Batching, Bm25Retriever, CacheCounts, Cached, Hit, Hybrid, RetrievalError, Retriever,
+    Batching, Bm25Retriever, CacheCounts, Cached, Hit, Hybrid, RetrievalError, Retriever, RetrieverKind,
 };
 
-use crate::{HttpRetriever, Kind, PrefixedEncoder, RetrievalConfig};
+use crate::{HttpRetriever, PrefixedEncoder, RetrievalConfig};
 
 /// A retriever with its cache.
 #[derive(Debug)]
@@ -48,13 +48,13 @@ pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalErr
         Ok(batched(Arc::new(DenseRetriever::open(&config.index, Arc::new(encoder))?)))
     };
     let retriever: Arc<dyn Retriever> = match config.kind {
-        Kind::Bm25 => Arc::new(Bm25Retriever::open(&config.index)?),
-        Kind::Dense => dense()?,
-        Kind::Hybrid => {
+        RetrieverKind::Bm25 => Arc::new(Bm25Retriever::open(&config.index)?),
+        RetrieverKind::Dense => dense()?,
+        RetrieverKind::Hybrid => {
             let sources = vec![Arc::new(Bm25Retriever::open(&config.index)?) as Arc<dyn Retriever>, dense()?];
             Arc::new(Hybrid::new(sources, config.fusion_k, config.fusion_depth)?)
         }
-        Kind::Http => batched(Arc::new(HttpRetriever::new(&config.servers, config.http())?)),
+        RetrieverKind::Http => batched(Arc::new(HttpRetriever::new(&config.servers, config.http())?)),
     };
     Ok(Arc::new(OpenRetriever { cached: Cached::new(retriever, config.cache) }))
 }

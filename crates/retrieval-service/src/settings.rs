@@ -6,24 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use turnwise_model::Compute;
 use turnwise_model::bert::SentenceOptions;
-use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError};
+use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError, RetrieverKind};
 
 use crate::{EncoderOptions, HttpOptions};
-
-/// Kind of retriever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// By words: an index folder.
-    #[default]
-    Bm25,
-    /// By the vectors of an encoder: an index folder with vectors.
-    Dense,
-    /// Both, joined by their ranks.
-    Hybrid,
-    /// Servers of Search-R1's protocol.
-    Http,
-}
 
 /// The key under which queries are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -50,7 +35,7 @@ impl RequestKey {
 #[serde(default, deny_unknown_fields)]
 pub struct RetrievalConfig {
     /// Retriever.
-    pub kind: Kind,
+    pub kind: RetrieverKind,
     /// Folder of the index (`turnwise index build`).
     pub index: PathBuf,
     /// Model folder of the encoder (E5, or one of sentence-transformers), for the kinds `dense` and `hybrid`.
@@ -105,7 +90,7 @@ pub struct RetrievalConfig {
 impl Default for RetrievalConfig {
     fn default() -> Self {
         Self {
-            kind: Kind::Bm25,
+            kind: RetrieverKind::Bm25,
             index: PathBuf::new(),
             encoder: PathBuf::new(),
             query_prefix: "query: ".to_owned(),
@@ -144,16 +129,20 @@ impl RetrievalConfig {
             reason: error.to_string(),
         })?;
         match self.kind {
-            Kind::Bm25 | Kind::Dense | Kind::Hybrid if self.index.as_os_str().is_empty() => {
+            RetrieverKind::Bm25 | RetrieverKind::Dense | RetrieverKind::Hybrid
+                if self.index.as_os_str().is_empty() =>
+            {
                 fail("index", "name the folder of an index; `turnwise index build` makes one")
             }
-            Kind::Http if self.servers.is_empty() => {
+            RetrieverKind::Http if self.servers.is_empty() => {
                 fail("servers", "name at least one server, such as \"http://127.0.0.1:8000/retrieve\"")
             }
-            Kind::Dense | Kind::Hybrid if self.encoder.as_os_str().is_empty() => {
+            RetrieverKind::Dense | RetrieverKind::Hybrid if self.encoder.as_os_str().is_empty() => {
                 fail("encoder", "name the model folder of the encoder that made the vectors")
             }
-            Kind::Bm25 | Kind::Dense | Kind::Hybrid | Kind::Http => Ok(()),
+            RetrieverKind::Bm25 | RetrieverKind::Dense | RetrieverKind::Hybrid | RetrieverKind::Http => {
+                Ok(())
+            }
         }
     }
 

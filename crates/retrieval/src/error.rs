@@ -106,7 +106,7 @@ impl RetrievalError {
             | Self::Interrupted
             | Self::Encoder { .. } => false,
             Self::Timeout { .. } | Self::Unreachable { .. } | Self::Answer { .. } => true,
-            Self::Status { status, .. } => matches!(status, 408 | 409 | 425 | 429 | 500..),
+            Self::Status { status, .. } => turnwise_core::is_transient_status(*status),
         }
     }
 }

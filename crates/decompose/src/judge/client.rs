@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
-use turnwise_core::{Purpose, Seed};
+use turnwise_core::{Purpose, Seed, backoff, is_transient_status};
 
 use super::cache::Key;
 use super::{JudgeConfig, JudgeError};
@@ -65,7 +65,7 @@ impl Failure {
         match self {
             Self::Budget => false,
             Self::Timeout | Self::Transport(_) | Self::Malformed(_) => true,
-            Self::Status(status, _) => matches!(status, 408 | 409 | 425 | 429 | 500..),
+            Self::Status(status, _) => is_transient_status(*status),
         }
     }
 }
@@ -161,10 +161,9 @@ impl Client {
     /// Wait before try `attempt` (from 1): doubled each time, at most `backoff_max_s`, shortened by a share of up to
     /// a half that belongs to (seed, question, attempt).
     pub(super) fn pause(&self, config: &JudgeConfig, key: &Key, attempt: u32) -> Duration {
-        let doubled = config.backoff_s * 2f64.powi(attempt.saturating_sub(1).min(60) as i32);
         let coordinates = [key.coordinate(), u64::from(attempt)];
         let share = Seed::derive(self.seed, Purpose::Credit, &coordinates).rng().uniform();
-        Duration::from_secs_f64(doubled.min(config.backoff_max_s) * (1.0 - 0.5 * share))
+        backoff(config.backoff_s, config.backoff_max_s, attempt, share)
     }
 }
 

@@ -191,7 +191,7 @@ fn episodes(count: usize, seed: u64) -> Vec<Sample> {
 }
 
 /// Correlation, over the first three turns of episodes that the network never saw, of HAS' turn advantage with the outcome.
-fn early_correlation(credits: CreditRule, min_std: f64) -> f64 {
+fn early_correlation(credits: CreditRule) -> f64 {
     let config = TurnRdConfig {
         hidden: 16,
         credits,
@@ -215,7 +215,7 @@ fn early_correlation(credits: CreditRule, min_std: f64) -> f64 {
     });
     let batch = Batch { groups: vec![Group { trajectories: trajectories.collect() }] };
     let supplies = Supplies { credits: Some(PerTurn::from_rows(&batch, credits)), ..Supplies::default() };
-    let has = HasConfig { decomposer: DecomposerKind::External, min_std, ..HasConfig::default() };
+    let has = HasConfig { decomposer: DecomposerKind::External, ..HasConfig::default() };
     let config = CreditConfig { refinements: vec![RefinementConfig::Has(has)], ..CreditConfig::default() };
     let report = Pipeline::from_config(&config)
         .unwrap()
@@ -226,12 +226,12 @@ fn early_correlation(credits: CreditRule, min_std: f64) -> f64 {
 
 #[test]
 fn credits_of_early_turns_agree_with_the_outcome() {
-    let attention = early_correlation(CreditRule::Attention, 0.0);
+    let attention = early_correlation(CreditRule::Attention);
     assert!(attention > 0.2, "{attention}");
     // Equation 5 takes from every turn alike what the values of a success exceed its return by, early ones included.
-    let projection = early_correlation(CreditRule::Projection, 0.0);
+    let projection = early_correlation(CreditRule::Projection);
     assert!(projection < 0.0, "{projection}");
-    let weighted = early_correlation(CreditRule::WeightedProjection, 0.0);
+    let weighted = early_correlation(CreditRule::WeightedProjection);
     assert!(weighted > projection, "{weighted} {projection}");
 }
 

@@ -144,17 +144,21 @@ fn labelled(rules: &ResponseRules, response: &str) -> Read {
     }
 }
 
-/// Exactly one block, after the reasoning.
-fn one_block(rules: &ResponseRules, response: &str) -> Read {
+/// The reasoning and the text after it; else what is read of a response whose reasoning is not closed.
+fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
-    let Some(answer) = reasoning.answer() else {
-        return (
-            rules.tail(response),
-            Some("the reasoning is not closed, so that all that follows belongs to it"),
-        );
+    let unclosed = "the reasoning is not closed, so that all that follows belongs to it";
+    let answer = reasoning.answer().ok_or_else(|| (rules.tail(response), Some(unclosed)))?;
+    Ok((reasoning, answer))
+}
+
+/// Exactly one block, after the reasoning.
+fn one_block(rules: &ResponseRules, response: &str) -> Read {
+    let (reasoning, answer) = match after_reasoning(rules, response) {
+        Ok((reasoning, answer)) => (reasoning, rules.cased(answer)),
+        Err(unclosed) => return unclosed,
     };
-    let answer = rules.cased(answer);
     let [open, close] = &rules.action_tags;
     let block = answer.split_once(open.as_str()).and_then(|(_, rest)| rest.split_once(close.as_str()));
     let Some((block, after)) = block else {

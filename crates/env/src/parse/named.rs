@@ -3,10 +3,11 @@
 use turnwise_core::Reasoning;
 
 use super::rules::{Blocks, ReasoningDemand, ResponseRules};
+use super::{Read, after_reasoning};
 use crate::python::strip;
 
 /// The block that is the action, with its tags, and the reason why the response is malformed.
-pub(super) fn read(rules: &ResponseRules, response: &str) -> (String, Option<&'static str>) {
+pub(super) fn read(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
     match rules.blocks {
         Blocks::One => one(rules, response),
@@ -71,15 +72,11 @@ fn first<'a>(text: &'a str, names: &[String]) -> Option<(String, &'a str)> {
 }
 
 /// The only block after the reasoning.
-fn one(rules: &ResponseRules, response: &str) -> (String, Option<&'static str>) {
+fn one(rules: &ResponseRules, response: &str) -> Read {
     let names = &rules.action_names;
-    let [open, close] = &rules.reasoning_tags;
-    let reasoning = Reasoning::between(response, open, close);
-    let Some(answer) = reasoning.answer() else {
-        return (
-            rules.tail(response),
-            Some("the reasoning is not closed, so that all that follows belongs to it"),
-        );
+    let (reasoning, answer) = match after_reasoning(rules, response) {
+        Ok(found) => found,
+        Err(unclosed) => return unclosed,
     };
     let Some((action, after)) = first(answer, names) else { return (rules.tail(response), Some(NO_BLOCK)) };
     let tags =

@@ -168,21 +168,18 @@ fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, EnvError> 
     Ok(found)
 }
 
+/// The environment as its own type.
+fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvError> {
+    let any: &mut dyn Any = environment;
+    any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
+}
+
 /// Steps several environments of one set: all their queries go to the retriever in one call.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
-    let environment = |environment: &mut dyn Environment| -> Result<(), EnvError> {
-        let any: &mut dyn Any = environment;
-        any.is::<SearchEnv>()
-            .then_some(())
-            .ok_or(EnvError::Unsupported("to be stepped with those of this set"))
-    };
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());
-    for PendingStep { environment: played, action } in pending.iter_mut() {
-        let query = environment(&mut **played).and_then(|()| {
-            let any: &mut dyn Any = &mut **played;
-            any.downcast_mut::<SearchEnv>().map_or(Ok(None), |played| played.query(action))
-        });
+    for PendingStep { environment, action } in pending.iter_mut() {
+        let query = of_this_set(&mut **environment).and_then(|played| played.query(action));
         asked.push(query.map(|query| {
             query.map(|query| {
                 queries.push(query);
@@ -205,9 +202,7 @@ pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec
             (Some(_), Err(error)) => return Err(failed(error)),
             (Some(place), Ok(found)) => Some(found[place].as_slice()),
         };
-        let any: &mut dyn Any = &mut **environment;
-        let played = any.downcast_mut::<SearchEnv>().ok_or(EnvError::NotReset)?;
-        played.carry_out(action, hits)
+        of_this_set(&mut **environment)?.carry_out(action, hits)
     };
     steps.map(step).collect()
 }

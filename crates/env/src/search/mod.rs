@@ -38,6 +38,7 @@ pub use self::environment::{AnswerFrom, SearchEnv};
 pub use self::files::TableReader;
 pub use self::format::{INVALID, ObservationFormat};
 pub use self::question::{PlannedSearch, Question, SearchReward};
-pub use self::retriever::{OpenRetriever, RetrieverKind, RetrieverSettings};
+pub use self::retriever::{OpenRetriever, RetrieverSettings};
 pub use self::set::{SearchOptions, SearchSet};
 pub use self::world::{SearchData, SearchExpert, SearchFiles, SearchKind, SearchSettings, SearchWorld};
+pub use turnwise_retrieval::RetrieverKind;

@@ -125,11 +125,11 @@ fn hit(passage: Arc<Passage>) -> Hit {
     Hit { passage, score: 0.0 }
 }
 
-/// Gives what it was told to, one list after the other.
+/// Gives the lists of passages that were put in, one after the other.
 #[derive(Default)]
-struct Told(Mutex<VecDeque<Vec<Hit>>>);
+struct Queued(Mutex<VecDeque<Vec<Hit>>>);
 
-impl Retriever for Told {
+impl Retriever for Queued {
     fn search(&self, queries: &[&str], _: usize) -> Result<Vec<Vec<Hit>>, RetrievalError> {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(queries.iter().map(|_| lists.pop_front().unwrap_or_default()).collect())
@@ -248,8 +248,8 @@ fn check(
         step: 0,
     };
     checker.add("prompt", user_words(&recording.output.query), &template.render_concatenated_first(&view));
-    let retriever = Arc::new(Told::default());
-    let told = Arc::clone(&retriever);
+    let retriever = Arc::new(Queued::default());
+    let queued = Arc::clone(&retriever);
     let set =
         SearchSet::new([Vec::new(), Vec::new(), vec![question.clone()]], retriever, SearchOptions::default());
     let turns = turns(&recording.output.final_response);
@@ -282,7 +282,7 @@ fn check(
             let known = known.flatten();
             counts.from_collection += usize::from(known.is_some());
             let hits = known.unwrap_or(shown);
-            told.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(hits);
+            queued.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(hits);
         }
         if let Request::Answer(text) = request {
             text.clone_into(&mut answer);

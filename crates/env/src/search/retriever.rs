@@ -5,33 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::EnvError;
-use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever};
-
-/// Kind of retriever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RetrieverKind {
-    /// Shared words, ranked as Lucene's BM25 ranks.
-    #[default]
-    Bm25,
-    /// Vectors of an encoder such as E5.
-    Dense,
-    /// Both, joined by reciprocal rank.
-    Hybrid,
-    /// A server of the Search-R1 protocol.
-    Http,
-}
-
-impl RetrieverKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Bm25 => "bm25",
-            Self::Dense => "dense",
-            Self::Hybrid => "hybrid",
-            Self::Http => "http",
-        }
-    }
-}
+use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriever, RetrieverKind};
 
 /// Retriever of the world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -155,7 +155,7 @@ fn a_saved_episode_goes_on_as_it_would_have() {
     assert!(other.restore(&Snapshot(b"{}".to_vec())).is_err());
 }
 
-/// Counts its calls, and fails as often as it is told.
+/// Counts its calls, and fails as often as it is asked to.
 #[derive(Default)]
 struct Counting {
     calls: AtomicUsize,

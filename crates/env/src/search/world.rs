@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use turnwise_core::{EnvError, Task, TaskSet};
-use turnwise_retrieval::Passage;
+use turnwise_retrieval::{Passage, RetrieverKind};
 use turnwise_settings::Problem;
 
 use super::environment::AnswerFrom;
@@ -17,7 +17,7 @@ use super::generator::{Generated, SearchGenerator, generate};
 use super::phrases::phrases;
 use super::question::{Question, SearchReward};
 use super::replay::replay;
-use super::retriever::{OpenRetriever, RetrieverKind, RetrieverSettings};
+use super::retriever::{OpenRetriever, RetrieverSettings};
 use super::set::{DEFAULT_MAX_STEPS, SearchOptions, SearchSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::replay::ReplayReport;

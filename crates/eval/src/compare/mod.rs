@@ -43,7 +43,7 @@ pub enum CompareError {
         run: String,
         /// Of which step or split, where one was asked for.
         at: String,
-        /// The way to mend it.
+        /// The way to fix it.
         fix: String,
     },
     /// Two runs were not evaluated alike.

@@ -193,7 +193,7 @@ impl Connection {
             path: target.split('?').next().unwrap_or_default().to_owned(),
             size,
             length: 0,
-            // HTTP/1.1 keeps connections unless told otherwise, HTTP/1.0 the other way round.
+            // HTTP/1.1 keeps connections unless the request says otherwise, HTTP/1.0 the other way round.
             keep: parsed.version == Some(1),
             expects: false,
             bodyless: method == "HEAD",

@@ -1,7 +1,7 @@
 //! A server of Search-R1's protocol over any retriever.
 //!
 //! `POST /retrieve` answers queries, `GET /health` says that the server is up. One thread a connection, as many as the
-//! options allow; whoever comes beyond them is told to come again (503). Connections are kept for further requests.
+//! options allow; one more is answered with 503. Connections are kept for further requests.
 //!
 //! | file | subject |
 //! |---|---|
@@ -206,7 +206,7 @@ struct Worker {
 impl Worker {
     fn turn_away(&self, stream: TcpStream) {
         let mut connection = Connection::new(stream, &self.options);
-        // It is told once it has sent its request: a client that is still writing would see a broken connection.
+        // It is answered once it has sent its request: a client that is still writing would see a broken connection.
         let _ = connection.read();
         let _ = connection.send(&Reply::detail(503, "too many connections; try again").after(1), false);
     }
@@ -220,7 +220,7 @@ impl Worker {
                     let keep = request.keep && !self.stop.load(Ordering::SeqCst);
                     (self.reply(&request), keep)
                 }
-                // What is left of a broken request can't be told from the next.
+                // What is left of a broken request can't be distinguished from the next.
                 Err(reply) => (reply, false),
             };
             if connection.send(&reply, keep).is_err() || !keep {

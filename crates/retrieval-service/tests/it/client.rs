@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use turnwise_retrieval::{RetrievalError, Retriever as _};
-use turnwise_retrieval_service::{HttpOptions, HttpRetriever, Kind, RequestKey, RetrievalConfig, open};
+use turnwise_retrieval_service::{
+    HttpOptions, HttpRetriever, RequestKey, RetrievalConfig, RetrieverKind, open,
+};
 
 use super::doubles::{Act, Double, good, quick};
 
@@ -109,7 +111,7 @@ fn the_next_server_is_asked_where_one_fails() {
 fn settings_open_a_client_with_its_cache() {
     let server = Double::new(vec![good()]);
     let config = RetrievalConfig {
-        kind: Kind::Http,
+        kind: RetrieverKind::Http,
         servers: vec![server.url.clone()],
         batch_wait_ms: 0.0,
         ..RetrievalConfig::default()

@@ -9,7 +9,7 @@ use turnwise_retrieval::Retriever as _;
 use turnwise_retrieval::build::{BuildFolder, Parts, build};
 use turnwise_retrieval::dense::{DenseOptions, Encoder as _, build_vectors};
 use turnwise_retrieval::lucene::BuildOptions;
-use turnwise_retrieval_service::{EncoderOptions, Kind, PrefixedEncoder, RetrievalConfig, open};
+use turnwise_retrieval_service::{EncoderOptions, PrefixedEncoder, RetrievalConfig, RetrieverKind, open};
 
 const WORDS: [&str; 16] = [
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "passage", ":", "kettle", "shoe", "sock", "steel", "blue",
@@ -40,30 +40,30 @@ fn vectors_and_hybrids_are_opened_from_settings() {
     build_vectors(&building, &loaded, DenseOptions::default(), &mut keep).unwrap();
     drop(building);
 
-    let config = |kind: Kind| RetrievalConfig {
+    let config = |kind: RetrieverKind| RetrievalConfig {
         kind,
         index: index.clone(),
         encoder: model.clone(),
         ..RetrievalConfig::default()
     };
-    let ids = |kind: Kind, query: &str| -> Vec<String> {
+    let ids = |kind: RetrieverKind, query: &str| -> Vec<String> {
         let found = open(&config(kind)).unwrap().search(&[query], 5).unwrap().remove(0);
         found.iter().map(|hit| hit.passage.id.clone()).collect()
     };
-    let dense = ids(Kind::Dense, "blue shoes");
+    let dense = ids(RetrieverKind::Dense, "blue shoes");
     assert_eq!((dense.len(), dense[0].as_str()), (5, "1"));
-    let (words, both) = (ids(Kind::Bm25, "steel"), ids(Kind::Hybrid, "steel"));
+    let (words, both) = (ids(RetrieverKind::Bm25, "steel"), ids(RetrieverKind::Hybrid, "steel"));
     assert_eq!((words.len(), both.len()), (2, 5));
     assert_eq!(both[0], "4");
 
     // The vectors of another encoder, or of other prefixes, are not compared with.
     let refused = |config: RetrievalConfig| open(&config).unwrap_err().to_string();
-    let prefixed = RetrievalConfig { passage_prefix: String::new(), ..config(Kind::Dense) };
+    let prefixed = RetrievalConfig { passage_prefix: String::new(), ..config(RetrieverKind::Dense) };
     assert!(refused(prefixed).contains("another encoder"));
     write_bert(&model, &WORDS, 1.0).unwrap();
-    assert!(refused(config(Kind::Hybrid)).contains("another encoder"));
-    let none = RetrievalConfig { encoder: folder.path().join("none"), ..config(Kind::Dense) };
+    assert!(refused(config(RetrieverKind::Hybrid)).contains("another encoder"));
+    let none = RetrievalConfig { encoder: folder.path().join("none"), ..config(RetrieverKind::Dense) };
     assert!(refused(none).contains("config.json"));
-    let unnamed = RetrievalConfig { encoder: std::path::PathBuf::new(), ..config(Kind::Dense) };
+    let unnamed = RetrievalConfig { encoder: std::path::PathBuf::new(), ..config(RetrieverKind::Dense) };
     assert!(refused(unnamed).starts_with("encoder: name the model folder"));
 }

@@ -1,4 +1,4 @@
-//! Servers that do as they are told, and a retriever without an index.
+//! Servers with scripted answers, and a retriever without an index.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -26,7 +26,7 @@ use rayon::prelude::*;
 use self::lines::Pieces;
 pub use self::lines::read_passages;
 use crate::lucene::{Analyzer, BuildOptions, IndexBuilder, Terms};
-use crate::store::{self, PassageStore, StoreWriter};
+use crate::store::{PassageStore, StoreWriter};
 use crate::{Passage, RetrievalError};
 
 /// The folder of the passages inside an index folder.
@@ -131,10 +131,7 @@ impl BuildFolder {
     /// The passages of the folder, if it has any.
     pub(crate) fn passages(&self) -> Result<Option<PassageStore>, RetrievalError> {
         let path = self.finished(PASSAGES);
-        if path.join(store::MANIFEST).exists() || path.exists() {
-            return PassageStore::open(&path).map(Some);
-        }
-        Ok(None)
+        path.exists().then(|| PassageStore::open(&path)).transpose()
     }
 }
 
@@ -269,7 +266,7 @@ fn fill(
             match prepare(piece, &analyzer, analyse) {
                 Ok(passages) => {
                     if send_prepared.send(passages).is_err() {
-                        // The writer is gone: its error is told below.
+                        // The writer is gone: its error is returned below.
                         break;
                     }
                 }

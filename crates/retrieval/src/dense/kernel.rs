@@ -39,19 +39,9 @@ pub(super) fn widen_all(arch: Arch, from: &[u8], to: &mut [f32]) {
     arch.dispatch(Widen { from, to });
 }
 
-/// The bits of the f16 that is nearest to a finite number of at most 65,504; even ones where two are.
+/// The bits of the f16 that is nearest to a number; even ones where two are.
 pub(super) fn narrow(value: f32) -> u16 {
-    let bits = value.to_bits();
-    let sign = (bits >> 16 & 0x8000) as u16;
-    let size = f32::from_bits(bits & 0x7fff_ffff);
-    if size < f32::from_bits(0x3880_0000) {
-        // Below the smallest normal f16 (2^-14): multiples of 2^-24.
-        return sign | (size * 16_777_216.0).round_ties_even() as u16;
-    }
-    let bits = size.to_bits();
-    // Rebias the exponent, then round the 13 bits that go.
-    let rounded = bits - 0x3800_0000 + 0xfff + (bits >> 13 & 1);
-    sign | (rounded >> 13) as u16
+    half::f16::from_f32(value).to_bits()
 }
 
 struct Dots<'a> {

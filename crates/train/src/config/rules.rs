@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use toml::Table;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{Pipeline, TurnField};
 use turnwise_model::{LoraConfig, ModelError};
@@ -280,20 +281,13 @@ impl Rules<'_> {
         let Config { credit, objective, rollout, critic, .. } = self.config;
         let (estimator, has_critic) = (pipeline.estimator(), pipeline.needs().values);
         if !has_critic {
-            let absent = CriticConfig::default();
-            for (key, set) in [
-                ("learning_rate", critic.learning_rate != absent.learning_rate),
-                ("warmup", critic.warmup != absent.warmup),
-                ("clip", critic.clip != absent.clip),
-                ("warmup_steps", critic.warmup_steps != absent.warmup_steps),
-                ("lora", critic.lora.is_some()),
-            ] {
-                if set {
-                    self.fail(
-                        &format!("critic.{key}"),
-                        "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
-                    );
-                }
+            let table = |critic: &CriticConfig| Table::try_from(critic).unwrap_or_default();
+            let (set, absent) = (table(critic), table(&CriticConfig::default()));
+            for key in set.keys().filter(|key| set.get(*key) != absent.get(*key)) {
+                self.fail(
+                    &format!("critic.{key}"),
+                    "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
+                );
             }
         } else if self.config.train.skip_equal_groups {
             self.fail(

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use turnwise_model::Compute;
-use turnwise_retrieval_service::{Kind, OpenRetriever, PrefixedEncoder, RetrievalConfig, open};
+use turnwise_retrieval_service::{OpenRetriever, PrefixedEncoder, RetrievalConfig, RetrieverKind, open};
 
 /// Build, ask and serve indexes of passages.
 #[derive(Args)]
@@ -91,9 +91,9 @@ struct SearchArgs {
 impl SearchArgs {
     fn open(&self, folder: &Path, cache: usize) -> anyhow::Result<Arc<OpenRetriever>> {
         let kind = match (self.kind, &self.encoder) {
-            (Some(KindName::Bm25), _) | (None, None) => Kind::Bm25,
-            (Some(KindName::Dense), _) => Kind::Dense,
-            (Some(KindName::Hybrid), _) | (None, Some(_)) => Kind::Hybrid,
+            (Some(KindName::Bm25), _) | (None, None) => RetrieverKind::Bm25,
+            (Some(KindName::Dense), _) => RetrieverKind::Dense,
+            (Some(KindName::Hybrid), _) | (None, Some(_)) => RetrieverKind::Hybrid,
         };
         let config = RetrievalConfig {
             kind,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::json;
 use turnwise_retrieval::{Hit, Retriever};
-use turnwise_retrieval_service::{Kind, RequestKey, RetrievalConfig};
+use turnwise_retrieval_service::{RequestKey, RetrievalConfig, RetrieverKind};
 
 use crate::commands::env::open;
 use crate::ui::print;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
         args.search.open(Path::new(folder), 0)?
     } else {
         let config = RetrievalConfig {
-            kind: Kind::Http,
+            kind: RetrieverKind::Http,
             servers: args.server.clone(),
             request_key: match args.request_key {
                 KeyName::Queries => RequestKey::Queries,

@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     /// Passages where a request names no number.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
     top_k: usize,
-    /// Connections at a time; whoever comes beyond them is told to come again.
+    /// Connections at a time; one more is answered with 503.
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().connections)]
     connections: usize,
     #[command(flatten)]
