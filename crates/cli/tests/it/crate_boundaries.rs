@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates of the workspace that a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("core", &[]),
     ("files", &[]),
     ("settings", &[]),
@@ -27,6 +27,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
         "train",
         &["core", "files", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy"],
     ),
+    ("remote", &["core", "files", "settings", "objective", "text", "model", "policy", "train"]),
     (
         "eval",
         &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy", "train"],
@@ -48,6 +49,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "decompose",
             "policy",
             "train",
+            "remote",
             "eval",
         ],
     ),
@@ -86,7 +88,10 @@ const ONLY: [(&str, &[&str]); 7] = [
 ];
 
 /// The only crates that may depend on an HTTP library directly.
-const HTTP_ONLY: [&str; 2] = ["decompose", "retrieval-service"];
+const HTTP_ONLY: [&str; 3] = ["decompose", "remote", "retrieval-service"];
+
+/// The only crate that may depend on an async runtime directly.
+const ASYNC_ONLY: &str = "remote";
 
 const PREFIX: &str = "turnwise-";
 
@@ -175,6 +180,9 @@ fn violations(graph: &Graph) -> Vec<String> {
                     HTTP_ONLY.join(" and ")
                 ));
             }
+            if ASYNC.contains(&need.as_str()) && name != ASYNC_ONLY {
+                found.push(format!("{package} must not depend on {need} directly: only {ASYNC_ONLY} does"));
+            }
         }
         if name == "model" {
             let http = HTTP.iter().filter_map(|library| way(graph, package, library));
@@ -203,6 +211,7 @@ fn every_dependency_is_allowed() {
     assert!(way(&graph, "turnwise-text", "tokenizers").is_some());
     assert!(way(&graph, "turnwise-decompose", "ureq").is_some());
     assert!(way(&graph, "turnwise-retrieval-service", "ureq").is_some());
+    assert!(way(&graph, "turnwise-remote", "tokio").is_some());
     assert_eq!(violations(&graph), Vec::<String>::new());
 }
 
@@ -231,7 +240,9 @@ fn a_forbidden_dependency_is_found() {
             "turnwise-model must not reach HTTP: turnwise-model -> safetensors -> hyper",
         ),
         ("turnwise-decompose", "turnwise-train", "turnwise-decompose must not depend on turnwise-train"),
-        ("turnwise-remote", "turnwise-core", "turnwise-remote is new"),
+        ("turnwise-remote", "turnwise-eval", "turnwise-remote must not depend on turnwise-eval"),
+        ("turnwise-train", "tokio", "turnwise-train must not depend on tokio directly: only remote does"),
+        ("turnwise-elsewhere", "turnwise-core", "turnwise-elsewhere is new"),
     ];
     for (from, to, expected) in wrong {
         let mut doctored = sound.clone();

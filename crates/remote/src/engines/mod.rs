@@ -1,0 +1,1 @@
+//! Rollouts on vLLM and SGLang servers.
