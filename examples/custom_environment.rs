@@ -13,7 +13,7 @@ use turnwise_env::demonstration::{Demonstration, DemonstrationRequest, Demonstra
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
 use turnwise_train::config::{ConfigSource, load_with};
-use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts, TrainError};
 
 /// An episode: one lock.

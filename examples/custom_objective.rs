@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Objective, ObjectiveError, TokenGradients, TokenStatistics};
 use turnwise_objective::{Advantages, LossTerm, Minibatch, ObjectiveSequence, Registry, TermParts};
 use turnwise_train::config::{ConfigSource, load_with};
-use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
 
 /// Tokens that are imitated.

@@ -24,7 +24,7 @@ use turnwise_core::{Batch, PerTurn, Task};
 use turnwise_credit::statistics::{Moments, Normalize, Singleton};
 use turnwise_credit::{CreditError, Explanation, Inputs, Needs, Refinement, Registry, ScoreRequest};
 use turnwise_train::config::{ConfigSource, load_with};
-use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Resume, Run, RunParts};
 
 /// Population that rewards are standardised with.

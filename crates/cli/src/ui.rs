@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
-use turnwise_train::run::panels::Panels;
+use turnwise_train::record::panels::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 
 /// Between two progress lines where there is no terminal to draw on.

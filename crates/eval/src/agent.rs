@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_env::parse::Style;
 use turnwise_train::TrainError;
 use turnwise_train::config::Config;
-use turnwise_train::rollout::Layout;
+use turnwise_train::config::Layout;
 use turnwise_train::setup;
 
 /// A way of prompting.

@@ -12,7 +12,7 @@ use turnwise_eval::{Agent, Evaluation, PlaySettings, Rate, evaluate_with};
 use turnwise_text::chat::ChatTemplate;
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::Config;
-use turnwise_train::rollout::Layout;
+use turnwise_train::config::Layout;
 
 /// A house with one door. Whoever opens it within two turns has done it.
 struct Door {

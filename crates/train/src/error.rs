@@ -3,9 +3,6 @@
 use std::path::Path;
 
 use thiserror::Error;
-use turnwise_core::Batch;
-
-use crate::run::directory::{Position, RunDirectory};
 
 /// Error that stops a run. Every message names what to change.
 #[derive(Debug, Error)]
@@ -104,24 +101,6 @@ impl TrainError {
     /// An I/O error with the path it happened at.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
-    }
-
-    /// An error of an update with the batch that led to it written down for inspection.
-    pub(crate) fn with_batch(self, run: &RunDirectory, position: Position, batch: &Batch) -> Self {
-        // What failed for want of disk or a peer says so itself; a batch says nothing about it.
-        if !matches!(self, Self::Learn(_) | Self::Objective(_)) {
-            return self;
-        }
-        let position = Position { step: position.step + 1, ..position };
-        match run.write_failed(position, batch.trajectories()) {
-            Ok(path) => Self::Diverged {
-                position: position.label(),
-                source: Box::new(self),
-                batch: path.display().to_string(),
-                run: run.root().display().to_string(),
-            },
-            Err(_) => self,
-        }
     }
 
     /// A file with wrong content.

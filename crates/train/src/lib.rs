@@ -5,13 +5,17 @@
 //!
 //! | folder | subject |
 //! |---|---|
-//! | [`run`] | the phases of a run, its directory, checkpoints, panels, metrics, events |
+//! | [`config`] | the typed configuration, and the methods that it may name |
+//! | [`setup`] | parts that a config stands for: the world, the prompts |
+//! | [`record`] | what a run writes: directory, checkpoints, panels, metrics, events |
 //! | [`rollout`] | trajectories: environments and samplers, prompts as tokens, which tasks |
-//! | [`step`] | one step of reinforcement learning: rewards, credit, training set, updates, metrics |
 //! | [`learners`] | what is trained: policy, critic, decomposer |
-//! | [`sft`] | the warm start: demonstrations as sequences, supervised updates |
 //! | [`plan`] | checks before a run starts, and the memory that it takes |
-//! | [`config`] | the typed configuration |
+//! | [`sft`] | the warm start: demonstrations as sequences, supervised updates |
+//! | [`step`] | one step of reinforcement learning: rewards, credit, training set, updates, metrics |
+//! | [`run`] | the phases of a run: from a config or a directory to its end |
+//!
+//! A folder uses only folders above it in this table (`tests/it/imports.rs`).
 //!
 //! ```
 //! use turnwise_train::config::{ConfigSource, load};
@@ -27,24 +31,23 @@ pub mod config;
 mod embedder;
 mod error;
 pub mod learners;
-mod methods;
 pub mod plan;
+pub mod record;
 pub mod rollout;
 pub mod run;
 pub mod setup;
 pub mod sft;
 pub mod step;
 
-pub use config::Config;
+pub use config::{Config, Methods};
 pub use embedder::embedder;
 pub use error::TrainError;
 pub use learners::decomposer::{round_folder, turnrd_credits};
-pub use learners::learner_config;
-pub use methods::Methods;
+pub use learners::settings::learner_config;
 pub use plan::preflight::{Preflight, preflight};
+pub use record::directory::{Phase, Position, RunDirectory};
+pub use record::observer::{EvaluationPoint, Event, NoopObserver, Observer, Round};
+pub use record::tensorboard::EventWriter;
 pub use rollout::engines::{engines, sampling_lanes, sampling_params};
 pub use rollout::tasks::TaskOrder;
-pub use run::directory::{Phase, Position, RunDirectory};
-pub use run::observer::{EvaluationPoint, Event, NoopObserver, Observer, Round};
-pub use run::tensorboard::EventWriter;
 pub use run::{Resume, Run, RunEnd, RunParts};

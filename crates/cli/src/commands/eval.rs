@@ -10,8 +10,9 @@ use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_train::config::{Config, ConfigSource};
-use turnwise_train::run::directory::{RunDirectory, write_trajectories};
-use turnwise_train::run::{best, panels};
+use turnwise_train::record::directory::{RunDirectory, write_trajectories};
+use turnwise_train::record::panels;
+use turnwise_train::run::best;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
@@ -111,7 +112,7 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
         config.eval.temperature = temperature;
     }
     config.check()?;
-    let world = World::new(&config.env, &config.splits(), &mut ui)?;
+    let world = World::new(&config.env, &config.splits(), &mut |note| ui.event(Event::Note(note)))?;
     let stop = ui::stop_on_interrupt()?;
     let mut results = Vec::new();
     let mut played = Vec::new();

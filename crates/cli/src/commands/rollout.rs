@@ -9,10 +9,10 @@ use turnwise_core::Purpose;
 use turnwise_eval::Agent;
 use turnwise_model::engine::SharedWeights;
 use turnwise_policy::Policy;
+use turnwise_train::record::directory::write_trajectories;
+use turnwise_train::record::panels::pin_first;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
-use turnwise_train::run::directory::write_trajectories;
-use turnwise_train::run::panels::pin_first;
 use turnwise_train::setup::{self, World};
 use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
 
@@ -54,7 +54,7 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
-    let world = World::new(&config.env, &[&args.split], &mut ui)?;
+    let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
     let template = setup::template(&config)?;
     let parser = setup::parser(&config, &template);

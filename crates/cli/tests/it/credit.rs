@@ -188,7 +188,7 @@ fn a_runs_dump_is_read_as_it_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("step-000012.jsonl.zst");
     let written = [trajectory(0, &[0.1, 0.3], 1.0), trajectory(1, &[1.0, 2.0], 0.0)];
-    turnwise_train::run::directory::write_trajectories(&file, written.iter()).unwrap();
+    turnwise_train::record::directory::write_trajectories(&file, written.iter()).unwrap();
     let got = rows(&file, &["--preset", "aem-grpo"]);
     assert_eq!((&got[0]["group"], &got[1]["sample"], &got[0]["step"]), (&json!(3), &json!(1), &json!(12)));
     assert_eq!((&got[0]["task"], &got[1]["success"]), (&json!("find it"), &json!(false)));

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
-use turnwise_train::run::directory::{RunStatus, Status};
-use turnwise_train::run::metrics::read_metrics;
+use turnwise_train::record::directory::{RunStatus, Status};
+use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::{Phase, Position, RunDirectory, TrainError};
 
 use crate::Evaluation;

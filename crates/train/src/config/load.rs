@@ -11,7 +11,7 @@ use super::presets::{METHOD_KEYS, Preset};
 use super::renamed;
 use super::{Config, EnvConfig, env_schema};
 use crate::TrainError;
-use crate::methods::Methods;
+use crate::config::Methods;
 
 /// The sources of a config, in the order in which they win over each other, the weakest first:
 ///

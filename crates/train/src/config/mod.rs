@@ -24,6 +24,7 @@ mod methods;
 #[cfg(test)]
 mod nonsense;
 mod presets;
+mod registry;
 mod renamed;
 mod rollout;
 mod rules;
@@ -38,11 +39,11 @@ pub use difference::first_difference;
 pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;
-pub(crate) use layers::merge;
 pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
-pub use rollout::RolloutConfig;
+pub use registry::Methods;
+pub use rollout::{Layout, OnError, RolloutConfig};
 use serde::{Deserialize, Serialize};
 use turnwise_credit::CreditConfig;
 use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
@@ -50,8 +51,6 @@ use turnwise_objective::ObjectiveConfig;
 pub use turnwise_settings::suggest;
 
 use crate::TrainError;
-use crate::methods::Methods;
-use crate::rollout::Layout;
 
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

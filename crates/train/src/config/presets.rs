@@ -3,7 +3,7 @@
 use turnwise_settings::{Problem, SettingsError, suggest};
 
 use super::layers::Layer;
-use crate::methods::Methods;
+use crate::config::Methods;
 
 /// The whole configs that come with the program: name and TOML text.
 const CONFIGS: [(&str, &str); 1] = [("quickstart", include_str!("../../../../configs/quickstart.toml"))];

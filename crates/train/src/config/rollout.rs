@@ -1,12 +1,30 @@
 //! The `[rollout]` table.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use turnwise_credit::selection::SelectionConfig;
 
 use super::OverlongSettings;
-use crate::rollout::pool::{EnvCalls, OnError};
+
+/// Layout of a trajectory's turns as token sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Every turn is its own (prompt, response) sequence; the prompt carries the last turns as text.
+    Windowed,
+    /// The whole trajectory is one sequence.
+    Concatenated,
+}
+
+/// The treatment of a trajectory that ended through no fault of the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// It is left out of its group, before credit is assigned.
+    #[default]
+    Mask,
+    /// It is sampled again, with other draws, and left out where that fails too often.
+    Resample,
+}
 
 /// Sampling of trajectories.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -59,18 +77,6 @@ pub struct RolloutConfig {
     /// Times that such a trajectory is sampled again at most.
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
-}
-
-impl RolloutConfig {
-    /// Calls of environments that have to be waited for.
-    pub fn env_calls(&self) -> EnvCalls {
-        EnvCalls {
-            threads: self.env_threads,
-            timeout: Duration::try_from_secs_f64(self.env_timeout_s).unwrap_or(Duration::MAX),
-            retries: self.env_retries,
-            ..EnvCalls::default()
-        }
-    }
 }
 
 impl Default for RolloutConfig {

@@ -10,7 +10,7 @@ use turnwise_objective::{ValueConfig, ValueObjective, ValueSequence};
 use crate::TrainError;
 use crate::config::CriticConfig;
 use crate::learners::policy::check_finite;
-use crate::run::checkpoint::Checkpoint;
+use crate::record::checkpoint::Checkpoint;
 
 /// The critic of a run.
 pub(crate) struct RunCritic {

@@ -18,8 +18,8 @@ use crate::TrainError;
 use crate::config::{Config, DecomposerConfig, TurnRdSettings};
 use crate::learners::policy::{HiddenStates, PolicyLearner};
 use crate::learners::turn_tokens::{means_of_ranges, turn_tokens};
-use crate::run::directory::RunDirectory;
-use crate::run::metrics::Metrics;
+use crate::record::directory::RunDirectory;
+use crate::record::metrics::Metrics;
 
 /// The decomposer of a run.
 pub(crate) enum RunDecomposer {

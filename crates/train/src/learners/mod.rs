@@ -3,7 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | [`policy`] | the policy in training: the trait that the loop knows, and the native one |
-//! | [`source`] | where a run's policy comes from: the config's model, or a learner of one's own |
+//! | `scratch` | small policies made from scratch |
+//! | `settings` | a learner's settings in each phase |
 //! | `critic` | PPO's critic: values, and its own updates |
 //! | `turn_tokens` | the tokens whose hidden states stand for a turn |
 //! | [`decomposer`] | where per-turn credits come from: TurnRD or the judge |
@@ -12,14 +13,15 @@ pub(crate) mod critic;
 pub mod decomposer;
 pub mod policy;
 pub(crate) mod provider;
-pub mod source;
+pub(crate) mod scratch;
+pub(crate) mod settings;
 mod turn_tokens;
 
 use std::path::Path;
 
 use turnwise_core::{Batch, Purpose, Seed};
 use turnwise_credit::{Pipeline, Supplies};
-use turnwise_model::{Adapter, Compute, LearnerConfig, Schedule, Weights, save_model};
+use turnwise_model::{Adapter, Compute, Weights, save_model};
 use turnwise_policy::base::{self, BaseModel};
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_policy::{Policy, policy_folder};
@@ -30,10 +32,10 @@ use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::policy::PolicyLearner;
 use crate::learners::provider::ModelProvider;
-use crate::rollout::actor::Actor;
-use crate::run::directory::{Phase, RunDirectory};
-use crate::run::metrics::Metrics;
-use crate::run::observer::{Event, Observer};
+use crate::record::directory::RunDirectory;
+use crate::record::metrics::Metrics;
+use crate::record::observer::{Event, Observer};
+use turnwise_text::Tokenizer;
 
 /// Everything that a run trains.
 pub(crate) struct Learners {
@@ -60,14 +62,14 @@ impl Learners {
         pipeline: &Pipeline,
         batch: &Batch,
         at: u64,
-        actor: &Actor,
+        tokenizer: &Tokenizer,
         observer: &mut dyn Observer,
     ) -> Result<Supplies, TrainError> {
         let mut provider = ModelProvider {
             critic: self.critic.as_mut(),
             decomposer: self.decomposer.as_mut(),
             policy: self.policy.as_mut(),
-            tokenizer: &actor.tokenizer,
+            tokenizer,
             observer,
             step: at,
         };
@@ -144,31 +146,6 @@ pub(crate) fn begin_weights(
     Ok((Weights::adapted(base, adapter)?, Some(model)))
 }
 
-/// Owner of dropout draws, so that no two learners share their draws.
-enum Dropout {
-    Sft,
-    Rl,
-    Critic,
-}
-
-fn dropout_seed(config: &Config, who: Dropout) -> u64 {
-    Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
-}
-
-/// The policy's learner in a phase.
-pub(crate) fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
-    let (temperature, who) = match phase {
-        Phase::Sft => (1.0, Dropout::Sft),
-        Phase::Rl => (config.rollout.temperature, Dropout::Rl),
-    };
-    LearnerConfig { seed: dropout_seed(config, who), ..learner_config(config, temperature) }
-}
-
-pub(crate) fn critic_learner(config: &Config) -> LearnerConfig {
-    let seed = dropout_seed(config, Dropout::Critic);
-    LearnerConfig { seed, ..learner_config(config, config.rollout.temperature) }
-}
-
 /// Says what a choice of numbers comes to on this machine, where it is not the reference.
 fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     if compute != Compute::F32 {
@@ -185,29 +162,4 @@ pub(crate) fn open_device(config: &Config, observer: &mut dyn Observer) -> Resul
         note_compute(config.policy.compute, observer);
     }
     Ok(())
-}
-
-/// The learner's settings for a phase.
-pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
-    LearnerConfig {
-        micro_batch_tokens: config.train.micro_batch_tokens,
-        device: config.policy.device,
-        lanes: config.train.lanes,
-        temperature: f64::from(temperature),
-        recompute: config.train.recompute_layers,
-        share_prefixes: config.policy.share_prefixes,
-        compute: config.policy.compute,
-        seed: config.seed,
-        optimizer: config.optimizer,
-    }
-}
-
-/// The schedule of the warm start.
-pub(crate) fn sft_schedule(config: &Config) -> Schedule {
-    Schedule {
-        peak: config.sft.learning_rate,
-        warmup_steps: config.sft.warmup,
-        shape: config.sft.schedule,
-        total_steps: config.sft.steps,
-    }
 }

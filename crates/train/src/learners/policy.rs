@@ -11,9 +11,9 @@ use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::Config;
-use crate::learners::phase_learner;
-use crate::run::checkpoint::Checkpoint;
-use crate::run::directory::Phase;
+use crate::learners::settings::phase_learner;
+use crate::record::checkpoint::Checkpoint;
+use crate::record::directory::Phase;
 
 /// Token ids with the ranges whose hidden states are averaged.
 pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);

@@ -8,7 +8,7 @@ use crate::TrainError;
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::{self, RunDecomposer};
 use crate::learners::policy::PolicyLearner;
-use crate::run::observer::{Event, Observer};
+use crate::record::observer::{Event, Observer};
 
 /// The critic, the decomposer and the policy of a run, asked about the batch of one step.
 pub(crate) struct ModelProvider<'a> {

@@ -9,9 +9,9 @@ use turnwise_model::{
 };
 
 use crate::config::Config;
-use crate::learners::learner_config;
+use crate::learners::settings::learner_config;
+use crate::record::observer::{Event, Observer};
 use crate::rollout::engines::sampling_lanes;
-use crate::run::observer::{Event, Observer};
 
 /// Bytes of a gibibyte.
 const GIB: f64 = (1u64 << 30) as f64;

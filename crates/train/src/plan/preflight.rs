@@ -14,10 +14,11 @@ use turnwise_text::Tokenizer;
 
 use crate::TrainError;
 use crate::config::Config;
+use crate::learners::scratch;
 use crate::plan::memory::MemoryReport;
-use crate::run::directory::RunDirectory;
-use crate::run::observer::{Event, Observer};
-use crate::run::panels::{self, Panels};
+use crate::record::directory::RunDirectory;
+use crate::record::observer::{Event, Observer};
+use crate::record::panels::{self, Panels};
 use crate::setup::{self, World};
 
 /// Report of a dry run.
@@ -62,7 +63,8 @@ pub(crate) fn checked(
     let template = setup::template(config)?;
     observer.event(Event::Stage("building the world"));
     let split = |error| of_split(config, error);
-    let world = World::new(&config.env, &config.splits(), observer).map_err(split)?;
+    let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))
+        .map_err(split)?;
     let panels = panels::pin(config, world.task_set()).map_err(split)?;
     if panels.train_tasks == 0 {
         let known = world.task_set().splits().join(", ");
@@ -106,7 +108,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     let (model, tokenizer) = if let Some(path) = &config.policy.model {
         model_of(path, &mut missing, observer)?
     } else {
-        let (model, tokenizer) = setup::scratch_parts(config, &world, &template)?;
+        let (model, tokenizer) = scratch::scratch_parts(config, &world, &template)?;
         (model, Some(tokenizer))
     };
     if let Some(tokenizer) = tokenizer {

@@ -2,7 +2,7 @@
 //!
 //! An environment that fails, or a request that no sampler can answer, says nothing about the policy. Trained on as a
 //! failure, such a trajectory would move the mean and the deviation of its whole group. So it is sampled again where the
-//! config says so ([`super::pool::OnError::Resample`]), and whatever still has failed is taken out of its group before rewards are
+//! config says so ([`crate::config::OnError::Resample`]), and whatever still has failed is taken out of its group before rewards are
 //! shaped and credit is assigned: no estimator, no graph and no loss ever sees it. It stays in the trajectory files
 //! with its stop reason.
 

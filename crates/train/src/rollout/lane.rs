@@ -18,8 +18,9 @@ use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
 use super::pool::{LanePool, Outcome, Ticket};
-use super::{Job, Layout, RolloutContext, RolloutProgress};
+use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
+use crate::config::Layout;
 use crate::rollout::prompting::Prompter;
 
 /// A trajectory under way.

@@ -11,16 +11,14 @@
 //! | `lane` | one lane: its trajectories from reset to end |
 //! | [`pool`] | environments on threads of their own, with timeouts and retries |
 //! | `faults` | trajectories that ended through no fault of the policy |
-//! | `sample` | the training batch of a step |
 //! | [`engines`], [`prompting`], [`tasks`] | samplers, prompts as tokens, the order of tasks |
 
 pub mod actor;
 pub mod engines;
-mod faults;
+pub(crate) mod faults;
 mod lane;
 pub mod pool;
 pub mod prompting;
-pub(crate) mod sample;
 pub mod tasks;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,7 +26,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use faults::{is_faulty, run_with_resampling};
-use serde::{Deserialize, Serialize};
 use turnwise_core::{Purpose, Sampler, SamplingParams, Task, TaskSet, Trajectory};
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
@@ -36,21 +33,11 @@ use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Layout};
 use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
 use crate::rollout::prompting::Prompter;
-
-/// Layout of a trajectory's turns as token sequences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// Every turn is its own (prompt, response) sequence; the prompt carries the last turns as text.
-    Windowed,
-    /// The whole trajectory is one sequence.
-    Concatenated,
-}
 
 /// One trajectory to be sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +108,7 @@ impl<'a> RolloutContext<'a> {
         let Prompter { template, tokenizer, chat } = prompter;
         Self {
             task_set,
-            env_calls: config.rollout.env_calls(),
+            env_calls: EnvCalls::new(&config.rollout),
             tokenizer,
             template,
             chat,

@@ -13,8 +13,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use turnwise_core::{Action, EnvError, Environment, Observation, PendingStep, Seed, Step, Task, TaskSet};
+
+use crate::config::RolloutConfig;
 
 /// Calls of environments: threads, timeouts and retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,21 +30,22 @@ pub struct EnvCalls {
     pub backoff: Duration,
 }
 
+impl EnvCalls {
+    /// The calls that a config asks for.
+    pub fn new(config: &RolloutConfig) -> Self {
+        Self {
+            threads: config.env_threads,
+            timeout: Duration::try_from_secs_f64(config.env_timeout_s).unwrap_or(Duration::MAX),
+            retries: config.env_retries,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for EnvCalls {
     fn default() -> Self {
         Self { threads: 16, timeout: Duration::from_mins(2), retries: 2, backoff: Duration::from_millis(200) }
     }
-}
-
-/// The treatment of a trajectory that ended through no fault of the policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnError {
-    /// It is left out of its group, before credit is assigned.
-    #[default]
-    Mask,
-    /// It is sampled again, with other draws, and left out where that fails too often.
-    Resample,
 }
 
 /// The name of a call inside one lane.

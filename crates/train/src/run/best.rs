@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::TrainError;
-use crate::run::checkpoint;
-use crate::run::directory::{Phase, Position, RunDirectory};
+use crate::record::checkpoint;
+use crate::record::directory::{Phase, Position, RunDirectory};
 
 /// The marker's name in a run directory.
 const MARKER: &str = "checkpoints/best.json";
@@ -116,7 +116,7 @@ pub(crate) fn update(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::checkpoint::CheckpointState;
+    use crate::record::checkpoint::CheckpointState;
 
     fn position(step: u64) -> Position {
         Position { phase: Phase::Rl, step }

@@ -4,30 +4,16 @@
 //! |---|---|
 //! | this one | the phases: which step comes next, when a checkpoint and an evaluation are due, how a run ends |
 //! | `start` | a run from a config, or from its directory |
-//! | [`state`] | position, tasks drawn, KL coefficient |
-//! | [`directory`] | the files of a run |
-//! | [`checkpoint`] | whole checkpoints, and what is left of broken ones |
-//! | [`panels`] | the tasks that a run is evaluated on |
-//! | [`metrics`], [`tensorboard`] | the numbers of every step |
+//! | [`source`] | where a run's policy comes from: the config's model, or a learner of one's own |
 //! | `shared_warm_start` | a run that begins with the warm start of another one |
-//! | [`lock`] | one process a run |
 //! | [`best`] | the checkpoint with the best evaluation |
-//! | [`observer`], `log` | what a run says while it works |
 //! | [`export`] | a policy for other programs |
 
 pub mod best;
-pub mod checkpoint;
-pub mod directory;
 pub mod export;
-pub mod lock;
-pub(crate) mod log;
-pub mod metrics;
-pub mod observer;
-pub mod panels;
 mod shared_warm_start;
+pub mod source;
 mod start;
-pub mod state;
-pub mod tensorboard;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,19 +24,20 @@ use turnwise_model::Weights;
 use crate::TrainError;
 use crate::config::Config;
 use crate::embedder::embedder;
+use crate::learners::Learners;
 use crate::learners::critic::RunCritic;
-use crate::learners::{Learners, critic_learner};
+use crate::learners::settings::critic_learner;
+use crate::record::checkpoint::{self, CheckpointState};
+use crate::record::directory::{Phase, Position, RunDirectory, RunStatus};
+use crate::record::lock::RunLock;
+use crate::record::log::Logged;
+use crate::record::metrics::MetricsWriter;
+use crate::record::observer::{EvaluationPoint, Event, Observer};
+use crate::record::state::{RL_START, RunState};
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
-use crate::run::checkpoint::CheckpointState;
-use crate::run::directory::{Phase, Position, RunDirectory, RunStatus};
-use crate::run::lock::RunLock;
-use crate::run::log::Logged;
-use crate::run::metrics::MetricsWriter;
-use crate::run::observer::{EvaluationPoint, Event, Observer};
-use crate::run::state::{RL_START, RunState};
-use crate::sft::warm_start;
+use crate::sft::warm_start::WarmStart;
 use crate::step::{Method, StepContext, step};
 
 pub use shared_warm_start::warm_start_settings;
@@ -123,7 +110,7 @@ impl Run {
 
     fn phases(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         if self.state.position.phase == Phase::Sft {
-            let end = warm_start::run(self, observer, stop)?;
+            let end = self.run_sft(observer, stop)?;
             self.save(observer)?;
             if end == RunEnd::Interrupted {
                 return Ok(end);
@@ -135,6 +122,31 @@ impl Run {
             self.save(observer)?;
         }
         self.run_rl(observer, stop)
+    }
+
+    /// The supervised updates that are left.
+    fn run_sft(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
+        let (total, every) = (self.config.sft.steps, self.config.sft.checkpoint_every);
+        if self.state.position.step >= total {
+            return Ok(RunEnd::Finished);
+        }
+        let config = self.config.clone();
+        let warm_start = WarmStart::new(&config, &self.actor, observer)?;
+        observer.event(Event::Stage("warm start"));
+        while self.state.position.step < total {
+            let metrics = warm_start.update(self.learners.policy.as_mut(), self.state.position.step)?;
+            self.state.position.step += 1;
+            let position = self.state.position;
+            self.metrics.write(position, &metrics)?;
+            observer.event(Event::Step { position, total, metrics: &metrics });
+            if stop.load(Ordering::Relaxed) {
+                return Ok(RunEnd::Interrupted);
+            }
+            if every > 0 && position.step.is_multiple_of(every) && position.step < total {
+                self.save(observer)?;
+            }
+        }
+        Ok(RunEnd::Finished)
     }
 
     /// The steps of reinforcement learning that are left.

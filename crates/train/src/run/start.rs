@@ -8,22 +8,23 @@ use turnwise_model::Weights;
 use turnwise_policy::Policy;
 
 use crate::TrainError;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Methods};
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
-use crate::learners::source::{NativeSource, NewRun, PolicySource};
-use crate::learners::{Learners, critic_learner, open_device};
-use crate::methods::Methods;
+use crate::learners::settings::critic_learner;
+use crate::learners::{Learners, open_device};
 use crate::plan::preflight::{Checked, checked};
+use crate::record::checkpoint::Checkpoint;
+use crate::record::directory::{Position, RunDirectory};
+use crate::record::lock::RunLock;
+use crate::record::log::Remembered;
+use crate::record::metrics::MetricsWriter;
+use crate::record::observer::{Event, Observer};
+use crate::record::state::{RL_START, RunState};
+use crate::record::{checkpoint, panels};
 use crate::rollout::actor::Actor;
-use crate::run::checkpoint::Checkpoint;
-use crate::run::directory::{Position, RunDirectory};
-use crate::run::lock::RunLock;
-use crate::run::log::Remembered;
-use crate::run::metrics::MetricsWriter;
-use crate::run::observer::{Event, Observer};
-use crate::run::state::{RL_START, RunState};
-use crate::run::{Run, checkpoint, panels};
+use crate::run::Run;
+use crate::run::source::{NativeSource, NewRun, PolicySource};
 use crate::setup::World;
 
 /// The parts of a run that a program may bring of its own.
@@ -130,7 +131,7 @@ impl Run {
         let config = config::amend(&began, &resume.overrides)?;
         open_device(&config, observer)?;
         observer.event(Event::Stage("building the world"));
-        let world = World::new(&config.env, &config.splits(), observer)?;
+        let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))?;
         panels::verify(&directory, &config, world.task_set())?;
         let checkpoint = match resume.from {
             Some(position) => checkpoint::at(&directory, position)?,

@@ -4,10 +4,10 @@ pub(crate) mod warm_start;
 
 use turnwise_core::{FinishReason, Purpose, Seed, TokenSequence, TurnSpan};
 use turnwise_env::demonstration::Demonstration;
-use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
+use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
-use crate::rollout::Layout;
+use crate::config::Layout;
 use crate::rollout::prompting::Prompter;
 
 /// One demonstration as the learner sees it.
@@ -97,28 +97,6 @@ pub fn sequences(
         Layout::Concatenated => whole.finish(max_context).into_iter().collect(),
         Layout::Windowed => windows,
     })
-}
-
-/// The texts a tokenizer for these demonstrations is trained on.
-pub fn texts(demonstration: &Demonstration, template: &PromptTemplate) -> String {
-    let mut text = String::new();
-    for (index, turn) in demonstration.turns.iter().enumerate() {
-        let view = PromptView {
-            goal: &demonstration.task.goal,
-            history: &[],
-            window: 0,
-            observation: &turn.observation,
-            admissible: &turn.admissible,
-            step: index,
-        };
-        text.push_str(&if index == 0 {
-            template.render_concatenated_first(&view)
-        } else {
-            template.render_concatenated_next(&view, true)
-        });
-        text.push_str(&template.response(&turn.action));
-    }
-    text
 }
 
 /// Sequences of each update: shuffled anew every pass, filled up to a number of tokens.

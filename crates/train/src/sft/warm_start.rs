@@ -1,55 +1,62 @@
 //! The warm start: supervised updates on demonstrations.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use turnwise_core::{LearnError, TokenSequence};
+use turnwise_model::Schedule;
 use turnwise_objective::{SupervisedObjective, SupervisedSequence};
 
 use crate::TrainError;
-use crate::learners::sft_schedule;
-use crate::run::metrics::Metrics;
-use crate::run::observer::{Event, Observer};
-use crate::run::{Run, RunEnd};
+use crate::config::Config;
+use crate::learners::policy::PolicyLearner;
+use crate::record::metrics::Metrics;
+use crate::record::observer::{Event, Observer};
+use crate::rollout::actor::Actor;
 use crate::sft::{self, BatchPlan, SftSequence};
 
-/// Does the supervised updates that are left.
-pub(crate) fn run(
-    run: &mut Run,
-    observer: &mut dyn Observer,
-    stop: &AtomicBool,
-) -> Result<RunEnd, TrainError> {
-    let total = run.config.sft.steps;
-    if run.state.position.step >= total {
-        return Ok(RunEnd::Finished);
+/// The demonstrations of a run as sequences, and the updates that they are dealt to.
+pub(crate) struct WarmStart<'a> {
+    config: &'a Config,
+    sequences: Vec<SftSequence>,
+    plan: BatchPlan,
+}
+
+impl<'a> WarmStart<'a> {
+    /// Plays the demonstrations and plans all updates.
+    pub(crate) fn new(
+        config: &'a Config,
+        actor: &Actor,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
+        observer.event(Event::Stage("making demonstrations"));
+        let sequences = demonstrations(config, actor, observer)?;
+        let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
+        observer.event(Event::Note(format!(
+            "{} sequences, {} tokens",
+            sequences.len(),
+            lengths.iter().sum::<usize>()
+        )));
+        let plan = BatchPlan::new(&lengths, config.sft.batch_tokens, config.sft.steps, config.seed);
+        if plan.is_empty() {
+            return Err(TrainError::Config {
+                origin: "sft".into(),
+                reason: format!("no demonstration could be made on the split `{}`", config.env.split),
+            });
+        }
+        Ok(Self { config, sequences, plan })
     }
-    observer.event(Event::Stage("making demonstrations"));
-    let sequences = demonstrations(run, observer)?;
-    observer.event(Event::Note(format!(
-        "{} sequences, {} tokens",
-        sequences.len(),
-        sequences.iter().map(|sequence| sequence.tokens.tokens.len()).sum::<usize>()
-    )));
-    let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
-    let plan = BatchPlan::new(&lengths, run.config.sft.batch_tokens, total, run.config.seed);
-    if plan.is_empty() {
-        return Err(TrainError::Config {
-            origin: "sft".into(),
-            reason: format!("no demonstration could be made on the split `{}`", run.config.env.split),
-        });
-    }
-    let schedule = sft_schedule(&run.config);
-    observer.event(Event::Stage("warm start"));
-    while run.state.position.step < total {
+
+    /// Does update `step` and returns its numbers.
+    pub(crate) fn update(&self, policy: &mut dyn PolicyLearner, step: u64) -> Result<Metrics, TrainError> {
         let started = Instant::now();
-        let step = run.state.position.step;
-        let batch: Vec<&SftSequence> = plan.batch(step).iter().map(|&index| &sequences[index]).collect();
+        let batch: Vec<&SftSequence> =
+            self.plan.batch(step).iter().map(|&index| &self.sequences[index]).collect();
         let tokens: Vec<TokenSequence> = batch.iter().map(|sequence| sequence.tokens.clone()).collect();
-        let weights = sft::weights(&batch, run.config.sft.observation_weight);
+        let weights = sft::weights(&batch, self.config.sft.observation_weight);
         let objective = SupervisedObjective::new(
             weights.into_iter().map(|weights| SupervisedSequence { weights }).collect(),
         )?;
-        let report = run.learners.policy.forward_backward(&tokens, &objective)?;
+        let report = policy.forward_backward(&tokens, &objective)?;
         if !report.loss.is_finite() {
             return Err(LearnError::Backend(format!(
                 "the loss of warm start step {} is {}",
@@ -58,11 +65,9 @@ pub(crate) fn run(
             ))
             .into());
         }
-        let rate = schedule.learning_rate(step);
-        let stepped = run.learners.policy.step(rate)?;
+        let rate = self.schedule().learning_rate(step);
+        let stepped = policy.step(rate)?;
         let seconds = started.elapsed().as_secs_f64();
-
-        run.state.position.step += 1;
         let mut metrics = Metrics::default();
         metrics.set("loss/sft", report.loss);
         metrics.set("loss/gradient_norm", stepped.gradient_norm);
@@ -71,22 +76,26 @@ pub(crate) fn run(
         metrics.set("perf/tokens_per_s", report.total_tokens as f64 / seconds.max(1e-9));
         metrics.set("perf/tokens_computed", (report.total_tokens - report.shared_tokens) as f64);
         metrics.set("perf/tokens_saved", report.shared_tokens as f64);
-        run.metrics.write(run.state.position, &metrics)?;
-        observer.event(Event::Step { position: run.state.position, total, metrics: &metrics });
-        if stop.load(Ordering::Relaxed) {
-            return Ok(RunEnd::Interrupted);
-        }
-        let every = run.config.sft.checkpoint_every;
-        if every > 0 && run.state.position.step.is_multiple_of(every) && run.state.position.step < total {
-            run.save(observer)?;
+        Ok(metrics)
+    }
+
+    fn schedule(&self) -> Schedule {
+        let sft = &self.config.sft;
+        Schedule {
+            peak: sft.learning_rate,
+            warmup_steps: sft.warmup,
+            shape: sft.schedule,
+            total_steps: sft.steps,
         }
     }
-    Ok(RunEnd::Finished)
 }
 
-fn demonstrations(run: &Run, observer: &mut dyn Observer) -> Result<Vec<SftSequence>, TrainError> {
-    let config = &run.config;
-    let played = run.actor.world.demonstrations(config, config.sft.demonstrations)?;
+fn demonstrations(
+    config: &Config,
+    actor: &Actor,
+    observer: &mut dyn Observer,
+) -> Result<Vec<SftSequence>, TrainError> {
+    let played = actor.world.demonstrations(config, config.sft.demonstrations)?;
     let rest = match played.dropped {
         0 => String::new(),
         _ => format!("; the others did not reach their goal within {} turns", config.env.max_turns),
@@ -96,7 +105,7 @@ fn demonstrations(run: &Run, observer: &mut dyn Observer) -> Result<Vec<SftSeque
         played.episodes.len(),
         config.sft.demonstrations
     )));
-    let prompter = run.actor.prompter();
+    let prompter = actor.prompter();
     let mut sequences = Vec::new();
     for demonstration in &played.episodes {
         sequences.extend(sft::sequences(

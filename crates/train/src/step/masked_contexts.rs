@@ -4,7 +4,7 @@ use turnwise_core::{Batch, ContextMask, PerTurn, TokenSequence, Trajectory, Turn
 use turnwise_env::prompt::{PromptKind, PromptView};
 use turnwise_text::TextError;
 
-use crate::rollout::Layout;
+use crate::config::Layout;
 use crate::rollout::prompting::Prompter;
 
 /// Writer of masked prompts.

@@ -2,7 +2,7 @@
 //!
 //! | file | stage |
 //! |---|---|
-//! | `rollout/sample.rs` | sample: rounds of rollouts until there is a batch |
+//! | `sample` | sample: rounds of rollouts until there is a batch |
 //! | [`rewards`] | rewards: what the loss adds to them |
 //! | [`credit`] | credit: one advantage per turn, from what the estimator asks for |
 //! | [`training_set`] | training set: sequences with advantages and what the extra passes found |
@@ -14,6 +14,7 @@ pub mod credit;
 pub mod masked_contexts;
 pub(crate) mod record;
 pub mod rewards;
+mod sample;
 pub mod training_set;
 pub mod update;
 
@@ -25,16 +26,16 @@ use turnwise_objective::Loss;
 use crate::TrainError;
 use crate::config::Config;
 use crate::learners::Learners;
+use crate::record::directory::RunDirectory;
+use crate::record::metrics::Metrics;
+use crate::record::observer::Observer;
+use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
-use crate::rollout::sample::{SampleContext, sample};
 use crate::rollout::tasks::TaskOrder;
-use crate::run::directory::RunDirectory;
-use crate::run::metrics::Metrics;
-use crate::run::observer::Observer;
-use crate::run::state::RunState;
 use crate::step::credit::assign;
 use crate::step::record::{StepRecord, mismatch};
 use crate::step::rewards::shape_rewards;
+use crate::step::sample::{SampleContext, sample};
 use crate::step::training_set::training_set;
 use crate::step::update::update;
 
@@ -80,20 +81,24 @@ pub(crate) fn step(
     let loss = method.loss.with_kl_coef(state.kl_coef)?;
     let shaped = record.timed("rewards", || shape_rewards(&mut batch, &loss, config, learners))?;
     let observer = &mut *context.observer;
-    let supplies =
-        record.timed("credit_inputs", || learners.supply(method.pipeline, &batch, at, actor, observer))?;
+    let supplies = record.timed("credit_inputs", || {
+        learners.supply(method.pipeline, &batch, at, &actor.tokenizer, observer)
+    })?;
     let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
     record.credited(&shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
     let report = record
         .timed("update", || update(&set.trajectories, &loss, learners, config, at))
-        .map_err(|error| error.with_batch(context.directory, state.position, &batch))?;
+        .map_err(|error| context.directory.keep_diverged(error, state.position, &batch))?;
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
     record.updated(&report, learnt, set.masked_too_long);
 
     let metrics = record.finish(&shaped, state, config);
-    state.adapt_kl(&loss, shaped.reference_kl, &report);
+    // Without an update nothing was measured.
+    if report.updates > 0 {
+        state.kl_coef = loss.next_kl_coef(shaped.reference_kl.unwrap_or_else(|| report.reference_kl()));
+    }
     state.tasks_drawn += sampled.drawn;
     state.position.step += 1;
     if config.train.save_trajectories {

@@ -37,6 +37,13 @@ pub struct UpdateReport {
     pub(crate) critic: Option<CriticReport>,
 }
 
+impl UpdateReport {
+    /// Mean divergence from the reference policy per token, in nats.
+    pub(crate) fn reference_kl(&self) -> f64 {
+        self.metrics.mean(self.metrics.reference_kl)
+    }
+}
+
 /// Runs `train.update_epochs` passes of `train.num_minibatches` updates each over the training set of step `at`.
 ///
 /// # Errors

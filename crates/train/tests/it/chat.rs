@@ -13,6 +13,7 @@ use turnwise_model::{ModelConfig, Parameters, save_model};
 use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions};
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::Layout;
 use turnwise_train::rollout::prompting::Prompter;
 use turnwise_train::rollout::{self, Job, RolloutContext};
 use turnwise_train::setup::{self, World};
@@ -95,7 +96,7 @@ impl Sampler for Script<'_> {
 
 /// Plays one task with scripted replies.
 fn play(config: &Config, tokenizer: &Tokenizer, replies: &[&str], preamble: &str) -> Trajectory {
-    let world = World::new(&config.env, &config.splits(), &mut NoopObserver).unwrap();
+    let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let template = setup::template(config).unwrap();
     let parser = setup::parser(config, &template);
     let chat = setup::chat(config, tokenizer).unwrap();
@@ -239,17 +240,17 @@ fn settings_that_cannot_be_met_are_refused() {
 fn demonstrations_are_replies_that_end() {
     let tokenizer = tokenizer(CHATML);
     let config = common::config(None, &["prompt.layout=concatenated"]).unwrap();
-    let world = World::new(&config.env, &config.splits(), &mut NoopObserver).unwrap();
+    let world = World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let template = setup::template(&config).unwrap();
     let chat = setup::chat(&config, &tokenizer).unwrap();
     let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
     let mut longer = config.clone();
     longer.env.max_turns = 50;
-    let world = World::new(&longer.env, &longer.splits(), &mut NoopObserver).unwrap_or(world);
+    let world = World::new(&longer.env, &longer.splits(), &mut |_| ()).unwrap_or(world);
     let episodes = world.demonstrations(&longer, 4).unwrap().episodes;
     let close = tokenizer.token_id("<|im_end|>").unwrap();
     for episode in &episodes {
-        for layout in [rollout::Layout::Concatenated, rollout::Layout::Windowed] {
+        for layout in [Layout::Concatenated, Layout::Windowed] {
             for sequence in sft::sequences(episode, prompter, layout, 1, 4096).unwrap() {
                 let tokens = &sequence.tokens.tokens;
                 assert_eq!(tokens.last(), Some(&close));

@@ -117,7 +117,7 @@ fn the_explanation_is_stored_when_asked_for_and_only_then() {
         let mut run = turnwise_train::Run::start(config, &root, &mut turnwise_train::NoopObserver).unwrap();
         run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
         let path = root.join("trajectories/step-000001.jsonl.zst");
-        for trajectory in turnwise_train::run::directory::read_trajectories(&path).unwrap() {
+        for trajectory in turnwise_train::record::directory::read_trajectories(&path).unwrap() {
             assert_eq!(trajectory.explanation.is_some(), explain);
             let Some(explanation) = trajectory.explanation else { continue };
             let advantages = trajectory.advantages.unwrap();
@@ -143,7 +143,7 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
     let before = run.weights().unwrap();
     run.train(&mut turnwise_train::NoopObserver, &std::sync::atomic::AtomicBool::new(false)).unwrap();
     assert_eq!(before, run.weights().unwrap(), "there was nothing to learn from");
-    let lines = turnwise_train::run::metrics::read_metrics(&root.join("metrics.jsonl")).unwrap();
+    let lines = turnwise_train::record::metrics::read_metrics(&root.join("metrics.jsonl")).unwrap();
     for line in &lines {
         let of = |tag: &str| line.metrics.get(tag).unwrap();
         assert_eq!(
@@ -153,6 +153,6 @@ fn groups_that_teach_nothing_are_sampled_anew_and_counted() {
         assert_eq!(of("rollout/trajectories"), 24.0);
     }
     // The order of tasks goes on from there after an interruption.
-    let state = turnwise_train::run::checkpoint::latest(run.directory()).unwrap().state().unwrap();
+    let state = turnwise_train::record::checkpoint::latest(run.directory()).unwrap().state().unwrap();
     assert_eq!(state.tasks_drawn, Some(12));
 }

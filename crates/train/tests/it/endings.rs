@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::run::directory::{RunStatus, Status};
+use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::{
     EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunDirectory, RunEnd, RunParts,
 };

@@ -120,7 +120,7 @@ fn the_term_of_another_crate_trains_and_acts() {
     // Two steps, and one after the run was resumed.
     assert_eq!((without.len(), with.len()), (3, 3));
     let loss =
-        |lines: &[turnwise_train::run::metrics::MetricsLine]| lines[0].metrics.get("loss/total").unwrap();
+        |lines: &[turnwise_train::record::metrics::MetricsLine]| lines[0].metrics.get("loss/total").unwrap();
     // Log-probabilities are negative, so that imitating them adds to the loss.
     assert!(loss(&with) > loss(&without), "{} {}", loss(&with), loss(&without));
 }

@@ -17,10 +17,10 @@ use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_text::{Tokenizer, TokenizerConfig};
 use turnwise_train::config::{Config, ConfigSource, load_with};
 use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
-use turnwise_train::learners::source::{NewRun, PolicySource, SourcedPolicy};
-use turnwise_train::run::checkpoint::Checkpoint;
-use turnwise_train::run::directory::{RunStatus, Status, read_trajectories};
-use turnwise_train::run::metrics::read_metrics;
+use turnwise_train::record::checkpoint::Checkpoint;
+use turnwise_train::record::directory::{RunStatus, Status, read_trajectories};
+use turnwise_train::record::metrics::read_metrics;
+use turnwise_train::run::source::{NewRun, PolicySource, SourcedPolicy};
 use turnwise_train::{
     Event, Methods, NoopObserver, Observer, Phase, Resume, Run, RunEnd, RunParts, TrainError,
 };

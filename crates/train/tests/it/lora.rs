@@ -10,8 +10,8 @@ use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
 use turnwise_model::{LearnerConfig, NativeLearner, WeightType, Weights, load_model};
 use turnwise_policy::Policy;
 use turnwise_train::config::Config;
+use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::run::export::{ExportOptions, Exported, export};
-use turnwise_train::run::metrics::read_metrics;
 use turnwise_train::{NoopObserver, Run, RunEnd};
 
 const LORA: &[&str] = &[

@@ -9,6 +9,7 @@ mod custom_environment;
 mod endings;
 mod examples;
 mod foreign_learner;
+mod imports;
 mod lora;
 mod paper;
 mod presets;

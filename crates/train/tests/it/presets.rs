@@ -12,8 +12,8 @@ use turnwise_decompose::turnrd::TurnRd;
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, World, WorldKind};
 use turnwise_train::config::{Config, ConfigSource, load_with, presets};
-use turnwise_train::run::directory::read_trajectories;
-use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Methods, NoopObserver, Run, RunEnd, round_folder};
 
 use crate::common;

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{StopReason, Trajectory};
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::run::directory::read_trajectories;
-use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Run, RunEnd, TrainError};
 
 use crate::common::Notes;

@@ -180,7 +180,7 @@ fn the_same_config_gives_the_same_trajectories() {
     straight(&config, &folder.path().join("a"));
     straight(&config, &folder.path().join("b"));
     let read = |run: &str| {
-        turnwise_train::run::directory::read_trajectories(
+        turnwise_train::record::directory::read_trajectories(
             &folder.path().join(run).join("trajectories/step-000004.jsonl.zst"),
         )
         .unwrap()

@@ -13,8 +13,9 @@ use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::registry::Registry;
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::Layout;
 use turnwise_train::rollout::pool::EnvCalls;
-use turnwise_train::rollout::{self, Job, Layout, RolloutContext, is_faulty, run_with_resampling};
+use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
 
 /// Counts steps. A goal may say what goes wrong at the second: `hang`, `broken`, `flaky` (once per world).
 struct Counter {

@@ -19,8 +19,9 @@ use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::search::{Question, SearchOptions, SearchSet};
 use turnwise_retrieval::{Hit, Passage, RetrievalError, Retriever};
 use turnwise_text::{Tokenizer, TokenizerConfig};
+use turnwise_train::config::Layout;
 use turnwise_train::rollout::pool::EnvCalls;
-use turnwise_train::rollout::{self, Job, Layout, RolloutContext, is_faulty};
+use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
 
 use crate::common::train_folder;
 

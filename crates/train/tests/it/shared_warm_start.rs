@@ -6,9 +6,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use turnwise_train::run::directory::read_trajectories;
-use turnwise_train::run::metrics::read_metrics;
-use turnwise_train::run::{best, checkpoint, warm_start_settings};
+use turnwise_train::record::checkpoint;
+use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::metrics::read_metrics;
+use turnwise_train::run::{best, warm_start_settings};
 use turnwise_train::{
     Config, EvaluationPoint, Event, NoopObserver, Observer, Position, Resume, Run, RunDirectory, RunEnd,
     RunParts,

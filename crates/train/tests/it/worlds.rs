@@ -3,7 +3,7 @@
 
 use turnwise_train::config::ConfigSource;
 use turnwise_train::config::load;
-use turnwise_train::run::panels;
+use turnwise_train::record::panels;
 use turnwise_train::setup::World;
 use turnwise_train::{NoopObserver, RunDirectory};
 
@@ -41,7 +41,7 @@ fn a_game_that_changed_under_its_name_is_noticed() {
     turnwise_env::alfworld::generator::write_games(&generator, &games).unwrap();
     let overrides = [format!("env.data={}", games.display()), "eval.splits=[\"valid_unseen\"]".into()];
     let config = load(&ConfigSource { overrides: overrides.to_vec(), ..ConfigSource::default() }).unwrap();
-    let open = || World::new(&config.env, &config.splits(), &mut NoopObserver).unwrap();
+    let open = || World::new(&config.env, &config.splits(), &mut |_| ()).unwrap();
     let world = open();
     let run = RunDirectory::create(&folder.path().join("run")).unwrap();
     let panels = panels::pin(&config, world.task_set()).unwrap();

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use toml::Table;
 use turnwise_core::hexadecimal;
 use turnwise_train::config::{Config, first_difference};
-use turnwise_train::run::directory::{RunStatus, Status};
+use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::run::warm_start_settings;
 use turnwise_train::{Phase, RunDirectory};
 

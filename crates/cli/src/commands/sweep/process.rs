@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::Context as _;
 use turnwise_train::RunDirectory;
-use turnwise_train::run::directory::{RunStatus, Status};
-use turnwise_train::run::lock::{LOCK, RunLock};
+use turnwise_train::record::directory::{RunStatus, Status};
+use turnwise_train::record::lock::{LOCK, RunLock};
 
 /// A run's process.
 pub(super) struct RunProcess {

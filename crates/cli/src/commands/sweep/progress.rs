@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use turnwise_eval::compare::runs::RunResults;
 use turnwise_train::Phase;
-use turnwise_train::run::metrics::MetricsLine;
+use turnwise_train::record::metrics::MetricsLine;
 
 /// Between two lines of a run where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::run::metrics::{MetricsLine, read_metrics};
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{EvaluationPoint, Event, NoopObserver, Observer, Run, RunEnd, TrainError};
 
 /// Settings that make a run take seconds.

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
-use crate::run::directory::{Phase, Position, RunDirectory, write_atomically};
-use crate::run::tensorboard::EventWriter;
+use crate::record::directory::{Phase, Position, RunDirectory, write_atomically};
+use crate::record::tensorboard::EventWriter;
 
 /// Named numbers of one step. Tags follow the field's habits: `train/reward/mean`, `loss/policy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

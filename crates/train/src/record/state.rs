@@ -1,11 +1,8 @@
 //! The state of a run: what a checkpoint holds besides weights.
 
-use turnwise_objective::Loss;
-
 use crate::config::Config;
-use crate::run::checkpoint::CheckpointState;
-use crate::run::directory::{Phase, Position};
-use crate::step::update::UpdateReport;
+use crate::record::checkpoint::CheckpointState;
+use crate::record::directory::{Phase, Position};
 
 /// The start of reinforcement learning.
 pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
@@ -36,15 +33,6 @@ impl RunState {
             position: state.position,
             tasks_drawn: state.tasks_drawn.unwrap_or_else(drawn),
             kl_coef: state.kl_coef.unwrap_or(config.objective.kl.coef),
-        }
-    }
-
-    /// Lets the KL coefficient follow what was measured, where it adapts.
-    pub(crate) fn adapt_kl(&mut self, loss: &Loss, in_reward: Option<f64>, report: &UpdateReport) {
-        let in_loss = report.metrics.mean(report.metrics.reference_kl);
-        // Without an update nothing was measured.
-        if report.updates > 0 {
-            self.kl_coef = loss.next_kl_coef(in_reward.unwrap_or(in_loss));
         }
     }
 }

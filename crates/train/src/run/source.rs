@@ -10,11 +10,12 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::learners::begin_weights;
 use crate::learners::policy::{NativePolicy, PolicyLearner};
+use crate::learners::scratch::policy_from_scratch;
 use crate::plan::{memory, preflight};
-use crate::run::checkpoint::Checkpoint;
-use crate::run::directory::{Phase, RunDirectory};
-use crate::run::observer::{Event, Observer};
-use crate::setup::{self, World};
+use crate::record::checkpoint::Checkpoint;
+use crate::record::directory::{Phase, RunDirectory};
+use crate::record::observer::{Event, Observer};
+use crate::setup::World;
 
 /// A policy in training with the tokenizer that its prompts are written with.
 pub type SourcedPolicy = (Box<dyn PolicyLearner>, Arc<Tokenizer>);
@@ -64,7 +65,7 @@ impl PolicySource for NativeSource {
             }
             Policy::load(&folder)?
         } else {
-            let policy = setup::policy_from_scratch(config, run.world, run.template)?;
+            let policy = policy_from_scratch(config, run.world, run.template)?;
             memory::warn(config, policy.weights.config(), observer);
             policy
         };

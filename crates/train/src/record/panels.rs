@@ -8,7 +8,7 @@ use turnwise_env::panel::{Choice, Panel, PinnedSplit};
 
 use crate::TrainError;
 use crate::config::Config;
-use crate::run::directory::RunDirectory;
+use crate::record::directory::RunDirectory;
 
 /// The panels of a run by split, and the training split's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use turnwise_objective::Loss;
 use turnwise_settings::{Problem, SettingsError};
 
 use crate::TrainError;
-use crate::config::{Config, merge};
+use crate::config::Config;
+use crate::config::layers::merge;
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///

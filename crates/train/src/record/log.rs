@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use crate::TrainError;
-use crate::run::directory::RunDirectory;
-use crate::run::metrics::seconds;
-use crate::run::observer::{EvaluationPoint, Event, Observer};
+use crate::record::directory::RunDirectory;
+use crate::record::metrics::seconds;
+use crate::record::observer::{EvaluationPoint, Event, Observer};
 
 #[derive(Serialize)]
 struct Line<'a> {

@@ -7,8 +7,8 @@ use turnwise_core::Sampler;
 use turnwise_text::Tokenizer;
 
 use crate::config::Config;
-use crate::run::directory::{Position, RunDirectory};
-use crate::run::metrics::Metrics;
+use crate::record::directory::{Position, RunDirectory};
+use crate::record::metrics::Metrics;
 use crate::setup::World;
 
 /// Something that happened.

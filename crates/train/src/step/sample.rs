@@ -6,17 +6,16 @@ use turnwise_core::{Batch, Group, PromptTokens, Sampler as _, Task, Trajectory};
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, OnError};
 use crate::learners::policy::PolicyLearner;
+use crate::record::metrics::Metrics;
+use crate::record::observer::{Event, Observer, Round};
+use crate::record::state::RunState;
 use crate::rollout::Job;
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::faults::{Faults, run_with_resampling};
-use crate::rollout::pool::OnError;
 use crate::rollout::tasks::TaskOrder;
-use crate::run::metrics::Metrics;
-use crate::run::observer::{Event, Observer, Round};
-use crate::run::state::RunState;
 
 /// A batch and what it took to get it.
 pub(crate) struct Sampled {

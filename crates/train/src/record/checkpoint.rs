@@ -14,7 +14,7 @@ use turnwise_policy::BaseModel;
 use turnwise_policy::run_folder::{COMPLETE, checkpoint_folders};
 
 use crate::TrainError;
-use crate::run::directory::{Position, RunDirectory, sync_folder, write_atomically};
+use crate::record::directory::{Position, RunDirectory, sync_folder, write_atomically};
 
 /// Prefix of a checkpoint that is being written.
 const PART: &str = ".part-";
@@ -326,7 +326,7 @@ fn remove(path: &Path) -> Result<(), TrainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::directory::Phase;
+    use crate::record::directory::Phase;
 
     fn run() -> (tempfile::TempDir, RunDirectory) {
         let folder = tempfile::tempdir().unwrap();

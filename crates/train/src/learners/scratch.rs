@@ -1,0 +1,74 @@
+//! Small policies made from scratch: a tokenizer for the text of the world, and random weights.
+
+use std::sync::Arc;
+
+use turnwise_core::{Purpose, Seed};
+use turnwise_env::demonstration::Demonstration;
+use turnwise_env::prompt::{PromptTemplate, PromptView};
+use turnwise_model::{ModelConfig, Parameters};
+use turnwise_policy::Policy;
+use turnwise_text::{Tokenizer, TokenizerConfig};
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::setup::World;
+
+/// Texts that a tokenizer is trained on when the policy is made from scratch.
+const TOKENIZER_DEMONSTRATIONS: usize = 2_000;
+
+/// Makes a small policy from scratch: a tokenizer for the world's own text and random weights.
+pub(crate) fn policy_from_scratch(
+    config: &Config,
+    world: &World,
+    template: &PromptTemplate,
+) -> Result<Policy, TrainError> {
+    let (model, tokenizer) = scratch_parts(config, world, template)?;
+    let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
+    Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
+}
+
+/// The shape of the small policy and its tokenizer.
+pub(crate) fn scratch_parts(
+    config: &Config,
+    world: &World,
+    template: &PromptTemplate,
+) -> Result<(ModelConfig, Tokenizer), TrainError> {
+    let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
+    let demonstrations = world.texts(config, count)?;
+    let texts: Vec<String> =
+        demonstrations.episodes.iter().map(|demonstration| text_of(demonstration, template)).collect();
+    let tokenizer = Tokenizer::train(
+        texts.iter().map(String::as_str),
+        &TokenizerConfig {
+            phrases: world.phrases()?,
+            max_pieces: config.policy.scratch.max_pieces,
+            split_numbers: world.split_numbers(),
+            ..TokenizerConfig::default()
+        },
+    )?;
+    let model = config.policy.scratch.model_config(tokenizer.vocab_size(), config.rollout.max_context);
+    model.check()?;
+    Ok((model, tokenizer))
+}
+
+/// The text of a demonstration that a tokenizer is trained on.
+fn text_of(demonstration: &Demonstration, template: &PromptTemplate) -> String {
+    let mut text = String::new();
+    for (index, turn) in demonstration.turns.iter().enumerate() {
+        let view = PromptView {
+            goal: &demonstration.task.goal,
+            history: &[],
+            window: 0,
+            observation: &turn.observation,
+            admissible: &turn.admissible,
+            step: index,
+        };
+        text.push_str(&if index == 0 {
+            template.render_concatenated_first(&view)
+        } else {
+            template.render_concatenated_next(&view, true)
+        });
+        text.push_str(&template.response(&turn.action));
+    }
+    text
+}

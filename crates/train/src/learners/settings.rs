@@ -1,0 +1,47 @@
+//! Settings of a learner in each phase of a run.
+
+use turnwise_core::{Purpose, Seed};
+use turnwise_model::LearnerConfig;
+
+use crate::config::Config;
+use crate::record::position::Phase;
+
+/// A learner's settings at a sampling temperature.
+pub fn learner_config(config: &Config, temperature: f32) -> LearnerConfig {
+    LearnerConfig {
+        micro_batch_tokens: config.train.micro_batch_tokens,
+        device: config.policy.device,
+        lanes: config.train.lanes,
+        temperature: f64::from(temperature),
+        recompute: config.train.recompute_layers,
+        share_prefixes: config.policy.share_prefixes,
+        compute: config.policy.compute,
+        seed: config.seed,
+        optimizer: config.optimizer,
+    }
+}
+
+/// Owner of dropout draws, so that no two learners share their draws.
+enum Dropout {
+    Sft,
+    Rl,
+    Critic,
+}
+
+fn dropout_seed(config: &Config, who: Dropout) -> u64 {
+    Seed::derive(config.seed, Purpose::Dropout, &[who as u64]).rng().bits()
+}
+
+/// The policy's learner in a phase.
+pub(crate) fn phase_learner(config: &Config, phase: Phase) -> LearnerConfig {
+    let (temperature, who) = match phase {
+        Phase::Sft => (1.0, Dropout::Sft),
+        Phase::Rl => (config.rollout.temperature, Dropout::Rl),
+    };
+    LearnerConfig { seed: dropout_seed(config, who), ..learner_config(config, temperature) }
+}
+
+pub(crate) fn critic_learner(config: &Config) -> LearnerConfig {
+    let seed = dropout_seed(config, Dropout::Critic);
+    LearnerConfig { seed, ..learner_config(config, config.rollout.temperature) }
+}

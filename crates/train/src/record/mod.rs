@@ -1,0 +1,23 @@
+//! The record of a run: everything that it writes, and reads back when it is resumed.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`position`] | phase and step |
+//! | [`directory`] | the files of a run |
+//! | [`state`] | position, tasks drawn, KL coefficient: what a checkpoint holds besides weights |
+//! | [`checkpoint`] | whole checkpoints, and what is left of broken ones |
+//! | [`panels`] | the tasks that a run is evaluated on |
+//! | [`metrics`], [`tensorboard`] | the numbers of every step |
+//! | [`lock`] | one process a run |
+//! | [`observer`], `log` | what a run says while it works |
+
+pub mod checkpoint;
+pub mod directory;
+pub mod lock;
+pub(crate) mod log;
+pub mod metrics;
+pub mod observer;
+pub mod panels;
+pub mod position;
+pub mod state;
+pub mod tensorboard;

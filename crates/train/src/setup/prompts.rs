@@ -1,0 +1,69 @@
+//! Prompts, parsing and chat of a run.
+
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_text::Tokenizer;
+use turnwise_text::chat::{ChatFormat, ChatSettings};
+
+use crate::TrainError;
+use crate::config::{Config, Layout, Switch, Validity};
+
+/// The template a config names: one that comes with a world of its registry, or a file.
+///
+/// # Errors
+/// There is neither, or it is no template.
+pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
+    Ok(PromptTemplate::find(&config.prompt.template, &config.env.worlds)?)
+}
+
+/// The parser a config asks for.
+pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
+    let admissible = config.prompt.valid == Validity::Admissible;
+    ActionParser::new(template.rules().clone(), admissible)
+}
+
+/// The chat format that a config wraps its prompts in, if any.
+///
+/// # Errors
+/// One is wanted and the model has none, or it cannot be used with the config's layout, or it has no switch for
+/// thinking and the config turns it.
+pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
+    let fail =
+        |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
+    let prompt = &config.prompt;
+    let wanted = match prompt.chat {
+        Switch::On => true,
+        Switch::Off => false,
+        Switch::Auto => tokenizer.chat_template().is_some(),
+    };
+    let thinking = match prompt.thinking {
+        Switch::Auto => None,
+        Switch::On => Some(true),
+        Switch::Off => Some(false),
+    };
+    if !wanted {
+        let set = [("system", prompt.system.is_some()), ("thinking", thinking.is_some())];
+        if let Some((key, _)) = set.into_iter().find(|(_, set)| *set) {
+            return fail(
+                key,
+                "is set, and prompts are not wrapped in a chat template that could use it".into(),
+            );
+        }
+        return Ok(None);
+    }
+    let settings = ChatSettings { system: prompt.system.clone(), thinking };
+    let format = match ChatFormat::new(tokenizer, settings) {
+        Ok(format) => format,
+        Err(error) => return fail("chat", format!("{error}; or set prompt.chat = \"off\"")),
+    };
+    if prompt.layout == Layout::Concatenated
+        && !template(config)?.keeps_reply_open()
+        && let Err(error) = format.check_growth()
+    {
+        return fail("layout", format!("{error}: set prompt.layout = \"windowed\" or prompt.chat = \"off\""));
+    }
+    if thinking.is_some() && !format.knows_thinking()? {
+        return fail("thinking", "is set, and this model's chat template has no such switch".into());
+    }
+    Ok(Some(format))
+}
