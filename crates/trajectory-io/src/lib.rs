@@ -37,4 +37,5 @@ pub use dump::{Dump, DumpBatch, Field, Origin, TurnExtras};
 pub use error::DumpError;
 pub use format::{Format, ReadOptions, read};
 pub use parquet_rows::parquet_rows;
+pub use turnwise::from_values;
 pub use write::{Row, write_rows};

@@ -22,7 +22,8 @@
 //! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
 //! A key that is not known is an error in a line written by hand, because a misspelt `valid` would
-//! change the numbers silently; a run's line (it has `schema_version`) may have more keys.
+//! change the numbers silently; a run's line (it has `schema_version`) may have more keys. `turns[].response` (the
+//! response as text) and `turns[].old_logprobs` may be there and no method reads them.
 
 use std::path::Path;
 
@@ -30,8 +31,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use turnwise_core::{SCHEMA_VERSION, StopReason, Task, TokenSequence, Trajectory, Turn};
 
-use crate::dump::{Record, TurnExtras};
-use crate::{DumpError, lines};
+use crate::dump::{Dump, Record, TurnExtras, assemble};
+use crate::{DumpError, Format, lines};
 
 #[derive(Deserialize)]
 struct TrajectoryLine {
@@ -74,6 +75,10 @@ struct TurnLine {
     response_ids: Vec<u32>,
     values: Option<Values>,
     credit: Option<f64>,
+    #[serde(default)]
+    response: String,
+    #[serde(default)]
+    old_logprobs: Vec<f32>,
 }
 
 #[derive(Deserialize)]
@@ -83,30 +88,121 @@ enum Values {
     Tokens(Vec<f64>),
 }
 
-const LINE_KEYS: [&str; 9] =
-    ["group", "sample", "step", "task", "success", "final_observation", "final_state_key", "stop", "turns"];
-const TURN_KEYS: [&str; 12] = [
-    "observation",
-    "state_key",
-    "action",
-    "reward",
-    "shaped_reward",
-    "valid",
-    "entropy",
-    "entropies",
-    "progress",
-    "response_ids",
-    "values",
-    "credit",
+const LINE_KEYS: [(&str, Kind); 9] = [
+    ("group", Kind::Name),
+    ("sample", Kind::Count),
+    ("step", Kind::Count),
+    ("task", Kind::Any),
+    ("success", Kind::Flag),
+    ("final_observation", Kind::Text),
+    ("final_state_key", Kind::Text),
+    ("stop", Kind::Any),
+    ("turns", Kind::List),
 ];
+const TURN_KEYS: [(&str, Kind); 14] = [
+    ("observation", Kind::Text),
+    ("state_key", Kind::Text),
+    ("action", Kind::Text),
+    ("reward", Kind::Number),
+    ("shaped_reward", Kind::Number),
+    ("valid", Kind::Flag),
+    ("entropy", Kind::Number),
+    ("entropies", Kind::Numbers),
+    ("progress", Kind::Number),
+    ("response_ids", Kind::Numbers),
+    ("values", Kind::Any),
+    ("credit", Kind::Number),
+    ("response", Kind::Text),
+    ("old_logprobs", Kind::Numbers),
+];
+
+/// Kind of value that a key has.
+#[derive(Clone, Copy)]
+enum Kind {
+    Any,
+    Name,
+    Text,
+    Flag,
+    Count,
+    Number,
+    Numbers,
+    List,
+}
+
+impl Kind {
+    /// True if a value is of this kind; an absent one may be written as null.
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            _ if value.is_null() => true,
+            Self::Any => true,
+            Self::Name => value.is_string() || value.is_number(),
+            Self::Text => value.is_string(),
+            Self::Flag => value.is_boolean(),
+            Self::Count => value.is_u64(),
+            Self::Number => value.is_number(),
+            Self::Numbers => value.as_array().is_some_and(|items| items.iter().all(Value::is_number)),
+            Self::List => value.is_array(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Any => "a value",
+            Self::Name => "a text or a number",
+            Self::Text => "a text",
+            Self::Flag => "true or false",
+            Self::Count => "a whole number from 0",
+            Self::Number => "a number",
+            Self::Numbers => "a list of numbers",
+            Self::List => "a list",
+        }
+    }
+}
+
+/// Trajectories that are in memory instead of lines of a file; `name` stands for the file in errors, and the line counts
+/// from 1.
+///
+/// ```
+/// use serde_json::json;
+///
+/// let turn = json!({"observation": "s0", "action": "open", "reward": 1.0});
+/// let dump = turnwise_trajectory_io::from_values("batch", vec![json!({"group": "a", "turns": [turn]})])?;
+/// assert_eq!(dump.batches[0].batch.groups[0].trajectories[0].outcome_return(), 1.0);
+/// let wrong = vec![json!({"group": "a", "turns": [{"reward": "1"}]})];
+/// let error = turnwise_trajectory_io::from_values("batch", wrong).unwrap_err().to_string();
+/// assert_eq!(error, r#"batch: line 1: turn 0: `reward` is "1"; it must be a number"#);
+/// # Ok::<(), turnwise_trajectory_io::DumpError>(())
+/// ```
+///
+/// # Errors
+/// Names the line and what is wrong with it.
+pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
+    let path = Path::new(name);
+    let mut records = Vec::with_capacity(lines.len());
+    for (index, value) in lines.into_iter().enumerate() {
+        let line = index + 1;
+        let known = value.get("schema_version").is_none();
+        check_keys(path, line, &value, known)?;
+        let read = TrajectoryLine::deserialize(value)
+            .map_err(|error| DumpError::line(path, line, error.to_string()))?;
+        records.push(record(path, line, read)?);
+    }
+    let batches = assemble(records);
+    if batches.is_empty() {
+        return Err(DumpError::file(path, "there is no trajectory in it"));
+    }
+    Ok(Dump { path: path.to_owned(), format: Format::Turnwise, batches, notes: Vec::new() })
+}
 
 pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     let mut records = Vec::new();
     lines::each(path, |line, text| {
-        let read: TrajectoryLine = lines::parse(path, line, text)?;
-        if read.schema_version.is_none() {
-            check_keys(path, line, &lines::parse(path, line, text)?)?;
+        let read: Result<TrajectoryLine, DumpError> = lines::parse(path, line, text);
+        if read.as_ref().map_or(true, |read| read.schema_version.is_none()) {
+            let value: Value = lines::parse(path, line, text)?;
+            check_keys(path, line, &value, value.get("schema_version").is_none())?;
         }
+        let read = read?;
         records.push(record(path, line, read)?);
         Ok(true)
     })?;
@@ -200,6 +296,8 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
         observation: read.observation.unwrap_or_default(),
         state_key: read.state_key,
         action: read.action.unwrap_or_default(),
+        response: read.response,
+        old_logprobs: read.old_logprobs,
         valid: read.valid.unwrap_or(true),
         reward,
         shaped_reward: read.shaped_reward,
@@ -211,22 +309,46 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
     Ok((turn, extras))
 }
 
-/// Refuses keys that are not known.
-fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), DumpError> {
-    let unknown = |value: &Value, known: &[&str]| -> Option<String> {
-        value.as_object()?.keys().find(|key| !known.contains(&key.as_str())).cloned()
-    };
-    let refuse = |place: String, key: &str, known: &[&str]| {
-        let reason = format!("{place}unknown key `{key}`; known are {}", known.join(", "));
-        Err(DumpError::line(path, line, reason))
-    };
-    if let Some(key) = unknown(read, &LINE_KEYS) {
-        return refuse(String::new(), &key, &LINE_KEYS);
-    }
-    for (index, turn) in read["turns"].as_array().into_iter().flatten().enumerate() {
-        if let Some(key) = unknown(turn, &TURN_KEYS) {
-            return refuse(format!("turn {index}: "), &key, &TURN_KEYS);
+/// Refuses values of a wrong kind and, where `known` is set, keys that are not known.
+fn check_keys(path: &Path, line: usize, read: &Value, known: bool) -> Result<(), DumpError> {
+    let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {
+        let Some(map) = value.as_object() else {
+            let reason = format!("{place}is no object with the keys {}", names(keys));
+            return Err(DumpError::line(path, line, reason));
+        };
+        for (key, value) in map {
+            match keys.iter().find(|(name, _)| name == key) {
+                Some((_, kind)) if kind.fits(value) => {}
+                Some((_, kind)) => {
+                    let (value, kind) = (shortened(value), kind.name());
+                    let reason = format!("{place}`{key}` is {value}; it must be {kind}");
+                    return Err(DumpError::line(path, line, reason));
+                }
+                None if known => {
+                    let reason = format!("{place}unknown key `{key}`; known are {}", names(keys));
+                    return Err(DumpError::line(path, line, reason));
+                }
+                None => {}
+            }
         }
+        Ok(())
+    };
+    check("", read, &LINE_KEYS)?;
+    for (index, turn) in read["turns"].as_array().into_iter().flatten().enumerate() {
+        check(&format!("turn {index}: "), turn, &TURN_KEYS)?;
     }
     Ok(())
+}
+
+fn names(keys: &[(&str, Kind)]) -> String {
+    keys.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// A value as text of at most 40 characters.
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= 40 {
+        return text;
+    }
+    text.chars().take(39).chain(['\u{2026}']).collect()
 }

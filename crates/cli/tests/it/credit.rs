@@ -358,7 +358,10 @@ fn wrong_lines_are_named() {
             json!({"group": "a", "turns": [{"reward": 1, "vaild": false}]}),
             "line 2: turn 0: unknown key `vaild`",
         ),
-        (json!({"group": "a", "turns": [{"reward": "much"}]}), "line 2: invalid type"),
+        (
+            json!({"group": "a", "turns": [{"reward": "much"}]}),
+            "line 2: turn 0: `reward` is \"much\"; it must be a number",
+        ),
         (json!({"schema_version": 99, "group": 0, "turns": []}), "line 2: schema_version is 99"),
         (
             json!({"group": "a", "turns": [{"reward": 1, "values": [1, 2], "response_ids": [3]}]}),
