@@ -9,13 +9,16 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates of the workspace that a crate may depend on.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("core", &[]),
     ("files", &[]),
     ("settings", &[]),
     ("credit", &["core", "settings"]),
     ("objective", &["core", "settings"]),
+    ("methods", &["core", "settings", "credit", "objective"]),
     ("trajectory-io", &["core", "files"]),
+    // Without its feature it uses nothing.
+    ("python", &["core", "files", "credit", "objective", "methods", "trajectory-io"]),
     ("retrieval", &["core", "files", "settings"]),
     ("env", &["core", "files", "settings", "retrieval"]),
     ("text", &["files"]),
@@ -25,7 +28,19 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("policy", &["text", "model"]),
     (
         "train",
-        &["core", "files", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy"],
+        &[
+            "core",
+            "files",
+            "settings",
+            "credit",
+            "objective",
+            "methods",
+            "env",
+            "text",
+            "model",
+            "decompose",
+            "policy",
+        ],
     ),
     ("remote", &["core", "files", "settings", "objective", "text", "model", "policy", "train"]),
     (
@@ -40,6 +55,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "settings",
             "credit",
             "objective",
+            "methods",
             "trajectory-io",
             "retrieval",
             "retrieval-service",
@@ -56,8 +72,18 @@ const MAY_USE: [(&str, &[&str]); 17] = [
 ];
 
 /// Crates of this workspace that reach none of the libraries below, not even through others.
-const NUMBERS_AND_TEXT_ONLY: [&str; 9] =
-    ["core", "files", "settings", "credit", "objective", "trajectory-io", "retrieval", "env", "text"];
+const NUMBERS_AND_TEXT_ONLY: [&str; 10] = [
+    "core",
+    "files",
+    "settings",
+    "credit",
+    "objective",
+    "methods",
+    "trajectory-io",
+    "retrieval",
+    "env",
+    "text",
+];
 const TENSORS: [&str; 12] = [
     "gemm-f32",
     "gemm-f64",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
+use turnwise_methods::merge;
 use turnwise_settings::{Problem, SettingsError};
 
 /// One source: its settings, and where each of them stands.
@@ -169,26 +170,6 @@ fn note_keys(table: &Table, key: &str, note: &mut dyn FnMut(String)) {
         }
         note(inner);
     }
-}
-
-/// Lays a table over another: tables are merged key by key; a value, a list, and a table that names another `kind`, is
-/// replaced whole.
-pub(crate) fn merge(base: &mut Table, over: Table) {
-    for (key, value) in over {
-        match (base.get_mut(&key), value) {
-            (Some(Value::Table(inner)), Value::Table(table)) if !replaces(inner, &table) => {
-                merge(inner, table);
-            }
-            (_, value) => {
-                base.insert(key, value);
-            }
-        }
-    }
-}
-
-/// A table that names another `kind` is another thing: nothing of the old one carries over.
-fn replaces(old: &Table, new: &Table) -> bool {
-    matches!((old.get("kind"), new.get("kind")), (Some(old), Some(new)) if old != new)
 }
 
 #[cfg(test)]

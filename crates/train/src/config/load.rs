@@ -166,7 +166,7 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
         Err(error) => located(layer, of_env(error))?,
     }
     config.env.worlds = worlds.clone();
-    if let Err(error) = methods.spell_out(&mut config) {
+    if let Err(error) = methods.spell_out(&mut config.credit, &mut config.objective) {
         located(layer, error.0)?;
     }
     config.methods = methods.clone();

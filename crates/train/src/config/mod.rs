@@ -24,7 +24,6 @@ mod methods;
 #[cfg(test)]
 mod nonsense;
 mod presets;
-mod registry;
 mod renamed;
 mod rollout;
 mod rules;
@@ -42,12 +41,12 @@ pub use layers::Origins;
 pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
-pub use registry::Methods;
 pub use rollout::{Layout, OnError, RolloutConfig};
 use serde::{Deserialize, Serialize};
-use turnwise_credit::CreditConfig;
+use turnwise_credit::{CreditConfig, Pipeline};
+pub use turnwise_methods::Methods;
 use turnwise_model::{AdamWConfig, Compute, Device, LoraConfig, ModelConfig, ScheduleKind};
-use turnwise_objective::ObjectiveConfig;
+use turnwise_objective::{Loss, ObjectiveConfig};
 pub use turnwise_settings::suggest;
 
 use crate::TrainError;
@@ -118,6 +117,24 @@ impl Default for Config {
             methods: Methods::default(),
             origins: Origins::default(),
         }
+    }
+}
+
+impl Config {
+    /// Credit as a pipeline.
+    ///
+    /// # Errors
+    /// A method that is not known, or a setting that cannot work.
+    pub fn pipeline(&self) -> Result<Pipeline, TrainError> {
+        Ok(Pipeline::with_registry(&self.credit, &self.methods.credit)?)
+    }
+
+    /// The loss with its terms.
+    ///
+    /// # Errors
+    /// A term that is not known, or a setting that cannot work.
+    pub fn loss(&self) -> Result<Loss, TrainError> {
+        Ok(Loss::new(&self.objective, &self.methods.objective)?)
     }
 }
 

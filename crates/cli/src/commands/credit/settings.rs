@@ -2,25 +2,13 @@
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use turnwise_credit::outlier::OutlierConfig;
 use turnwise_credit::{CreditConfig, Pipeline, TurnField};
-use turnwise_train::Methods;
-use turnwise_train::config::suggest;
+use turnwise_methods::{Methods, credit_with};
 use turnwise_trajectory_io::Field;
 
 /// The credit part of a preset, changed by the overrides.
 pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
-    let methods = Methods::builtin();
-    let Some(settings) = methods.preset(preset) else {
-        let known: Vec<&str> = methods.presets().map(|preset| preset.name).collect();
-        let nearest = suggest(preset, &known).map(|name| format!("; did you mean `{name}`?"));
-        let nearest = nearest.unwrap_or_default();
-        bail!("unknown preset `{preset}`{nearest} (there are: {})", known.join(", "));
-    };
-    let mut config: CreditConfig = match settings.map_err(anyhow::Error::msg)?.remove("credit") {
-        Some(credit) => credit.try_into()?,
-        None => CreditConfig::default(),
-    };
+    let mut config = Methods::builtin().credit(preset)?;
     if verl_agent {
         let Some(switched) = config.verl_agent() else {
             bail!(
@@ -35,55 +23,13 @@ pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> an
     Ok(config)
 }
 
-/// The config with one value replaced. A path begins with `estimator`, `outliers`, `refinements.N`, or
-/// the kind of a refinement that the config has.
+/// The config with one value replaced.
 fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
     let (path, value) = text.split_once('=').context("an override is written key.sub=value")?;
-    let mut whole = serde_json::to_value(config)?;
-    let mut keys: Vec<String> = path.trim().split('.').map(str::to_owned).collect();
-    let kinds: Vec<String> = whole["refinements"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|refinement| Some(refinement["kind"].as_str()?.to_owned()))
-        .collect();
-    if let Some(number) = kinds.iter().position(|kind| *kind == keys[0]) {
-        keys.splice(0..1, ["refinements".to_owned(), number.to_string()]);
-    }
-    if keys[0] == "outliers" && config.outliers.is_none() {
-        whole["outliers"] = serde_json::to_value(OutlierConfig::default())?;
-    }
-    let mut entry = &mut whole;
-    for (depth, key) in keys.iter().enumerate() {
-        let last = depth + 1 == keys.len();
-        entry = match entry {
-            Value::Array(items) => {
-                let count = items.len();
-                let item = key.parse::<usize>().ok().and_then(|index| items.get_mut(index));
-                item.with_context(|| format!("`{key}` is no index of a list of {count}"))?
-            }
-            Value::Object(map) => {
-                let mut known: Vec<&str> = map.keys().map(String::as_str).collect();
-                if depth == 0 {
-                    known.extend(kinds.iter().map(String::as_str));
-                    known.push("outliers");
-                }
-                if !known.contains(&key.as_str()) {
-                    let nearest = suggest(key, &known).map(|name| format!(" Did you mean `{name}`?"));
-                    let (nearest, known) = (nearest.unwrap_or_default(), known.join(", "));
-                    bail!("there is no `{key}`; there are {known}.{nearest}");
-                }
-                map.entry(key.as_str()).or_insert(Value::Null)
-            }
-            _ => bail!("`{}` is a value and has no `{key}`", keys[..depth].join(".")),
-        };
-        if last {
-            // What is not JSON is a bare word.
-            let value = value.trim();
-            *entry = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-        }
-    }
-    Ok(serde_json::from_value(whole)?)
+    // What is not JSON is a bare word.
+    let value = value.trim();
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    Ok(credit_with(config, path, value)?)
 }
 
 /// The fields that a file must have in every turn, with the method that reads each.

@@ -1,22 +1,21 @@
 //! Methods that a config may name: those of this project and those of a user's own crate, and their presets.
 
+use serde::de::DeserializeOwned;
 use toml::Table;
 use turnwise_core::Preset;
-use turnwise_credit::Pipeline;
-use turnwise_objective::Loss;
-use turnwise_settings::{Problem, SettingsError};
+use turnwise_credit::CreditConfig;
+use turnwise_objective::ObjectiveConfig;
+use turnwise_settings::{Problem, SettingsError, suggest};
 
-use crate::TrainError;
-use crate::config::Config;
-use crate::config::layers::merge;
+use crate::{MethodError, merge};
 
 /// Estimators, refinements and loss terms by name, with their presets.
 ///
-/// A config carries the methods it was read with ([`Config::methods`], [`crate::config::load_with`]), so that a run and
-/// everything that looks at its config know them; a run is resumed with [`crate::RunParts::methods`].
+/// A config of `turnwise-train` carries the methods it was read with, so that a run and everything that looks at its config know
+/// them; a run is resumed with its `RunParts::methods`.
 ///
 /// ```
-/// use turnwise_train::Methods;
+/// use turnwise_methods::Methods;
 ///
 /// let methods = Methods {
 ///     // .with_refinement("igpo", |settings: IgpoConfig| Igpo::new(settings))
@@ -85,9 +84,40 @@ impl Methods {
         Ok(all)
     }
 
+    /// The credit part of a preset; every other setting is the default.
+    ///
+    /// # Errors
+    /// [`MethodError::UnknownPreset`], or a preset that is wrong in itself.
+    pub fn credit(&self, preset: &str) -> Result<CreditConfig, MethodError> {
+        self.part(preset, "credit")
+    }
+
+    /// The objective part of a preset; every other setting is the default.
+    ///
+    /// # Errors
+    /// [`MethodError::UnknownPreset`], or a preset that is wrong in itself.
+    pub fn objective(&self, preset: &str) -> Result<ObjectiveConfig, MethodError> {
+        self.part(preset, "objective")
+    }
+
+    fn part<C: Default + DeserializeOwned>(&self, preset: &str, key: &str) -> Result<C, MethodError> {
+        let Some(settings) = self.preset(preset) else {
+            let known: Vec<&str> = self.presets().map(|preset| preset.name).collect();
+            let nearest = suggest(preset, &known).map(|name| format!("; did you mean `{name}`?"));
+            let (nearest, known) = (nearest.unwrap_or_default(), known.join(", "));
+            return Err(MethodError::UnknownPreset { name: preset.to_owned(), nearest, known });
+        };
+        match settings.map_err(MethodError::Preset)?.remove(key) {
+            Some(part) => part
+                .try_into()
+                .map_err(|error| MethodError::Preset(format!("the preset `{preset}`: {error}"))),
+            None => Ok(C::default()),
+        }
+    }
+
     /// The schema of a config with the kinds of other crates' methods among the choices; their settings are held against
     /// their own types ([`Methods::spell_out`]).
-    pub(crate) fn extend_schema(&self, schema: &mut serde_json::Value) {
+    pub fn extend_schema(&self, schema: &mut serde_json::Value) {
         let kinds = |kinds: &[&'static str]| -> Vec<serde_json::Value> {
             let choice = |kind: &&str| {
                 serde_json::json!({
@@ -116,28 +146,13 @@ impl Methods {
     ///
     /// # Errors
     /// A method that is not known, or settings that it refuses.
-    pub(crate) fn spell_out(&self, config: &mut Config) -> Result<(), SettingsError> {
+    pub fn spell_out(
+        &self,
+        credit: &mut CreditConfig,
+        objective: &mut ObjectiveConfig,
+    ) -> Result<(), SettingsError> {
         let fail = |key: &str, reason: String| SettingsError(vec![Problem::new(key, reason)]);
-        self.credit.spell_out(&mut config.credit).map_err(|error| fail("credit", error.to_string()))?;
-        let objective = self.objective.spell_out(&mut config.objective);
-        objective.map_err(|error| fail("objective", error.to_string()))
-    }
-}
-
-impl Config {
-    /// Credit as a pipeline.
-    ///
-    /// # Errors
-    /// A method that is not known, or a setting that cannot work.
-    pub fn pipeline(&self) -> Result<Pipeline, TrainError> {
-        Ok(Pipeline::with_registry(&self.credit, &self.methods.credit)?)
-    }
-
-    /// The loss with its terms.
-    ///
-    /// # Errors
-    /// A term that is not known, or a setting that cannot work.
-    pub fn loss(&self) -> Result<Loss, TrainError> {
-        Ok(Loss::new(&self.objective, &self.methods.objective)?)
+        self.credit.spell_out(credit).map_err(|error| fail("credit", error.to_string()))?;
+        self.objective.spell_out(objective).map_err(|error| fail("objective", error.to_string()))
     }
 }

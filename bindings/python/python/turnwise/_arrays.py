@@ -1,0 +1,97 @@
+"""Arrays of any library as NumPy arrays, their shapes checked, and the turns that a response is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Spans = list[tuple[int, int]]
+
+
+def array(values: Any, name: str) -> NDArray[Any]:
+    """Numbers as an array: lists, NumPy's arrays, PyTorch's tensors on any device."""
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu().numpy() if values.is_floating_point() else values.cpu().numpy()
+    try:
+        found = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} is no array: its rows have different lengths ({error})") from None
+    if found.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has entries of type {found.dtype}; numbers are expected")
+    return found
+
+
+def floats(values: Any, name: str, length: int | None = None) -> Floats:
+    """A contiguous ``float64`` array of one dimension (of this length)."""
+    found = np.ascontiguousarray(array(values, name), dtype=np.float64)
+    if found.ndim != 1:
+        raise ValueError(f"{name} has the shape {found.shape}; one dimension is expected")
+    if length is not None and len(found) != length:
+        raise ValueError(f"{name} has {len(found)} entries; {length} are expected")
+    return found
+
+
+def rows(values: Any, name: str) -> list[NDArray[Any]]:
+    """The rows of an array ``[batch, tokens]``, or of a list of arrays ``[tokens]`` of any lengths."""
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
+        found = [array(row, f"{name}[{index}]") for index, row in enumerate(values)]
+    else:
+        found = list(array(values, name))
+    for index, row in enumerate(found):
+        if np.ndim(row) != 1:
+            raise ValueError(
+                f"{name}[{index}] has the shape {np.shape(row)}; {name} is an array [batch, tokens] or a list of "
+                "arrays [tokens]"
+            )
+    return found
+
+
+def unpacked(buffer: bytearray) -> Floats:
+    """The array that a buffer of ``float64`` holds, without a copy."""
+    return np.frombuffer(buffer, dtype=np.float64)
+
+
+def runs(mask: NDArray[Any]) -> Spans:
+    """The runs of ones of a mask, as ``(start, end)``."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], (mask != 0).astype(np.int8), [0]))))
+    return [(int(start), int(end)) for start, end in zip(edges[::2], edges[1::2])]
+
+
+def spans(given: Any, name: str, length: int) -> Spans:
+    """Half-open spans ``[[start, end], ...]``, ascending and disjoint, inside of ``length`` tokens."""
+    found: Spans = []
+    previous = 0
+    for index, span in enumerate(given):
+        try:
+            start, end = (int(number) for number in span)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}[{index}] is {span!r}; a span is [start, end]") from None
+        if not previous <= start <= end <= length:
+            raise ValueError(
+                f"{name}[{index}] is [{start}, {end}); spans are ascending, disjoint and inside of [0, {length})"
+            )
+        found.append((start, end))
+        previous = end
+    return found
+
+
+def switches(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Switches by their paths. A dict goes on with its keys, one that names a ``kind`` is a value."""
+    found: list[tuple[str, Any]] = []
+    for path, value in given.items():
+        if isinstance(value, Mapping) and "kind" not in value and value:
+            found.extend(switches({f"{path}.{key}": inner for key, inner in value.items()}))
+        else:
+            found.append((path, dict(value) if isinstance(value, Mapping) else value))
+    return found
+
+
+def listed(values: Iterable[Any] | Any, name: str) -> list[Any]:
+    """A list of what there is one of for each sequence."""
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__"):
+        raise ValueError(f"{name} is {type(values).__name__}; a list with one entry a sequence is expected")
+    return list(values)

@@ -1,0 +1,275 @@
+"""Credit: one advantage for every turn of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnwise import _arrays, _native
+from turnwise._arrays import Floats, Spans
+
+# Keys of a trajectory that stand for its turns: what a framework has over the whole response.
+_TOKEN_KEYS = ("entropies", "old_logprobs", "response_ids", "values")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method by name.
+
+    Attributes:
+        name: what ``preset=`` takes.
+        base: the preset that it starts from.
+        fields: the keys that every turn must have besides ``reward``.
+        credit: every switch of its credit and its value; ``credit(..., **switches)`` takes their paths.
+        objective: the same for its loss (:mod:`turnwise.objective`).
+    """
+
+    name: str
+    base: str | None
+    fields: tuple[str, ...]
+    credit: dict[str, Any]
+    objective: dict[str, Any]
+
+
+def presets() -> dict[str, Preset]:
+    """All presets by name, as ``turnwise config presets`` lists them."""
+    return {
+        name: Preset(name, entry["base"], tuple(entry["fields"]), entry["credit"], entry["objective"])
+        for name, entry in json.loads(_native.presets()).items()
+    }
+
+
+@dataclass(frozen=True)
+class Credit:
+    """The advantages of a batch, in its order.
+
+    Attributes:
+        advantages: one array ``[turns]`` a trajectory.
+        outliers: one array of booleans ``[turns]`` a trajectory, True at turns of unusual entropy; None unless the
+            method locates them (``stapo``).
+        token_advantages: one array ``[response tokens]`` a trajectory where the method works on tokens (``ppo``), the
+            tokens of its turns one after the other; else None.
+        token_returns: the critic's targets, like ``token_advantages``.
+        explanations: with ``explain=True`` one list ``[turns][stages]`` a trajectory of dicts with ``stage``,
+            ``advantage`` and ``facts`` (numbers by name); else None.
+        diagnostics: numbers about each training step of the batch, by name.
+    """
+
+    advantages: list[Floats]
+    outliers: list[NDArray[np.bool_]] | None = None
+    token_advantages: list[Floats] | None = None
+    token_returns: list[Floats] | None = None
+    explanations: list[list[list[dict[str, Any]]]] | None = None
+    diagnostics: dict[int, dict[str, float]] = field(default_factory=dict)
+    _responses: list[_Response | None] = field(default_factory=list, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.advantages)
+
+    def per_token(
+        self, turn_spans: Sequence[Any] | None = None, lengths: Sequence[int] | None = None
+    ) -> list[Floats]:
+        """The advantages over response tokens: one array ``[tokens]`` a trajectory, 0 outside of its turns.
+
+        Without arguments the spans are those that the batch came with (``turn_spans`` or ``response_mask``).
+
+        Args:
+            turn_spans: for each trajectory ``[[start, end], ...]``, one span a turn.
+            lengths: for each trajectory the number of its tokens; by default the last turn's end.
+        """
+        responses = self._responses if turn_spans is None else self._given(turn_spans, lengths)
+        found = []
+        for index, advantages in enumerate(self.advantages):
+            response = responses[index] if index < len(responses) else None
+            if response is None:
+                raise ValueError(
+                    f"batch[{index}] came without turn_spans or response_mask; give per_token(turn_spans=...)"
+                )
+            if self.token_advantages is not None:
+                found.append(response.spread_tokens(self.token_advantages[index], index))
+            else:
+                found.append(response.spread(advantages))
+        return found
+
+    def _given(self, turn_spans: Sequence[Any], lengths: Sequence[int] | None) -> list[_Response | None]:
+        if len(turn_spans) != len(self.advantages):
+            raise ValueError(f"turn_spans has {len(turn_spans)} entries; {len(self.advantages)} are expected")
+        found: list[_Response | None] = []
+        for index, (given, advantages) in enumerate(zip(turn_spans, self.advantages)):
+            name = f"turn_spans[{index}]"
+            ends = [int(span[1]) for span in given]
+            length = int(lengths[index]) if lengths is not None else max(ends, default=0)
+            spans = _arrays.spans(given, name, length)
+            if len(spans) != len(advantages):
+                raise ValueError(f"{name} has {len(spans)} spans; the trajectory has {len(advantages)} turns")
+            found.append(_Response(spans, np.ones(length, dtype=bool)))
+        return found
+
+
+@dataclass(frozen=True)
+class _Response:
+    """Where the turns of a trajectory are in its response, and which tokens count."""
+
+    spans: Spans
+    mask: NDArray[np.bool_]
+
+    def positions(self) -> NDArray[np.intp]:
+        inside = [np.arange(start, end)[self.mask[start:end]] for start, end in self.spans]
+        return np.concatenate(inside) if inside else np.zeros(0, dtype=np.intp)
+
+    def spread(self, advantages: Floats) -> Floats:
+        found = np.zeros(len(self.mask))
+        for (start, end), advantage in zip(self.spans, advantages):
+            found[start:end] = np.where(self.mask[start:end], advantage, 0.0)
+        return found
+
+    def spread_tokens(self, advantages: Floats, index: int) -> Floats:
+        positions = self.positions()
+        if len(positions) != len(advantages):
+            raise ValueError(
+                f"batch[{index}] has {len(advantages)} response tokens and its spans {len(positions)}"
+            )
+        found = np.zeros(len(self.mask))
+        found[positions] = advantages
+        return found
+
+
+def credit(
+    batch: Sequence[Mapping[str, Any]],
+    preset: str = "grpo",
+    *,
+    explain: bool = False,
+    seed: int = 0,
+    verl_agent: bool = False,
+    embed: Callable[[list[str]], Any] | None = None,
+    **switches: Any,
+) -> Credit:
+    """The advantages of every turn, equal to those of the command ``turnwise credit`` on the same data.
+
+    Trajectories are compared with those of the same ``group``. A trajectory is a dict::
+
+        {"group": "task-17",                # a text or a number
+         "turns": [{"reward": 0.0,          # of the environment, after the turn
+                    "observation": "...",   # or "state_key": the name of the state
+                    "action": "...",
+                    "valid": True,          # whether the action was well-formed
+                    "entropy": 0.4,         # mean over the response's tokens, or "entropies": [tokens]
+                    "progress": 0.5, "values": 0.1, "credit": 0.2}, ...]}
+
+    Only ``group``, ``turns`` and ``reward`` are always needed; :attr:`Preset.fields` says what else a method reads. Over
+    the whole response a trajectory may have ``turn_spans`` ``[turns, 2]`` and ``response_mask`` ``[tokens]`` (runs of
+    ones are the turns where there are no spans), and with these ``entropies``, ``values``, ``old_logprobs`` and
+    ``response_ids`` ``[tokens]``, which are cut into turns; tokens of mask 0 are left out.
+
+    Args:
+        batch: the trajectories of one training step (or of several, by their ``step``).
+        preset: a name of :func:`presets`.
+        explain: also say how every number came about.
+        seed: of methods that draw.
+        verl_agent: the switches that reproduce that framework's numbers (``grpo``, ``rloo``, ``gigpo``).
+        embed: vectors ``[texts, dimensions]`` of texts, for methods that match states by embedding
+            (``salt={"matching": "embedding"}``); hashed character n-grams by default.
+        switches: of the method, by path or as dicts: ``estimator={"omega": 0.5}``, ``**{"aem.lambda": 2.0}``.
+
+    Raises:
+        ValueError: names the key of what is missing or wrong, and how to fix it.
+    """
+    if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)):
+        raise ValueError(f"batch is of type {type(batch).__name__}; it is a list of trajectories, each a dict")
+    prepared, responses = [], []
+    for index, trajectory in enumerate(batch):
+        if not isinstance(trajectory, Mapping):
+            raise ValueError(f"batch[{index}] is of type {type(trajectory).__name__}; a trajectory is a dict")
+        plain, response = _prepared(dict(trajectory), f"batch[{index}]")
+        prepared.append(plain)
+        responses.append(response)
+    vectors = None if embed is None else _vectors(prepared, embed)
+    rows, diagnostics = _native.credit(
+        prepared, preset, _arrays.switches(switches), verl_agent, seed, explain, vectors
+    )
+
+    def of(key: str) -> list[Floats] | None:
+        return [_arrays.unpacked(row[key]) for row in rows] if rows and key in rows[0] else None
+
+    outliers = None
+    if rows and "outliers" in rows[0]:
+        outliers = [np.frombuffer(row["outliers"], dtype=np.bool_) for row in rows]
+    return Credit(
+        advantages=of("advantages") or [],
+        outliers=outliers,
+        token_advantages=of("token_advantages"),
+        token_returns=of("token_returns"),
+        explanations=[row["explanation"] for row in rows] if explain else None,
+        diagnostics=dict(diagnostics),
+        _responses=responses,
+    )
+
+
+def _prepared(trajectory: dict[str, Any], name: str) -> tuple[dict[str, Any], _Response | None]:
+    """A trajectory with everything in its turns, and where these are in its response."""
+    mask = trajectory.pop("response_mask", None)
+    given = trajectory.pop("turn_spans", None)
+    tokens = {key: trajectory.pop(key) for key in _TOKEN_KEYS if key in trajectory}
+    tokens = {key: values for key, values in tokens.items() if values is not None}
+    if mask is None and given is None:
+        if tokens:
+            key = next(iter(tokens))
+            raise ValueError(
+                f"{name}[{key!r}] is over the whole response; add `turn_spans` or `response_mask`, or give it turn by turn"
+            )
+        return trajectory, None
+    turns = trajectory.get("turns")
+    if not isinstance(turns, Sequence) or isinstance(turns, (str, bytes)):
+        raise ValueError(f"{name}['turns'] is missing or no list")
+    arrays = {key: _arrays.array(values, f"{name}[{key!r}]") for key, values in tokens.items()}
+    counts: NDArray[np.bool_] | None = None
+    if mask is not None:
+        counts = _arrays.floats(mask, f"{name}['response_mask']") != 0
+    lengths = [len(values) for values in arrays.values()]
+    if counts is not None:
+        lengths.insert(0, len(counts))
+    ends = [] if given is None else [int(span[1]) for span in given]
+    length = lengths[0] if lengths else max(ends, default=0)
+    for key, values in arrays.items():
+        if values.shape != (length,):
+            raise ValueError(f"{name}[{key!r}] has the shape {values.shape}; ({length},) is expected")
+    if given is None:
+        assert counts is not None
+        spans = _arrays.runs(counts)
+        source = "runs of ones in response_mask"
+    else:
+        spans = _arrays.spans(given, f"{name}['turn_spans']", length)
+        source = "turn_spans"
+    if len(spans) != len(turns):
+        raise ValueError(f"{name} has {len(turns)} turns and {len(spans)} {source}; one a turn is expected")
+    response = _Response(spans, np.ones(length, dtype=bool) if counts is None else counts)
+    cut = []
+    for index, (turn, (start, end)) in enumerate(zip(turns, spans)):
+        if not isinstance(turn, Mapping):
+            raise ValueError(f"{name}['turns'][{index}] is of type {type(turn).__name__}; a turn is a dict")
+        turn = dict(turn)
+        for key, values in arrays.items():
+            if key in turn:
+                raise ValueError(f"{name} has {key!r} over the response and in turn {index}; give it once")
+            turn[key] = values[start:end][response.mask[start:end]]
+        cut.append(turn)
+    return {**trajectory, "turns": cut}, response
+
+
+def _vectors(batch: list[dict[str, Any]], embed: Callable[[list[str]], Any]) -> dict[str, bytes]:
+    """The vectors of all states of a batch."""
+    texts: dict[str, None] = {}
+    for trajectory in batch:
+        for turn in trajectory.get("turns") or []:
+            texts[str(turn.get("state_key") or turn.get("observation") or "")] = None
+        texts[str(trajectory.get("final_state_key") or trajectory.get("final_observation") or "")] = None
+    names = list(texts)
+    found = np.ascontiguousarray(_arrays.array(embed(names), "embed's answer"), dtype=np.float64)
+    if found.ndim != 2 or len(found) != len(names):
+        raise ValueError(f"embed gave the shape {found.shape} for {len(names)} texts; [texts, dimensions] is expected")
+    return {text: vector.tobytes() for text, vector in zip(names, found)}

@@ -1,0 +1,131 @@
+"""What a run of ``turnwise train`` wrote, and dumps of other frameworks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnwise import _native
+from turnwise._arrays import Floats
+
+
+def read_dump(
+    path: str | PathLike[str],
+    *,
+    format: str | None = None,
+    rewards: Mapping[str, float] | None = None,
+) -> list[dict[str, Any]]:
+    """The trajectories of a file, as :func:`turnwise.credit` takes them.
+
+    Args:
+        path: JSON lines (a run's, hand-written, verl's, verifiers'; also ``.zst``) or TRL's Parquet.
+        format: ``turnwise``, ``verl``, ``trl`` or ``verifiers``; found from the file by default.
+        rewards: reward columns of a TRL file with their weights; all count once by default.
+    """
+    text, _ = _native.read_dump(fspath(path), format, list((rewards or {}).items()))
+    return json.loads(text)
+
+
+class Run:
+    """A run directory.
+
+    >>> run = turnwise.Run("runs/quickstart")                        # doctest: +SKIP
+    >>> steps, success = run.metric("train/success_rate")               # doctest: +SKIP
+    >>> credit = turnwise.credit(run.dump(12), "gigpo")              # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.toml").is_file():
+            raise FileNotFoundError(f"{self.path} is no run directory: it has no config.toml")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the run, every default spelled out."""
+        path = self.path / "config.toml"
+        try:
+            return json.loads(_native.toml_to_json(_native.read_text(path)))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """``state`` (running, interrupted, finished, failed), ``position`` and perhaps ``reason``."""
+        return self._json("status.json")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One dict a line of ``metrics.jsonl``: numbers by name, with the position of the run."""
+        path = self.path / "metrics.jsonl"
+        return list(_lines(path)) if path.is_file() else []
+
+    def metric(self, name: str) -> tuple[Floats, Floats]:
+        """Steps ``[points]`` and values ``[points]`` of a metric of reinforcement learning."""
+        found = [(line.get("step"), line[name]) for line in self.metrics() if _is_rl(line) and name in line]
+        if not found:
+            known = sorted({key for line in self.metrics() for key in line})
+            raise KeyError(f"{self.path} has no metric {name!r}; there are {', '.join(known) or 'none'}")
+        pairs = np.array(
+            [(float(step), np.nan if value is None else float(value)) for step, value in found]
+        )
+        return pairs[:, 0], pairs[:, 1]
+
+    def steps(self) -> list[int]:
+        """The steps whose trajectories were kept."""
+        return sorted(_step(path) for path in (self.path / "trajectories").glob("step-*.jsonl*"))
+
+    def trajectories(self, step: int) -> list[dict[str, Any]]:
+        """The trajectories of a step as they were written, with ``advantages`` ``[turns]``."""
+        return list(_lines(self._trajectories(step)))
+
+    def dump(self, step: int) -> list[dict[str, Any]]:
+        """The trajectories of a step as :func:`turnwise.credit` takes them."""
+        return read_dump(self._trajectories(step), format="turnwise")
+
+    def evaluations(self) -> dict[str, list[dict[str, Any]]]:
+        """The evaluations by the position of the run (``sft-000300``, ``step-000012``): a list with one result a split."""
+        found = sorted((self.path / "eval").glob("*.json"))
+        return {path.stem: self._json(f"eval/{path.name}") for path in found}
+
+    def _trajectories(self, step: int) -> Path:
+        for suffix in (".jsonl.zst", ".jsonl"):
+            path = self.path / "trajectories" / f"step-{step:06}{suffix}"
+            if path.is_file():
+                return path
+        known = ", ".join(str(step) for step in self.steps()) or "none"
+        raise FileNotFoundError(f"{self.path} has no trajectories of step {step}; there are those of {known}")
+
+    def _json(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            return json.loads(_native.read_text(path))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    lines = _native.read_text(path).split("\n")
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                # A line that was cut while the run was killed.
+                if number == len(lines):
+                    return
+                raise ValueError(f"{path}: line {number}: {error}") from None
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-").split(".")[0])
+
+
+def _is_rl(line: Mapping[str, Any]) -> bool:
+    return line.get("phase", "rl") == "rl"

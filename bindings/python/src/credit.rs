@@ -1,0 +1,240 @@
+//! Advantages of a batch in memory, by the same steps as the command `turnwise credit` takes on a file.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use serde_json::{Map, Value, json};
+use turnwise_core::StageRecord;
+use turnwise_credit::embedding::HashedNgrams;
+use turnwise_credit::{CreditReport, Embedder, Inputs, Pipeline, Supplies, TurnField};
+use turnwise_methods::{Methods, credit_with};
+use turnwise_trajectory_io::{Dump, DumpBatch, DumpError, Field, from_values};
+
+use crate::numbers::{buffer, flags, floats, singles};
+use crate::refused;
+use crate::value::{Place, value};
+
+/// Name of the batch in errors.
+const BATCH: &str = "batch";
+
+/// Every preset: the one it starts from, its credit and objective with every default, the fields of a turn that it reads.
+#[pyfunction]
+pub(crate) fn presets() -> PyResult<String> {
+    let methods = Methods::builtin();
+    let mut all = Map::new();
+    for preset in methods.presets() {
+        let credit = methods.credit(preset.name).map_err(refused)?;
+        let objective = methods.objective(preset.name).map_err(refused)?;
+        let pipeline = Pipeline::from_config(&credit).map_err(refused)?;
+        let mut fields: Vec<&str> =
+            pipeline.fields().into_iter().map(|(_, read)| field(read).describe().0).collect();
+        fields.sort_unstable();
+        fields.dedup();
+        let entry =
+            json!({ "base": preset.base, "credit": credit, "objective": objective, "fields": fields });
+        all.insert(preset.name.to_owned(), entry);
+    }
+    serde_json::to_string(&all).map_err(refused)
+}
+
+/// Numbers about each training step of a batch.
+type Diagnostics = Vec<(u64, HashMap<String, f64>)>;
+
+/// Numbers of one trajectory, in the order of the batch.
+#[derive(Default)]
+struct Row {
+    advantages: Vec<f64>,
+    outliers: Option<Vec<bool>>,
+    tokens: Option<(Vec<f64>, Vec<f64>)>,
+    explanation: Option<Vec<Vec<StageRecord>>>,
+}
+
+/// The advantages of every trajectory with what else was found: `(rows, diagnostics of each step)`. A row is a dict with
+/// `advantages`, and `outliers`, `token_advantages`, `token_returns`, `explanation` where the method has them.
+#[pyfunction]
+#[pyo3(signature = (batch, preset, switches, verl_agent=false, seed=0, explain=false, vectors=None))]
+pub(crate) fn credit<'py>(
+    py: Python<'py>,
+    batch: &Bound<'py, PyList>,
+    preset: &str,
+    switches: Vec<(String, Bound<'py, PyAny>)>,
+    verl_agent: bool,
+    seed: u64,
+    explain: bool,
+    vectors: Option<HashMap<String, Vec<u8>>>,
+) -> PyResult<(Bound<'py, PyList>, Diagnostics)> {
+    let Value::Array(lines) = value(batch.as_any(), &Place::root(BATCH))? else {
+        return Err(refused("batch is no list of trajectories"));
+    };
+    let switches = switches
+        .into_iter()
+        .map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)))
+        .collect::<PyResult<Vec<_>>>()?;
+    let vectors = vectors
+        .map(|vectors| {
+            let each = vectors.into_iter().map(|(text, bytes)| Ok((text, singles(&floats(&bytes)?))));
+            each.collect::<PyResult<Vectors>>()
+        })
+        .transpose()?;
+    let (rows, diagnostics) = py
+        .detach(|| computed(lines, preset, switches, verl_agent, (seed, explain), vectors))
+        .map_err(refused)?;
+    let list = PyList::empty(py);
+    for row in rows {
+        let dict = PyDict::new(py);
+        dict.set_item("advantages", buffer(py, &row.advantages))?;
+        if let Some(outliers) = row.outliers {
+            dict.set_item("outliers", flags(py, &outliers))?;
+        }
+        if let Some((advantages, returns)) = row.tokens {
+            dict.set_item("token_advantages", buffer(py, &advantages))?;
+            dict.set_item("token_returns", buffer(py, &returns))?;
+        }
+        if let Some(explanation) = row.explanation {
+            dict.set_item("explanation", explained(py, &explanation)?)?;
+        }
+        list.append(dict)?;
+    }
+    Ok((list, diagnostics))
+}
+
+/// Vectors of texts that the caller computed.
+#[derive(Default)]
+struct Vectors(HashMap<String, Vec<f32>>);
+
+impl FromIterator<(String, Vec<f32>)> for Vectors {
+    fn from_iter<I: IntoIterator<Item = (String, Vec<f32>)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}
+
+impl Embedder for Vectors {
+    fn embed(&self, text: &str) -> Vec<f32> {
+        self.0.get(text).cloned().unwrap_or_default()
+    }
+}
+
+fn computed(
+    lines: Vec<Value>,
+    preset: &str,
+    switches: Vec<(Value, String)>,
+    verl_agent: bool,
+    (seed, explain): (u64, bool),
+    vectors: Option<Vectors>,
+) -> Result<(Vec<Row>, Diagnostics), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut config = Methods::builtin().credit(preset).map_err(|error| text(&error))?;
+    if verl_agent {
+        let Some(switched) = config.verl_agent() else {
+            return Err(format!(
+                "verl_agent: that framework's switches are known for grpo, rloo and gigpo, not `{preset}`"
+            ));
+        };
+        config = switched;
+    }
+    for (switch, path) in switches {
+        config = credit_with(&config, &path, switch).map_err(|error| format!("{path}: {error}"))?;
+    }
+    let pipeline = Pipeline::from_config(&config).map_err(|error| text(&error))?;
+    let count = lines.len();
+    let dump = from_values(BATCH, lines).map_err(|error| indexed(&error))?;
+    for (method, read) in pipeline.fields() {
+        let field = field(read);
+        dump.require(method, field)
+            .map_err(|error| format!("{}. {}", indexed(&error), hint(preset, field)))?;
+    }
+    let (hashed, given) = (HashedNgrams::default(), vectors.unwrap_or_default());
+    let embedder: &dyn Embedder = if given.0.is_empty() { &hashed } else { &given };
+    let mut rows: Vec<Row> = (0..count).map(|_| Row::default()).collect();
+    let mut diagnostics = Vec::new();
+    for step in &dump.batches {
+        let supplies =
+            Supplies { values: Some(step.values()), credits: Some(step.credits()), ..Supplies::default() };
+        let inputs =
+            Inputs::new(&step.batch).at(seed, step.step).with_embedder(embedder).with_supplies(&supplies);
+        let report = pipeline.report(&inputs, explain).map_err(|error| in_step(&dump, step, &error))?;
+        diagnostics.push((step.step, report.diagnostics.clone().into_iter().collect()));
+        place(step, report, &mut rows);
+    }
+    Ok((rows, diagnostics))
+}
+
+/// Puts the numbers of a step where its trajectories are in the batch.
+fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
+    let mut explanations: Vec<Vec<Vec<Vec<StageRecord>>>> = report.explanations.into();
+    for (group, origins) in step.origins.iter().enumerate() {
+        for (index, origin) in origins.iter().enumerate() {
+            let tokens = report.tokens.as_ref().map(|tokens| {
+                (tokens.advantages[group][index].clone(), tokens.returns[group][index].clone())
+            });
+            rows[origin.line - 1] = Row {
+                advantages: report.advantages[group][index].clone(),
+                outliers: report.outliers.as_ref().map(|outliers| outliers.mask[group][index].clone()),
+                tokens,
+                explanation: explanations
+                    .get_mut(group)
+                    .and_then(|group| group.get_mut(index))
+                    .map(std::mem::take),
+            };
+        }
+    }
+}
+
+/// The key of a turn's field.
+fn field(read: TurnField) -> Field {
+    match read {
+        TurnField::Observation => Field::Observation,
+        TurnField::Action => Field::Action,
+        TurnField::Entropies => Field::Entropy,
+        TurnField::Progress => Field::Progress,
+        TurnField::Values => Field::Values,
+        TurnField::Credit => Field::Credit,
+    }
+}
+
+/// An error with the index of its trajectory in place of a line of a file.
+fn indexed(error: &DumpError) -> String {
+    match error {
+        DumpError::Line { path, line, reason } => format!("{path}[{}]: {reason}", line - 1),
+        other => other.to_string(),
+    }
+}
+
+fn in_step(dump: &Dump, step: &DumpBatch, error: &turnwise_credit::CreditError) -> String {
+    if dump.batches.len() > 1 { format!("step {}: {error}", step.step) } else { error.to_string() }
+}
+
+fn hint(preset: &str, field: Field) -> String {
+    match field {
+        Field::Credit => format!(
+            "`{preset}` takes the credit of every turn from a judge or a trained decomposer; give each turn its \
+             `credit`, or use has-progressive"
+        ),
+        Field::Values => {
+            format!("`{preset}` needs a critic; give each turn its `values`, or use a group-relative method")
+        }
+        _ => format!("So `{preset}` cannot be computed from this batch"),
+    }
+}
+
+/// The stages of every turn as dicts.
+fn explained<'py>(py: Python<'py>, turns: &[Vec<StageRecord>]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for stages in turns {
+        let turn = PyList::empty(py);
+        for stage in stages {
+            let facts = PyDict::new(py);
+            for (name, number) in &stage.facts.0 {
+                facts.set_item(name.as_ref(), number)?;
+            }
+            let dict = PyDict::new(py);
+            dict.set_item("stage", stage.stage.as_ref())?;
+            dict.set_item("advantage", stage.advantage)?;
+            dict.set_item("facts", facts)?;
+            turn.append(dict)?;
+        }
+        list.append(turn)?;
+    }
+    Ok(list)
+}

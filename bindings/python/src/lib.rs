@@ -1,0 +1,35 @@
+//! Extension module `turnwise._native`: what the Python package calls.
+//!
+//! Arrays cross as buffers of their bytes, trajectories as dicts and lists; shapes are checked in Python, everything else here.
+//! Everything that computes runs without the interpreter's lock. Errors become `ValueError`, those of files `OSError`.
+
+#![cfg(feature = "python")]
+#![expect(clippy::needless_pass_by_value, reason = "arguments come from Python by value")]
+
+mod credit;
+mod files;
+mod numbers;
+mod objective;
+mod value;
+
+use std::fmt::Display;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// A refusal as Python's `ValueError`.
+fn refused(reason: impl Display) -> PyErr {
+    PyValueError::new_err(reason.to_string())
+}
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::credit::{credit, presets};
+    #[pymodule_export]
+    use super::files::{read_dump, read_text, toml_to_json};
+    #[pymodule_export]
+    use super::objective::{
+        kl_estimate, policy_loss, selective_loss, supervised_loss, token_weights, value_loss,
+    };
+}

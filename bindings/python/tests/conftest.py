@@ -1,0 +1,88 @@
+"""What several test files use: the program, and batches to compute on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """The program `turnwise`, built by cargo or named by TURNWISE_PROGRAM."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    named = os.environ.get("TURNWISE_PROGRAM")
+    for candidate in ([Path(named)] if named else []) + [target / "release" / "turnwise"]:
+        if candidate.is_file():
+            return candidate
+    found = shutil.which("turnwise")
+    if found is None:
+        pytest.skip("the program is not built: cargo build --release")
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def run_folder(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the program: the one that TURNWISE_RUN names, or the shortest quickstart."""
+    if "TURNWISE_RUN" in os.environ:
+        return Path(os.environ["TURNWISE_RUN"])
+    runs = tmp_path_factory.mktemp("runs")
+    subprocess.run([program, "quickstart", "--smoke", "--runs", runs], check=True, capture_output=True)
+    return next(path.parent for path in runs.glob("*/config.toml"))
+
+
+def batch(seed: int, groups: int = 4, samples: int = 5) -> list[dict]:
+    """Trajectories with everything that a method can read: repeated states, invalid turns, groups of one, ties."""
+    draw = random.Random(seed)
+    found = []
+    for group in range(groups):
+        solvable = draw.random() < 0.8
+        for _ in range(1 if group == groups - 1 else samples):
+            count = draw.randint(1, 6)
+            turns = []
+            for index in range(count):
+                tokens = draw.randint(1, 4)
+                turns.append(
+                    {
+                        "observation": f"room {draw.randint(0, 3)}",
+                        "action": draw.choice(["go", "take mug", "look"]),
+                        "reward": draw.choice([0.0, 0.0, 1.0, 10.0]) if solvable and index == count - 1 else 0.0,
+                        "valid": draw.random() < 0.9,
+                        "entropies": [draw.random() * 2 for _ in range(tokens)],
+                        "progress": draw.random(),
+                        "values": [draw.gauss(0, 1) for _ in range(tokens)],
+                        "credit": draw.random(),
+                    }
+                )
+            found.append(
+                {"group": f"task-{group}", "task": "find the mug", "turns": turns, "final_observation": "end"}
+            )
+    draw.shuffle(found)
+    return found
+
+
+@pytest.fixture(name="make_batch", scope="session")
+def make_batch_fixture():
+    return batch
+
+
+def of_program(program: Path, folder: Path, trajectories: list[dict], *arguments: str) -> list[dict]:
+    """The rows that `turnwise credit` writes for these trajectories, in their order."""
+    given, written = folder / "given.jsonl", folder / "written.jsonl"
+    given.write_text("".join(json.dumps(line) + "\n" for line in trajectories))
+    command = [program, "credit", given, "-o", written, *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+    rows = [json.loads(line) for line in written.read_text().splitlines()]
+    return sorted(rows, key=lambda row: row["line"])
+
+
+@pytest.fixture(name="rows_of_program")
+def rows_of_program_fixture(program: Path, tmp_path: Path):
+    return lambda trajectories, *arguments: of_program(program, tmp_path, trajectories, *arguments)

@@ -1,0 +1,30 @@
+//! Methods by name: what a config may name, presets, and single switches laid over them.
+//!
+//! ```
+//! use turnwise_methods::{Methods, credit_with};
+//!
+//! let methods = Methods::builtin();
+//! let gigpo = methods.credit("gigpo")?;
+//! let changed = credit_with(&gigpo, "estimator.omega", 0.5.into())?;
+//! assert_ne!(gigpo, changed);
+//! let wrong = credit_with(&gigpo, "estimator.omgea", 0.5.into()).unwrap_err().to_string();
+//! assert!(wrong.contains("Did you mean `omega`"), "{wrong}");
+//! assert!(methods.credit("gipgo").unwrap_err().to_string().contains("did you mean `gigpo`"));
+//! # Ok::<(), turnwise_methods::MethodError>(())
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `methods` | the registries of credit and loss, and their presets |
+//! | `switches` | one value of a configuration replaced by its path |
+//! | `tables` | one TOML table laid over another |
+
+mod error;
+mod methods;
+mod switches;
+mod tables;
+
+pub use error::MethodError;
+pub use methods::Methods;
+pub use switches::{credit_with, objective_with};
+pub use tables::merge;
