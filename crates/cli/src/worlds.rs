@@ -8,6 +8,7 @@ use turnwise_env::search::{RetrieverSettings, SearchKind};
 use turnwise_retrieval::{RetrievalError, Retriever};
 use turnwise_retrieval_service::{RetrievalConfig, open};
 use turnwise_train::config::{self, Config, ConfigSource};
+use turnwise_train::run::source::PolicySource;
 use turnwise_train::{Methods, RunParts, TrainError};
 
 /// The registry.
@@ -36,9 +37,17 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
     Ok(open(&config)?)
 }
 
-/// Worlds that runs are started and resumed with.
+/// Worlds and policies that runs are started and resumed with.
 pub(crate) fn parts() -> RunParts {
-    RunParts { worlds: registry(), ..RunParts::default() }
+    RunParts { worlds: registry(), policies: policies(), ..RunParts::default() }
+}
+
+/// Policies of this process, and with the feature `remote` those of services.
+fn policies() -> Arc<dyn PolicySource> {
+    #[cfg(feature = "remote")]
+    return Arc::new(turnwise_remote::tinker::TinkerSource::default());
+    #[cfg(not(feature = "remote"))]
+    Arc::new(turnwise_train::run::source::NativeSource)
 }
 
 /// Reads, merges and checks a config.

@@ -96,6 +96,27 @@ impl LossMetrics {
     }
 }
 
+/// The loss of one sequence in a form that training services know by name, over its response tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DirectLoss {
+    /// `-sum_t weight_t lp_t`.
+    CrossEntropy {
+        /// Weight of every token.
+        weights: Vec<f64>,
+    },
+    /// `-sum_t min(r_t A_t, clip(r_t, 1 - low, 1 + high) A_t)` with `r_t = exp(lp_t - old_t)`.
+    Clipped {
+        /// `old_t`, in nats.
+        old_logprobs: Vec<f32>,
+        /// `A_t`, the weight of the token in the loss included.
+        advantages: Vec<f64>,
+        /// Distance of the lower bound from 1.
+        low: f64,
+        /// Distance of the upper bound from 1.
+        high: f64,
+    },
+}
+
 /// A loss over one optimiser batch, evaluated a sequence at a time.
 ///
 /// It is built for a whole batch, so that every mean it takes is over that batch; the learner may
@@ -117,6 +138,12 @@ pub trait Objective: Sync {
         sequence: usize,
         tokens: TokenStatistics<'_>,
     ) -> Result<TokenGradients, ObjectiveError>;
+
+    /// The whole loss of sequence `sequence` where it is one of [`DirectLoss`]; `None` where anything is added to it,
+    /// or acts on its gradient.
+    fn direct(&self, _sequence: usize) -> Option<DirectLoss> {
+        None
+    }
 }
 
 /// Loss and metrics of a forward and backward pass over one optimiser batch.

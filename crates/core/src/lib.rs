@@ -44,7 +44,9 @@ pub use digest::{digest, hexadecimal};
 pub use environment::{Environment, Merge, Metric, PendingStep, Snapshot, Step, TaskSet};
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use explanation::{Facts, StageRecord};
-pub use learner::{Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics};
+pub use learner::{
+    DirectLoss, Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenStatistics,
+};
 pub use masked_context::{
     MaskedContext, MaskedContextGradients, MaskedContextLearner, MaskedContextObjective,
     MaskedContextStatistics,

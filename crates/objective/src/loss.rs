@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use turnwise_core::{
-    GradientScaling, MaskedContextObjective, MinibatchObjective, Objective, ObjectiveError, Passes,
-    TokenGradients, TokenStatistics, TurnSpan,
+    DirectLoss, GradientScaling, MaskedContextObjective, MinibatchObjective, Objective, ObjectiveError,
+    Passes, TokenGradients, TokenStatistics, TurnSpan,
 };
 
 use crate::{
@@ -195,6 +195,11 @@ impl Objective for TokenLoss {
             add(&mut gradients, term.evaluate(sequence, tokens)?);
         }
         Ok(gradients)
+    }
+
+    fn direct(&self, sequence: usize) -> Option<DirectLoss> {
+        let alone = self.terms.is_empty() && self.scaling.is_none();
+        alone.then(|| self.policy.direct(sequence)).flatten()
     }
 }
 

@@ -11,7 +11,9 @@
 //! `seq-mean-token-mean` is the papers' `1/|y|`. Many implementations detach the ratio and attach
 //! the token's own gradient; that equals this only where A is constant inside the unit.
 
-use turnwise_core::{LossMetrics, Objective, ObjectiveError, Preset, TokenGradients, TokenStatistics};
+use turnwise_core::{
+    DirectLoss, LossMetrics, Objective, ObjectiveError, Preset, TokenGradients, TokenStatistics,
+};
 
 use crate::{
     Aggregation, Clip, ClippingBias, Gradient, ObjectiveBatch, ObjectiveConfig, ObjectiveSequence, RatioKind,
@@ -313,5 +315,26 @@ impl Objective for PolicyObjective {
         let widen = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();
         let (logprobs, entropies) = (widen(tokens.logprobs), widen(tokens.entropies));
         self.gradient_with(sequence, &logprobs, &entropies, tokens.reference_kls).map(Into::into)
+    }
+
+    /// The clipped surrogate with token ratios alone. Ratios beyond `exp(±20)`, which are constants here, keep their
+    /// gradient there.
+    fn direct(&self, sequence: usize) -> Option<DirectLoss> {
+        let config = &self.config;
+        let added = config.dual_clip.is_some() || config.entropy_coef != 0.0 || config.needs_reference();
+        if added || config.ratio != RatioKind::Token {
+            return None;
+        }
+        let (data, weights) = (self.batch.sequences.get(sequence)?, self.weights.get(sequence)?);
+        // What does not count may be no number.
+        let weighted =
+            |(advantage, &weight): (f64, &f64)| if weight == 0.0 { 0.0 } else { advantage * weight };
+        let counted = |(token, &old)| if data.counts(token) { old } else { 0.0 };
+        Some(DirectLoss::Clipped {
+            old_logprobs: data.old_logprobs.iter().enumerate().map(counted).collect(),
+            advantages: data.token_advantages().into_iter().zip(weights).map(weighted).collect(),
+            low: config.clip.low,
+            high: config.clip.high,
+        })
     }
 }

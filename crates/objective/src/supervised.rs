@@ -1,6 +1,6 @@
 //! Weighted cross-entropy on given responses: the warm start.
 
-use turnwise_core::{LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
+use turnwise_core::{DirectLoss, LossMetrics, Objective, ObjectiveError, TokenGradients, TokenStatistics};
 
 use crate::Gradient;
 
@@ -97,5 +97,10 @@ impl Objective for SupervisedObjective {
     ) -> Result<TokenGradients, ObjectiveError> {
         let logprobs: Vec<f64> = tokens.logprobs.iter().copied().map(f64::from).collect();
         self.gradient(sequence, &logprobs).map(Into::into)
+    }
+
+    fn direct(&self, sequence: usize) -> Option<DirectLoss> {
+        let SupervisedSequence { weights } = self.sequences.get(sequence)?;
+        Some(DirectLoss::CrossEntropy { weights: weights.iter().map(|weight| weight / self.total).collect() })
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn run_sft(args: SftArgs) -> anyhow::Result<ExitCode> {
 
 fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
     let root = runs.join(&config.name);
-    train(|observer| Run::start(config, &root, observer))
+    train(|observer| Run::start_with(&worlds::parts(), config, &root, observer))
 }
 
 /// Opens a run and trains it to the end or to Ctrl-C.

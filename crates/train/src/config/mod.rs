@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | the tables and their defaults; the range of every setting stands at its field |
 //! | `env.rs`, `rollout.rs` | the tables of the world and of rollouts |
+//! | `learner.rs` | the learner of the policy: this process or a service |
 //! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
 //! | `load.rs` | from sources to a checked config; which source wins |
 //! | `layers.rs` | sources laid one over the other, with the origin of every setting |
@@ -11,7 +12,7 @@
 //! | `amend.rs` | settings that change when a run is resumed |
 //! | `difference.rs` | the first setting in which two configs differ |
 //! | `renamed.rs` | keys of earlier versions |
-//! | `rules.rs` | rules between settings |
+//! | `rules.rs`, `service_rules.rs` | rules between settings, and those of a policy that a service trains |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
 
 mod amend;
@@ -19,6 +20,7 @@ mod describe;
 mod difference;
 mod env;
 mod layers;
+mod learner;
 mod load;
 mod methods;
 #[cfg(test)]
@@ -27,6 +29,7 @@ mod presets;
 mod renamed;
 mod rollout;
 mod rules;
+mod service_rules;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +41,7 @@ pub use difference::first_difference;
 pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;
+pub use learner::{LossForm, PolicyLearnerConfig, ReductionSetting, TinkerConfig};
 pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
@@ -209,6 +213,8 @@ pub struct PolicyConfig {
     /// it a small model is made from scratch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
+    /// Learner of the policy: this process (`native`), or a service with the Tinker interface (`tinker`).
+    pub learner: PolicyLearnerConfig,
     /// Device of training and sampling: `cpu`, or `cuda` (a program built with that feature, and an NVIDIA
     /// device of compute capability 8.0 or newer).
     pub device: Device,
@@ -235,6 +241,7 @@ impl Default for PolicyConfig {
     fn default() -> Self {
         Self {
             model: None,
+            learner: PolicyLearnerConfig::default(),
             device: Device::default(),
             device_memory: None,
             compute: Compute::default(),

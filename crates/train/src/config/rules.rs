@@ -53,7 +53,10 @@ impl Config {
             }
         };
         match Loss::new(&self.objective, &self.methods.objective) {
-            Ok(loss) => rules.selected_turns(pipeline.as_ref(), &loss),
+            Ok(loss) => {
+                rules.selected_turns(pipeline.as_ref(), &loss);
+                rules.service(pipeline.as_ref(), &loss);
+            }
             Err(error) => rules.fail("objective", error.to_string()),
         }
         if let Some(pipeline) = pipeline {
@@ -64,13 +67,13 @@ impl Config {
     }
 }
 
-struct Rules<'a> {
-    config: &'a Config,
+pub(super) struct Rules<'a> {
+    pub(super) config: &'a Config,
     found: Vec<Problem>,
 }
 
 impl Rules<'_> {
-    fn fail(&mut self, key: &str, reason: impl Into<String>) {
+    pub(super) fn fail(&mut self, key: &str, reason: impl Into<String>) {
         self.found.push(Problem::new(key, reason));
     }
 

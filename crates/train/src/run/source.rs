@@ -7,7 +7,7 @@ use turnwise_policy::{Policy, policy_folder};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, PolicyLearnerConfig};
 use crate::learners::begin_weights;
 use crate::learners::policy::{NativePolicy, PolicyLearner};
 use crate::learners::scratch::policy_from_scratch;
@@ -57,6 +57,7 @@ pub struct NativeSource;
 impl PolicySource for NativeSource {
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
         let config = run.config;
+        native(config)?;
         let policy = if let Some(path) = &config.policy.model {
             let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
             // Said before the weights are read, which may be what does not fit.
@@ -92,8 +93,22 @@ impl PolicySource for NativeSource {
     }
 
     fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+        native(config)?;
         let policy = NativePolicy::load(config, checkpoint)?;
         let tokenizer = Arc::clone(policy.tokenizer());
         Ok((Box::new(policy), tokenizer))
+    }
+}
+
+/// Refuses a policy that is trained elsewhere.
+fn native(config: &Config) -> Result<(), TrainError> {
+    match config.policy.learner {
+        PolicyLearnerConfig::Native => Ok(()),
+        PolicyLearnerConfig::Tinker(_) => Err(TrainError::Config {
+            origin: "policy.learner.kind".into(),
+            reason: "is \"tinker\", and this program was built without the feature `remote`; build it with \
+                     `--features remote`"
+                .into(),
+        }),
     }
 }

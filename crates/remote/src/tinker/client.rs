@@ -1,0 +1,418 @@
+//! A session with a training service, and its calls. All of them block.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::error::{TinkerError, shortened};
+use super::example::Example;
+use super::passes::{NamedLoss, chunked, encode, logprobs_of};
+use super::requests::{Outcome, Repeat, Requests, Timing};
+use super::runtime::Runtime;
+use super::transport::{Payload, Transport};
+
+/// Encoding of passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Protobuf (SkyRL 0.4, Tinker). Requests have numbers, so that one may be sent again.
+    Protobuf,
+    /// JSON (SkyRL 0.3). A pass or step whose fate is not known is not sent again, because it might count twice.
+    Json,
+}
+
+/// Whom to speak to, and how.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Address of the service.
+    pub url: String,
+    /// Environment variable with the API key; empty for none.
+    pub api_key_env: String,
+    /// Times of requests.
+    pub timing: Timing,
+}
+
+/// AdamW's settings for one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamParams {
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Largest norm of the gradient; 0 for no clipping.
+    pub grad_clip_norm: f64,
+}
+
+impl AdamParams {
+    /// A step that moves nothing.
+    pub fn still() -> Self {
+        Self {
+            learning_rate: 0.0,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            grad_clip_norm: 0.0,
+        }
+    }
+}
+
+/// A model of the session.
+#[derive(Debug)]
+pub struct RemoteModel {
+    pub(super) id: String,
+    /// Number of its next request.
+    next: AtomicI32,
+}
+
+impl RemoteModel {
+    /// The service's name for it.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Number of its next request.
+    pub(super) fn number(&self) -> i32 {
+        self.next.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// A session. The service drops it and its models some minutes after this is dropped.
+pub struct Client {
+    requests: Arc<Requests>,
+    runtime: Arc<Runtime>,
+    session: String,
+    dialect: Dialect,
+    models: Vec<String>,
+    /// Numbers of saved weights and of sampling sessions.
+    counter: AtomicI64,
+    samples: AtomicI64,
+    /// Part of every name that this session gives to saved weights.
+    label: String,
+}
+
+impl Client {
+    /// Opens a session, finds the dialect out and starts the heartbeat.
+    ///
+    /// # Errors
+    /// An address, key or service that cannot be used.
+    pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
+        let transport = Transport::new(&options.url, &options.api_key_env)?;
+        let requests = Arc::new(Requests::new(transport, options.timing));
+        let runtime = Arc::new(Runtime::start()?);
+        let asker = Arc::clone(&requests);
+        let (session, dialect, models) = runtime.wait(async move {
+            let session = asker.open_session().await?;
+            let dialect = asker.probe().await?;
+            Ok((session, dialect, asker.models().await?))
+        })?;
+        runtime.spawn(Arc::clone(&requests).beat(session.clone()));
+        let label = session.chars().filter(char::is_ascii_alphanumeric).collect();
+        let (counter, samples) = (AtomicI64::new(0), AtomicI64::new(1));
+        Ok(Self { requests, runtime, session, dialect, models, counter, samples, label })
+    }
+
+    /// Encoding of passes.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Names of the models that the service has.
+    pub fn models(&self) -> &[String] {
+        &self.models
+    }
+
+    /// Carries a request out.
+    fn ask(
+        &self,
+        what: &'static str,
+        path: &'static str,
+        make: impl Fn(u32) -> Payload + Send + Sync + 'static,
+        repeat: Repeat,
+    ) -> Result<Outcome, TinkerError> {
+        let requests = Arc::clone(&self.requests);
+        self.runtime.wait(async move { requests.carry_out(what, path, &make, repeat).await })
+    }
+
+    /// Carries a request with one JSON body out, whose result is JSON.
+    fn ask_json(
+        &self,
+        what: &'static str,
+        path: &'static str,
+        body: &Value,
+        repeat: Repeat,
+    ) -> Result<Value, TinkerError> {
+        let payload = Payload::json(body);
+        json_result(what, self.ask(what, path, move |_| payload.clone(), repeat)?)
+    }
+
+    /// Makes a LoRA adapter on a base model.
+    ///
+    /// # Errors
+    /// The service refuses, for example for want of room.
+    pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
+        let what = "create_model";
+        let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
+            "train_unembed": false });
+        let body = json!({ "session_id": self.session, "base_model": base_model, "lora_config": lora,
+            "model_role": "policy" });
+        let requests = Arc::clone(&self.requests);
+        let id = self.runtime.wait(async move {
+            let make = |_| Payload::json(&body);
+            // A second one would be another model, which takes room.
+            let taken = requests.submit(what, "api/v1/create_model", &make, Repeat::Never).await?;
+            let text = |key: &str| {
+                let found = taken[key].as_str().map(str::to_owned);
+                found.ok_or_else(|| TinkerError::Protocol { what, reason: format!("it has no {key}") })
+            };
+            let result = requests.result(what, &text("request_id")?).await?;
+            // Hosted services name the model in the result.
+            let named = match &result {
+                Some(Outcome::Json(value)) => value["model_id"].as_str().map(str::to_owned),
+                _ => None,
+            };
+            named.map_or_else(|| text("model_id"), Ok)
+        })?;
+        Ok(RemoteModel { id, next: AtomicI32::new(1) })
+    }
+
+    /// Drops a model. A service that has dropped it already is no error.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn unload_model(&self, model: &RemoteModel) -> Result<(), TinkerError> {
+        let body = json!({ "model_id": model.id });
+        match self.ask_json("unload_model", "api/v1/unload_model", &body, Repeat::Harmless) {
+            Ok(_) | Err(TinkerError::Refused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Log-probabilities of the targets, one row a sequence.
+    ///
+    /// # Errors
+    /// The service refuses, or its answer does not fit.
+    pub(crate) fn forward(
+        &self,
+        model: &RemoteModel,
+        examples: &[Example],
+    ) -> Result<Vec<Vec<f32>>, TinkerError> {
+        self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
+    }
+
+    /// Adds the gradient of a loss to what the model has accumulated, and returns the log-probabilities of the targets.
+    ///
+    /// # Errors
+    /// As [`Client::forward`].
+    pub(crate) fn forward_backward(
+        &self,
+        model: &RemoteModel,
+        loss: &NamedLoss,
+        examples: &[Example],
+    ) -> Result<Vec<Vec<f32>>, TinkerError> {
+        self.pass(model, loss, examples, false)
+    }
+
+    /// A pass in requests of a bounded size. They have one loss and are submitted in order before the first is waited
+    /// for.
+    fn pass(
+        &self,
+        model: &RemoteModel,
+        loss: &NamedLoss,
+        examples: &[Example],
+        forward_only: bool,
+    ) -> Result<Vec<Vec<f32>>, TinkerError> {
+        let what = if forward_only { "forward" } else { "forward_backward" };
+        let path = match self.dialect {
+            Dialect::Json if forward_only => "api/v1/forward",
+            _ => "api/v1/forward_backward",
+        };
+        let repeat = if forward_only { Repeat::Harmless } else { self.numbered() };
+        let chunks = chunked(examples);
+        let payloads: Vec<Payload> =
+            chunks.iter().map(|chunk| encode(self.dialect, model, loss, chunk, forward_only)).collect();
+        let requests = Arc::clone(&self.requests);
+        let outcomes = self.runtime.wait(async move {
+            let mut taken = Vec::new();
+            for payload in &payloads {
+                taken.push(requests.submit(what, path, &|_| payload.clone(), repeat).await?);
+            }
+            let mut outcomes = Vec::new();
+            for (value, payload) in taken.iter().zip(&payloads) {
+                let id = value["request_id"].as_str().unwrap_or_default();
+                outcomes.push(match requests.result(what, id).await? {
+                    Some(outcome) => outcome,
+                    None => requests.carry_out(what, path, &|_| payload.clone(), repeat).await?,
+                });
+            }
+            Ok(outcomes)
+        })?;
+        let mut rows = Vec::with_capacity(examples.len());
+        for (outcome, chunk) in outcomes.into_iter().zip(&chunks) {
+            let found = logprobs_of(outcome).map_err(|reason| TinkerError::Protocol { what, reason })?;
+            if found.len() != chunk.len() {
+                let reason = format!("it has {} rows for {} sequences", found.len(), chunk.len());
+                return Err(TinkerError::Protocol { what, reason });
+            }
+            rows.extend(found);
+        }
+        for (row, example) in rows.iter().zip(examples) {
+            let targets = example.tokens.len() - 1;
+            let bad =
+                row.iter().zip(&example.weights).any(|(value, weight)| *weight != 0.0 && !value.is_finite());
+            if row.len() != targets || bad {
+                let reason =
+                    format!("{} log-probabilities for {targets} targets, or one is no number", row.len());
+                return Err(TinkerError::Protocol { what, reason });
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Whether a numbered request may be sent again.
+    fn numbered(&self) -> Repeat {
+        match self.dialect {
+            Dialect::Protobuf => Repeat::Harmless,
+            Dialect::Json => Repeat::Never,
+        }
+    }
+
+    /// Applies what is accumulated. Returns the global norm of the gradient, where the service says it.
+    ///
+    /// # Errors
+    /// The service refuses.
+    pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
+        let mut params = json!({
+            "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
+            "weight_decay": adam.weight_decay,
+        });
+        if adam.grad_clip_norm > 0.0 {
+            params["grad_clip_norm"] = json!(adam.grad_clip_norm);
+        }
+        let body = json!({ "model_id": model.id, "adam_params": params, "seq_id": model.number() });
+        let result = self.ask_json("optim_step", "api/v1/optim_step", &body, self.numbered())?;
+        let metrics = result["metrics"].as_object();
+        let norm = metrics.into_iter().flatten().find(|(name, _)| name.ends_with("grad_norm"));
+        Ok(norm.map(|(_, value)| value.as_f64().unwrap_or(f64::NAN)))
+    }
+
+    /// Saves weights and optimiser of a model; returns the path that [`Client::load_weights`] takes.
+    ///
+    /// # Errors
+    /// The service refuses.
+    pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
+        self.save("save_weights", "api/v1/save_weights", model)
+    }
+
+    /// Saves the weights of a model in the form that is sampled and downloaded.
+    ///
+    /// # Errors
+    /// The service refuses.
+    pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
+        self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
+    }
+
+    fn save(
+        &self,
+        what: &'static str,
+        path: &'static str,
+        model: &RemoteModel,
+    ) -> Result<String, TinkerError> {
+        let number = self.counter.fetch_add(1, Ordering::SeqCst);
+        let (id, label) = (model.id.clone(), self.label.clone());
+        // Every try has a name of its own: a service refuses one that it has seen.
+        let make = move |attempt: u32| {
+            let name = format!("turnwise-{label}-{number}-{attempt}");
+            Payload::json(&json!({ "model_id": id, "path": name }))
+        };
+        let result = json_result(what, self.ask(what, path, make, Repeat::Harmless)?)?;
+        let path = result["path"].as_str().map(str::to_owned);
+        path.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no path".into() })
+    }
+
+    /// Saves the weights of a model for sampling alone and opens a sampling session over them.
+    ///
+    /// # Errors
+    /// The service refuses.
+    pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
+        let what = "save_weights_for_sampler";
+        let first = self.counter.fetch_add(1000, Ordering::SeqCst);
+        let id = model.id.clone();
+        let make = move |attempt: u32| {
+            let number = first + i64::from(attempt);
+            Payload::json(&json!({ "model_id": id, "sampling_session_seq_id": number, "seq_id": number }))
+        };
+        let path = "api/v1/save_weights_for_sampler";
+        let result = json_result(what, self.ask(what, path, make, Repeat::Harmless)?)?;
+        let session = result["sampling_session_id"].as_str().map(str::to_owned);
+        session.ok_or_else(|| TinkerError::Protocol { what, reason: "it has no sampling_session_id".into() })
+    }
+
+    /// Loads saved weights into a model that has done nothing yet.
+    ///
+    /// # Errors
+    /// The service has no such weights, or they are those of another rank.
+    pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
+        let body =
+            json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });
+        self.ask_json("load_weights", "api/v1/load_weights", &body, Repeat::Never).map(|_| ())
+    }
+
+    /// Downloads weights that [`Client::save_for_sampler`] saved, as an archive.
+    ///
+    /// # Errors
+    /// The service has none, or the file cannot be written.
+    pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
+        let what = "a download";
+        let parts: Vec<&str> = path.trim_start_matches("tinker://").split('/').collect();
+        let (Some(model), Some(name)) = (parts.first(), parts.last()) else {
+            return Err(TinkerError::Protocol { what, reason: format!("`{}` is no path", shortened(path)) });
+        };
+        let from = format!("api/v1/training_runs/{model}/checkpoints/{name}/archive");
+        let (requests, to) = (Arc::clone(&self.requests), to.to_owned());
+        self.runtime.wait(async move { requests.download(what, &from, &to).await })
+    }
+
+    /// Number of the next response that is asked for, over all samplers of the session.
+    pub(super) fn next_sample(&self) -> i64 {
+        self.samples.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Drops models at the end of a run, where the service answers at once.
+    pub(super) fn let_go<'a>(&self, models: impl Iterator<Item = &'a RemoteModel>) {
+        let bodies: Vec<Payload> =
+            models.map(|model| Payload::json(&json!({ "model_id": model.id }))).collect();
+        let requests = Arc::clone(&self.requests);
+        let _ = self.runtime.wait(async move {
+            for body in bodies {
+                let _ = requests.transport.post("api/v1/unload_model", body, Duration::from_secs(2)).await;
+            }
+            Ok(())
+        });
+    }
+
+    pub(super) fn requests(&self) -> &Arc<Requests> {
+        &self.requests
+    }
+
+    pub(super) fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+}
+
+fn json_result(what: &'static str, outcome: Outcome) -> Result<Value, TinkerError> {
+    match outcome {
+        Outcome::Json(value) => Ok(value),
+        Outcome::Protobuf(_) => {
+            Err(TinkerError::Protocol { what, reason: "it is protobuf where JSON is expected".into() })
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Errors of a training service. No address and no key stands in any of them.
+
+use thiserror::Error;
+use turnwise_core::{LearnError, SampleError};
+use turnwise_train::TrainError;
+
+/// Error of a Tinker-compatible service, or of the way to it.
+#[derive(Debug, Error)]
+pub enum TinkerError {
+    /// A setting that cannot work.
+    #[error("policy.learner.{key}: {reason}")]
+    Setting {
+        /// The key.
+        key: &'static str,
+        /// The problem and how to fix it.
+        reason: String,
+    },
+    /// No answer within `policy.learner.timeout_s`.
+    #[error(
+        "the training service gave no result for {what} within {seconds} s ({reason}); see the service's log, or raise \
+         policy.learner.timeout_s"
+    )]
+    NoAnswer {
+        /// The request.
+        what: &'static str,
+        /// The limit.
+        seconds: f64,
+        /// The last thing that went wrong.
+        reason: String,
+    },
+    /// The connection broke off after a request was sent that must not be sent twice.
+    #[error(
+        "the connection to the training service broke off during {what} ({reason}), and whether it was carried out is \
+         not known; go on from the last checkpoint with `turnwise train --resume`"
+    )]
+    Interrupted {
+        /// The request.
+        what: &'static str,
+        /// What the connection reported.
+        reason: String,
+    },
+    /// The service refused a request or failed to carry it out.
+    #[error("the training service refused {what} (status {status}): {detail}")]
+    Refused {
+        /// The request.
+        what: &'static str,
+        /// Status of HTTP.
+        status: u16,
+        /// The service's own words, shortened.
+        detail: String,
+    },
+    /// The service has dropped the session and its models.
+    #[error(
+        "the training service no longer knows this session: it was restarted, or heard nothing for too long; go on from \
+         the last checkpoint with `turnwise train --resume`"
+    )]
+    SessionExpired,
+    /// An answer that is not what the interface says.
+    #[error("the training service's answer to {what} cannot be used: {reason}")]
+    Protocol {
+        /// The request.
+        what: &'static str,
+        /// The problem.
+        reason: String,
+    },
+    /// The reduction of the service's losses is not one of those that are known.
+    #[error("the training service's reduction of losses could not be measured: {0}")]
+    Calibration(String),
+    /// A file of a downloaded archive or a checkpoint.
+    #[error("{path}: {reason}")]
+    File {
+        /// Path of the file.
+        path: String,
+        /// The problem and how to fix it.
+        reason: String,
+    },
+}
+
+impl From<TinkerError> for LearnError {
+    fn from(error: TinkerError) -> Self {
+        Self::Backend(error.to_string())
+    }
+}
+
+impl From<TinkerError> for SampleError {
+    fn from(error: TinkerError) -> Self {
+        Self::Backend(error.to_string())
+    }
+}
+
+impl From<TinkerError> for TrainError {
+    fn from(error: TinkerError) -> Self {
+        match error {
+            TinkerError::Setting { key, reason } => {
+                Self::Config { origin: format!("policy.learner.{key}"), reason }
+            }
+            TinkerError::File { path, reason } => Self::File { path, reason },
+            other => Self::Learn(other.into()),
+        }
+    }
+}
+
+/// A service's text, at most 400 characters of it, without control characters.
+pub(crate) fn shortened(text: &str) -> String {
+    let clean: String = text.chars().filter(|letter| !letter.is_control() || *letter == '\n').collect();
+    let clean = clean.trim();
+    match clean.char_indices().nth(400) {
+        Some((end, _)) => format!("{} ...", &clean[..end]),
+        None => clean.to_owned(),
+    }
+}

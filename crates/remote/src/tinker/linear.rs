@@ -1,0 +1,51 @@
+//! A loss by its derivatives: any function of log-probabilities through a service that knows linear losses alone.
+//!
+//! Let `L` be a loss, `g_t = dL / d lp_t` at the weights as they are, and `p_t` the log-probabilities that a forward pass
+//! gave. The service's `importance_sampling` with weights `m_t` (1 at response tokens), old log-probabilities `p_t` and
+//! advantages `-c g_t` is `sum_t m_t c g_t exp(lp_t - p_t)` before its reduction; at `lp = p` its gradient is
+//! `c sum_t g_t d lp_t`, and `c` ([`Reduction::factor`]) undoes the reduction. Its `cross_entropy` with weights `-g_t` would do
+//! on a service that sums, and not on one that divides by the sum of weights, which may be negative.
+
+use turnwise_core::TokenSequence;
+
+use super::example::{Example, spread};
+use super::reduction::Reduction;
+
+/// One sequence of an update that is yet to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    sequence: TokenSequence,
+    /// Log-probabilities of all targets, from the forward pass.
+    logprobs: Vec<f32>,
+    /// `g_t`, one a response token.
+    slopes: Vec<f32>,
+}
+
+impl Pending {
+    /// A sequence with its forward pass and the derivatives of its loss.
+    pub(crate) fn new(sequence: &TokenSequence, logprobs: Vec<f32>, slopes: Vec<f32>) -> Self {
+        Self { sequence: sequence.clone(), logprobs, slopes }
+    }
+
+    /// Multiplies the loss by a factor.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.slopes.iter_mut().for_each(|slope| *slope = (f64::from(*slope) * factor) as f32);
+    }
+
+    /// As the service takes it, among `sequences` of an update.
+    fn example(&self, reduction: Reduction, sequences: usize) -> Example {
+        let mut example = Example::of(&self.sequence);
+        let factor = -reduction.factor(example.counted(), sequences);
+        let advantages = self.slopes.iter().map(|slope| (f64::from(*slope) * factor) as f32);
+        example.advantages = Some(spread(&self.sequence, advantages));
+        example.logprobs = Some(self.logprobs.clone());
+        example
+    }
+}
+
+/// An update as the service takes it. Sequences without a gradient are left out.
+pub(crate) fn examples(pending: &[Pending], reduction: Reduction) -> Vec<Example> {
+    let acting: Vec<&Pending> =
+        pending.iter().filter(|pending| pending.slopes.iter().any(|slope| *slope != 0.0)).collect();
+    acting.iter().map(|pending| pending.example(reduction, acting.len())).collect()
+}

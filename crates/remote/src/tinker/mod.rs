@@ -1,0 +1,47 @@
+//! Training on a service with the Tinker interface: SkyRL's server, or Tinker itself.
+//!
+//! The service has the weights, runs the passes and samples; credit, objectives, rollouts and the loop stay here. A loss
+//! goes to it by name where the service has exactly this loss, and else by its derivatives: a forward pass gives the
+//! log-probabilities, the [`turnwise_core::Objective`] gives `d loss / d log-prob`, and a linear loss with these
+//! coefficients has the same gradient (`linear.rs`).
+//!
+//! | file | subject |
+//! |---|---|
+//! | `source` | the policy of a run from its settings: a new one, or a checkpoint's |
+//! | `policy` | the policy in training: phases, reference, checkpoints, samplers |
+//! | `updates` | gradients and steps: which loss is sent in which form |
+//! | `linear` | a loss by its derivatives |
+//! | `reduction` | the means that a service takes over tokens and sequences, and their measurement |
+//! | `sampler` | responses from the service |
+//! | `archive` | downloaded adapters |
+//! | `client`, `session` | a session and its calls, and how it begins |
+//! | `passes`, `proto`, `example` | passes on the wire: requests, messages, sequences |
+//! | `requests` | submission, results, what is tried again |
+//! | `transport`, `runtime` | HTTP, and the thread behind it |
+//!
+//! Source of the interface: SkyRL 0.3 and 0.4 (`skyrl/tinker/api.py`) and the `tinker` client of Python, 0.38.
+
+mod archive;
+mod client;
+mod error;
+mod example;
+mod linear;
+mod passes;
+mod policy;
+pub mod proto;
+mod reduction;
+mod requests;
+mod runtime;
+mod sampler;
+mod session;
+mod source;
+mod transport;
+mod updates;
+
+pub use client::{AdamParams, Client, ClientOptions, Dialect, RemoteModel};
+pub use error::TinkerError;
+pub use policy::TinkerPolicy;
+pub use reduction::{Reduction, calibrate};
+pub use requests::Timing;
+pub use sampler::TinkerSampler;
+pub use source::TinkerSource;

@@ -1,0 +1,211 @@
+//! Messages of the protobuf dialect (package `tinker_public`), as far as they are used.
+
+use std::collections::BTreeMap;
+
+/// Element type of a tensor that is sent.
+pub const FLOAT32: i32 = 1;
+/// As [`FLOAT32`].
+pub const INT64: i32 = 2;
+
+/// Body of `forward_backward`, and of a forward pass.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ForwardBackwardRequest {
+    /// The model.
+    #[prost(string, tag = "1")]
+    pub model_id: String,
+    /// Number of the request among those of the model, from 1; 0 is none.
+    #[prost(int32, tag = "2")]
+    pub seq_id: i32,
+    /// The sequences.
+    #[prost(message, repeated, tag = "3")]
+    pub data: Vec<Datum>,
+    /// Name of the loss.
+    #[prost(string, tag = "4")]
+    pub loss_fn: String,
+    /// Settings of the loss.
+    #[prost(btree_map = "string, double", tag = "5")]
+    pub loss_fn_config: BTreeMap<String, f64>,
+    /// True for a pass without a gradient.
+    #[prost(bool, tag = "6")]
+    pub forward_only: bool,
+}
+
+/// One sequence.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Datum {
+    /// Its tokens but the last.
+    #[prost(message, repeated, tag = "1")]
+    pub model_input: Vec<Chunk>,
+    /// Targets and what the loss reads, one entry a target.
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub loss_fn_inputs: BTreeMap<String, Tensor>,
+}
+
+/// A part of a prompt.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Chunk {
+    /// Token ids; images are not sent.
+    #[prost(message, optional, tag = "1")]
+    pub encoded_text: Option<EncodedText>,
+}
+
+/// Token ids.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct EncodedText {
+    /// `int32`, little-endian.
+    #[prost(bytes = "vec", tag = "1")]
+    pub tokens: Vec<u8>,
+}
+
+/// A tensor that is sent.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Tensor {
+    /// Little-endian elements.
+    #[prost(bytes = "vec", tag = "1")]
+    pub dense: Vec<u8>,
+    /// [`FLOAT32`] or [`INT64`].
+    #[prost(int32, tag = "3")]
+    pub dtype: i32,
+    /// Its shape.
+    #[prost(int64, repeated, tag = "4")]
+    pub shape: Vec<i64>,
+}
+
+/// Result of a pass.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ForwardBackwardOutput {
+    /// Kind of the outputs.
+    #[prost(string, tag = "1")]
+    pub loss_fn_output_type: String,
+    /// Outputs by sequence.
+    #[prost(message, repeated, tag = "2")]
+    pub loss_fn_outputs: Vec<ArrayRecord>,
+    /// Numbers of the pass.
+    #[prost(btree_map = "string, double", tag = "3")]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// Arrays of several sequences.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ArrayRecord {
+    /// Kind of the record.
+    #[prost(string, tag = "1")]
+    pub type_tag: String,
+    /// Arrays by name.
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub fields: BTreeMap<String, BatchedTensor>,
+    /// Sequences.
+    #[prost(int64, tag = "3")]
+    pub num_datums: i64,
+}
+
+/// One array of every sequence, one after the other.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BatchedTensor {
+    /// Little-endian elements.
+    #[prost(bytes = "vec", tag = "1")]
+    pub data: Vec<u8>,
+    /// `int64` little-endian offsets into `data` in bytes, one more than there are sequences.
+    #[prost(bytes = "vec", tag = "2")]
+    pub offsets: Vec<u8>,
+    /// Element type.
+    #[prost(int32, tag = "3")]
+    pub dtype: i32,
+    /// Shape behind the first dimension.
+    #[prost(int64, repeated, tag = "4")]
+    pub trailing_shape: Vec<i64>,
+}
+
+/// Result of `asample`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SampleResponse {
+    /// The responses.
+    #[prost(message, repeated, tag = "1")]
+    pub sequences: Vec<SampledSequence>,
+}
+
+/// One response.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SampledSequence {
+    /// 0: a stop token or string; 1: the limit of tokens.
+    #[prost(int32, tag = "1")]
+    pub stop_reason: i32,
+    /// `int32`, little-endian.
+    #[prost(bytes = "vec", tag = "2")]
+    pub tokens: Vec<u8>,
+    /// `float32`, little-endian.
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub logprobs: Option<Vec<u8>>,
+}
+
+impl Tensor {
+    /// A vector of `float32`.
+    pub fn floats(values: &[f32]) -> Self {
+        let dense = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self { dense, dtype: FLOAT32, shape: vec![values.len() as i64] }
+    }
+
+    /// A vector of `int64`.
+    pub fn integers(values: &[u32]) -> Self {
+        let dense = values.iter().flat_map(|&value| i64::from(value).to_le_bytes()).collect();
+        Self { dense, dtype: INT64, shape: vec![values.len() as i64] }
+    }
+}
+
+/// Token ids as `int32`, little-endian.
+pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
+    tokens.iter().flat_map(|&token| (token as i32).to_le_bytes()).collect()
+}
+
+/// `float32` elements.
+///
+/// # Errors
+/// A length that is no multiple of 4.
+pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
+    let (chunks, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(format!("{} bytes are no whole number of float32", bytes.len()));
+    }
+    Ok(chunks.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect())
+}
+
+/// Token ids.
+///
+/// # Errors
+/// A length that is no multiple of 4, or a negative id.
+pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
+    let (chunks, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(format!("{} bytes are no whole number of int32", bytes.len()));
+    }
+    let token = |chunk: &[u8; 4]| {
+        let id = i32::from_le_bytes(*chunk);
+        u32::try_from(id).map_err(|_| format!("{id} is no token id"))
+    };
+    chunks.iter().map(token).collect()
+}
+
+impl BatchedTensor {
+    /// The array of every sequence.
+    ///
+    /// # Errors
+    /// Offsets that do not fit the data, another element type than `float32`.
+    pub fn rows(&self) -> Result<Vec<Vec<f32>>, String> {
+        if self.dtype != FLOAT32 {
+            return Err(format!("element type {} where float32 ({FLOAT32}) is expected", self.dtype));
+        }
+        let (chunks, rest) = self.offsets.as_chunks::<8>();
+        if !rest.is_empty() || chunks.is_empty() {
+            return Err(format!("{} bytes of offsets", self.offsets.len()));
+        }
+        let offsets: Vec<i64> = chunks.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect();
+        let row = |pair: &[i64]| {
+            let range = usize::try_from(pair[0]).ok().zip(usize::try_from(pair[1]).ok());
+            let bytes = range.and_then(|(start, end)| self.data.get(start..end));
+            read_floats(
+                bytes.ok_or_else(|| format!("offsets {} to {} of {}", pair[0], pair[1], self.data.len()))?,
+            )
+        };
+        offsets.windows(2).map(row).collect()
+    }
+}

@@ -1,0 +1,170 @@
+//! The means that a service takes over tokens and sequences, and their measurement.
+//!
+//! A service's loss over the sequences `i` of an update, of whose targets `T_i` have weight, is
+//!
+//! ```text
+//! sum                  L = sum_i sum_t l_it                         SkyRL on FSDP and Megatron, Tinker
+//! seq-mean-batch-mean  L = 1/N sum_i 1/T_i sum_t l_it               SkyRL on JAX; N sequences since the last step
+//! ```
+//!
+//! The losses of this project have their means in their own coefficients, so that every coefficient is multiplied by
+//! [`Reduction::factor`], which undoes those of the service.
+
+use turnwise_train::config::ReductionSetting;
+
+use super::client::{AdamParams, Client, RemoteModel};
+use super::error::TinkerError;
+use super::example::Example;
+use super::passes::NamedLoss;
+
+/// Tokens of a measurement; every model has these ids.
+const TOKENS: u32 = 9;
+/// Largest relative distance of a measured ratio from what a reduction predicts.
+const TOLERANCE: f64 = 0.02;
+
+/// Means that a service takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduction {
+    /// Over the weighted tokens of each sequence.
+    pub sequence_mean: bool,
+    /// Over the sequences since the last step.
+    pub batch_mean: bool,
+}
+
+impl Reduction {
+    /// Sums alone.
+    pub const SUM: Self = Self { sequence_mean: false, batch_mean: false };
+    /// Means over tokens and over sequences.
+    pub const SEQ_MEAN_BATCH_MEAN: Self = Self { sequence_mean: true, batch_mean: true };
+
+    /// The reduction that a setting asks for.
+    pub fn of(setting: ReductionSetting) -> Option<Self> {
+        match setting {
+            ReductionSetting::Auto => None,
+            ReductionSetting::Sum => Some(Self::SUM),
+            ReductionSetting::SeqMeanBatchMean => Some(Self::SEQ_MEAN_BATCH_MEAN),
+        }
+    }
+
+    /// Factor that undoes the means: for a sequence with `counted` weighted tokens among `sequences` of an update.
+    pub fn factor(self, counted: f64, sequences: usize) -> f64 {
+        let of_sequence = if self.sequence_mean { counted } else { 1.0 };
+        let of_batch = if self.batch_mean { sequences as f64 } else { 1.0 };
+        of_sequence * of_batch
+    }
+
+    /// What it is called in notes.
+    pub fn name(self) -> &'static str {
+        match (self.sequence_mean, self.batch_mean) {
+            (false, false) => "sum",
+            (true, true) => "seq-mean-batch-mean",
+            (true, false) => "seq-mean-batch-sum",
+            (false, true) => "token-sum-batch-mean",
+        }
+    }
+}
+
+/// Norms of gradients that a measurement compares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Norms {
+    /// Of the loss of one token, which alone has weight.
+    one: f64,
+    /// Of the same loss, where all tokens have weight.
+    weighted: f64,
+    /// Of the same loss beside a second sequence without a gradient.
+    beside: f64,
+    /// Of the loss with its sign turned.
+    turned: f64,
+}
+
+/// Measures the reduction of a service on a model that is thrown away; no step moves anything.
+///
+/// The gradient of one token's log-probability is asked for four times: alone (`a`), with all `T` tokens of its sequence
+/// weighted (`b`), beside a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or `T`, `a/c` is 1 or 2, and `a/d` is 1.
+///
+/// # Errors
+/// The service says no norm of its gradients, or one that fits no reduction.
+pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
+    let model = client.create_model(base_model, rank, 1)?;
+    let measured = measure(client, &model);
+    client.unload_model(&model)?;
+    reduction_of(measured?, f64::from(TOKENS - 1))
+}
+
+fn measure(client: &Client, model: &RemoteModel) -> Result<Norms, TinkerError> {
+    let tokens: Vec<u32> = (1..=TOKENS).collect();
+    let targets = tokens.len() - 1;
+    let all = Example { tokens, weights: vec![1.0; targets], logprobs: None, advantages: None };
+    let logprobs = client.forward(model, std::slice::from_ref(&all))?.remove(0);
+    let last = |value: f32| {
+        let mut values = vec![0.0; targets];
+        values[targets - 1] = value;
+        values
+    };
+    let example = |weights: Vec<f32>, advantage: f32| Example {
+        weights,
+        logprobs: Some(logprobs.clone()),
+        advantages: Some(last(advantage)),
+        ..all.clone()
+    };
+    let norm = |examples: &[Example]| {
+        client.forward_backward(model, &NamedLoss::plain("importance_sampling"), examples)?;
+        client.optim_step(model, &AdamParams::still())?.ok_or_else(|| {
+            TinkerError::Calibration(
+                "it says no gradient norm after a step; set policy.learner.reduction to what its documentation says"
+                    .into(),
+            )
+        })
+    };
+    Ok(Norms {
+        one: norm(&[example(last(1.0), 1.0)])?,
+        weighted: norm(&[example(vec![1.0; targets], 1.0)])?,
+        beside: norm(&[example(last(1.0), 1.0), example(last(1.0), 0.0)])?,
+        turned: norm(&[example(last(1.0), -1.0)])?,
+    })
+}
+
+/// The reduction that explains the norms.
+fn reduction_of(norms: Norms, tokens: f64) -> Result<Reduction, TinkerError> {
+    let Norms { one, weighted, beside, turned } = norms;
+    let fits = |ratio: f64, expected: f64| (ratio / expected - 1.0).abs() < TOLERANCE;
+    let unknown = || {
+        TinkerError::Calibration(format!(
+            "the norms {one}, {weighted}, {beside} and {turned} fit no known reduction"
+        ))
+    };
+    if !(one.is_finite() && one > 0.0 && fits(one / turned, 1.0)) {
+        return Err(unknown());
+    }
+    let mean = |ratio: f64, count: f64| match (fits(ratio, 1.0), fits(ratio, count)) {
+        (true, false) => Ok(false),
+        (false, true) => Ok(true),
+        _ => Err(unknown()),
+    };
+    Ok(Reduction { sequence_mean: mean(one / weighted, tokens)?, batch_mean: mean(one / beside, 2.0)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn norms_say_which_means_are_taken() {
+        let of = |weighted, beside, turned| reduction_of(Norms { one: 4.0, weighted, beside, turned }, 8.0);
+        assert_eq!(of(4.0, 4.01, 4.0).unwrap(), Reduction::SUM);
+        assert_eq!(of(0.5, 2.0, 4.0).unwrap(), Reduction::SEQ_MEAN_BATCH_MEAN);
+        assert_eq!(of(0.5, 4.0, 4.0).unwrap().name(), "seq-mean-batch-sum");
+        // A token count of 7, a sign that is dropped, nothing at all.
+        for (weighted, beside, turned) in [(4.0 / 7.0, 2.0, 4.0), (4.0, 4.0, 0.0), (f64::NAN, 4.0, 4.0)] {
+            let error = of(weighted, beside, turned).unwrap_err().to_string();
+            assert!(error.contains("fit no known reduction"), "{error}");
+        }
+        assert!(reduction_of(Norms { one: 0.0, weighted: 0.0, beside: 0.0, turned: 0.0 }, 8.0).is_err());
+    }
+
+    #[test]
+    fn factors_undo_the_means() {
+        assert_eq!(Reduction::SUM.factor(5.0, 3), 1.0);
+        assert_eq!(Reduction::SEQ_MEAN_BATCH_MEAN.factor(5.0, 3), 15.0);
+    }
+}

@@ -1,0 +1,273 @@
+//! Requests that are carried out later: submission, the wait for their result, and what is tried again.
+//!
+//! | answer | to a submission | to a poll |
+//! |---|---|---|
+//! | 408, 5xx | again after a pause, where sending twice does no harm | again |
+//! | 425, 429 | again after a pause | again after a pause |
+//! | no connection | again after a pause | again after a pause |
+//! | connection lost | again after a pause, where sending twice does no harm | again after a pause |
+//! | 400 | refused | again up to three times, then refused |
+//! | 402 | again after the longest pause | again after the longest pause |
+//! | 410 | refused | submitted anew |
+//! | other 4xx | refused | refused |
+//!
+//! Pauses double from [`Timing::pause`] up to 30 s. Everything about one request together takes at most
+//! [`Timing::timeout`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use turnwise_core::backoff;
+
+use super::error::{TinkerError, shortened};
+use super::transport::{Fault, Payload, Reply, Transport};
+
+/// Longest pause between tries in seconds.
+const LONGEST_PAUSE_S: f64 = 30.0;
+/// Failed polls with status 400 after which a request counts as failed.
+const BAD_POLLS: u32 = 3;
+
+/// Times of requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+    /// Longest wait for the answer to one poll.
+    pub poll: Duration,
+    /// First pause before a try.
+    pub pause: Duration,
+    /// The longest that one request may take in all.
+    pub timeout: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_secs(10),
+            poll: Duration::from_secs(45),
+            pause: Duration::from_secs(1),
+            timeout: Duration::from_mins(30),
+        }
+    }
+}
+
+/// Whether a request may be sent again when it is not known to have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// A second one does no harm: its number makes it the same request, or its result is not used.
+    Harmless,
+    /// A second one would count twice.
+    Never,
+}
+
+/// The result of a request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// A JSON value.
+    Json(Value),
+    /// An encoded message.
+    Protobuf(Vec<u8>),
+}
+
+/// A service that takes requests.
+pub(crate) struct Requests {
+    pub(crate) transport: Transport,
+    pub(crate) timing: Timing,
+    /// True once the service no longer knew the session.
+    expired: AtomicBool,
+}
+
+/// Tries of one request.
+struct Tries {
+    what: &'static str,
+    began: Instant,
+    timing: Timing,
+    made: u32,
+    last: String,
+}
+
+impl Tries {
+    fn new(what: &'static str, timing: Timing) -> Self {
+        Self { what, began: Instant::now(), timing, made: 0, last: "it is still at work".into() }
+    }
+
+    /// Time that is left.
+    fn left(&self) -> Result<Duration, TinkerError> {
+        let left = self.timing.timeout.saturating_sub(self.began.elapsed());
+        if left.is_zero() {
+            let (what, reason) = (self.what, self.last.clone());
+            return Err(TinkerError::NoAnswer { what, seconds: self.timing.timeout.as_secs_f64(), reason });
+        }
+        Ok(left)
+    }
+
+    /// Waits before another try.
+    async fn pause(&mut self, reason: String, longest: bool) -> Result<(), TinkerError> {
+        self.made += 1;
+        self.last = reason;
+        let seconds = if longest {
+            LONGEST_PAUSE_S
+        } else {
+            backoff(self.timing.pause.as_secs_f64(), LONGEST_PAUSE_S, self.made, 0.0).as_secs_f64()
+        };
+        let left = self.left()?;
+        tokio::time::sleep(Duration::from_secs_f64(seconds).min(left)).await;
+        Ok(())
+    }
+}
+
+impl Requests {
+    /// Requests over a transport.
+    pub(crate) fn new(transport: Transport, timing: Timing) -> Self {
+        Self { transport, timing, expired: AtomicBool::new(false) }
+    }
+
+    /// Sends a heartbeat every so often, until the session is gone. A heartbeat that fails is made up for by the next.
+    pub(crate) async fn beat(self: Arc<Self>, session: String) {
+        loop {
+            tokio::time::sleep(self.timing.heartbeat).await;
+            let body = Payload::json(&json!({ "session_id": session }));
+            let reply = self.transport.post("api/v1/session_heartbeat", body, self.timing.poll).await;
+            if reply.is_ok_and(|reply| reply.status == 404) {
+                self.expired.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// Sends a request until the service has taken it, and returns what it said. `make` gets the number of the try.
+    pub(crate) async fn submit(
+        &self,
+        what: &'static str,
+        path: &str,
+        make: &(impl Fn(u32) -> Payload + Sync),
+        repeat: Repeat,
+    ) -> Result<Value, TinkerError> {
+        let mut tries = Tries::new(what, self.timing);
+        loop {
+            let left = tries.left()?;
+            let reply =
+                match self.transport.post(path, make(tries.made), left.min(self.timing.poll * 4)).await {
+                    Ok(reply) => reply,
+                    Err(Fault::Unsent(reason)) => {
+                        tries.pause(reason, false).await?;
+                        continue;
+                    }
+                    Err(fault) if repeat == Repeat::Harmless => {
+                        tries.pause(fault.reason(), false).await?;
+                        continue;
+                    }
+                    Err(fault) => return Err(TinkerError::Interrupted { what, reason: fault.reason() }),
+                };
+            match reply.status {
+                200..300 => return json_of(what, &reply),
+                402 | 425 | 429 => tries.pause(detail(&reply), reply.status == 402).await?,
+                408 | 500.. if repeat == Repeat::Harmless => tries.pause(detail(&reply), false).await?,
+                _ => return Err(self.refusal(what, &reply)),
+            }
+        }
+    }
+
+    /// Sends a request and waits for its result.
+    pub(crate) async fn carry_out(
+        &self,
+        what: &'static str,
+        path: &str,
+        make: &(impl Fn(u32) -> Payload + Sync),
+        repeat: Repeat,
+    ) -> Result<Outcome, TinkerError> {
+        loop {
+            let taken = self.submit(what, path, make, repeat).await?;
+            if let Some(outcome) = self.result(what, &request_id(what, &taken)?).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Waits for the result of a request; `None` where it must be submitted anew.
+    pub(crate) async fn result(
+        &self,
+        what: &'static str,
+        request_id: &str,
+    ) -> Result<Option<Outcome>, TinkerError> {
+        let mut tries = Tries::new(what, self.timing);
+        let mut bad = 0;
+        let body = Payload::json(&json!({ "request_id": request_id }));
+        loop {
+            let left = tries.left()?;
+            let sent =
+                self.transport.post("api/v1/retrieve_future", body.clone(), left.min(self.timing.poll));
+            let reply = match sent.await {
+                Ok(reply) => reply,
+                Err(Fault::TooLarge(limit)) => {
+                    let reason = format!("it is longer than {limit} bytes; use smaller minibatches");
+                    return Err(TinkerError::Protocol { what, reason });
+                }
+                // A poll that took too long is repeated at once: the service may be at work.
+                Err(Fault::Lost(reason)) if reason == "no answer in time" => continue,
+                Err(fault) => {
+                    tries.pause(fault.reason(), false).await?;
+                    continue;
+                }
+            };
+            match reply.status {
+                200 if reply.protobuf => return Ok(Some(Outcome::Protobuf(reply.body))),
+                200 => {
+                    let value = json_of(what, &reply)?;
+                    if value["type"] == "try_again" {
+                        tries.pause("the service has paused its queue".into(), false).await?;
+                    } else if let Some(error) = value.get("error").and_then(Value::as_str) {
+                        let detail = shortened(error);
+                        return Err(TinkerError::Refused { what, status: 200, detail });
+                    } else {
+                        return Ok(Some(Outcome::Json(value)));
+                    }
+                }
+                408 => {}
+                410 => return Ok(None),
+                400 if bad < BAD_POLLS => {
+                    bad += 1;
+                    tries.pause(detail(&reply), false).await?;
+                }
+                402 | 425 | 429 | 500.. => tries.pause(detail(&reply), reply.status == 402).await?,
+                _ => return Err(self.refusal(what, &reply)),
+            }
+        }
+    }
+
+    /// The error of a refused request.
+    fn refusal(&self, what: &'static str, reply: &Reply) -> TinkerError {
+        let detail = detail(reply);
+        let gone = ["Session not found", "Model not found", "Future not found"];
+        if self.expired.load(Ordering::Relaxed)
+            || reply.status == 404 && gone.iter().any(|text| detail.contains(text))
+        {
+            return TinkerError::SessionExpired;
+        }
+        TinkerError::Refused { what, status: reply.status, detail }
+    }
+}
+
+/// The text of a refusal: FastAPI's `detail`, or the body.
+fn detail(reply: &Reply) -> String {
+    let text = String::from_utf8_lossy(&reply.body).into_owned();
+    let value: Option<Value> = serde_json::from_str(&text).ok();
+    match value.as_ref().and_then(|value| value.get("detail")) {
+        Some(Value::String(detail)) => shortened(detail),
+        Some(other) => shortened(&other.to_string()),
+        None => shortened(&format!("status {}: {text}", reply.status)),
+    }
+}
+
+fn json_of(what: &'static str, reply: &Reply) -> Result<Value, TinkerError> {
+    serde_json::from_slice(&reply.body)
+        .map_err(|error| TinkerError::Protocol { what, reason: format!("it is no JSON: {error}") })
+}
+
+/// The name of a request that the service has taken.
+fn request_id(what: &'static str, taken: &Value) -> Result<String, TinkerError> {
+    let id = taken["request_id"].as_str().or_else(|| taken["future_id"].as_str());
+    id.map(str::to_owned).ok_or_else(|| TinkerError::Protocol { what, reason: "it has no request_id".into() })
+}

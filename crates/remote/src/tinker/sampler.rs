@@ -1,0 +1,268 @@
+//! Responses from the service.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use prost::Message as _;
+use serde_json::{Value, json};
+use turnwise_core::{
+    Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
+};
+use turnwise_text::Tokenizer;
+
+use super::client::Client;
+use super::error::TinkerError;
+use super::proto::{SampleResponse, read_floats, read_tokens};
+use super::requests::{Outcome, Repeat};
+use super::transport::Payload;
+
+/// Samples from the weights of one sampling session.
+///
+/// Log-probabilities are those at temperature 1 over the full vocabulary, whatever the temperature of sampling; the
+/// service gives no entropies, so that [`Completion::entropies`] is empty. A stop string is looked for here where stop tokens
+/// are sent, as the service takes one or the other.
+pub struct TinkerSampler {
+    client: Arc<Client>,
+    session: String,
+    version: u64,
+    tokenizer: Arc<Tokenizer>,
+    max_context: usize,
+    next: RequestId,
+    open: BTreeMap<RequestId, Asked>,
+    sender: Sender<(RequestId, Result<Sampled, TinkerError>)>,
+    receiver: Receiver<(RequestId, Result<Sampled, TinkerError>)>,
+    /// Answered without the service.
+    done: Vec<Completion>,
+}
+
+/// What is remembered of a request.
+struct Asked {
+    stop_strings: Vec<String>,
+    /// True if it is the context that limits the response.
+    context: bool,
+}
+
+/// A response as the service gave it.
+struct Sampled {
+    tokens: Vec<u32>,
+    logprobs: Vec<f32>,
+    stopped: bool,
+}
+
+impl TinkerSampler {
+    /// A sampler over a session of [`Client::sampling_session`], whose weights have this version.
+    pub fn new(
+        client: Arc<Client>,
+        session: String,
+        version: u64,
+        tokenizer: Arc<Tokenizer>,
+        max_context: usize,
+    ) -> Self {
+        let (sender, receiver) = channel();
+        let (open, done) = (BTreeMap::new(), Vec::new());
+        Self { client, session, version, tokenizer, max_context, next: 0, open, sender, receiver, done }
+    }
+
+    fn take(
+        &mut self,
+        (request, found): (RequestId, Result<Sampled, TinkerError>),
+    ) -> Result<Option<Completion>, SampleError> {
+        let Some(asked) = self.open.remove(&request) else { return Ok(None) };
+        let Sampled { mut tokens, mut logprobs, stopped } = match found {
+            Ok(sampled) => sampled,
+            // What the service refuses, it refuses of this prompt.
+            Err(error @ TinkerError::Refused { status: 400 | 413 | 422, .. }) => {
+                return Err(SampleError::Request { request, reason: error.to_string() });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut finish = match (stopped, asked.context) {
+            (true, _) => FinishReason::Stop,
+            (false, true) => FinishReason::Context,
+            (false, false) => FinishReason::Length,
+        };
+        if let Some(length) = end_of_stop(&self.tokenizer, &tokens, &asked.stop_strings) {
+            tokens.truncate(length);
+            logprobs.truncate(length);
+            finish = FinishReason::Stop;
+        }
+        let weights_version = self.version;
+        Ok(Some(Completion { request, tokens, logprobs, entropies: Vec::new(), finish, weights_version }))
+    }
+}
+
+impl Sampler for TinkerSampler {
+    fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
+        let id = self.next;
+        self.next += 1;
+        let fail = |reason: String| Err(SampleError::Request { request: id, reason });
+        let SampleRequest { prompt, params, seed, .. } = request;
+        if prompt.is_empty() {
+            return fail("the prompt is empty: the first token would have nothing to follow".into());
+        }
+        if prompt.len() > self.max_context {
+            return fail(format!(
+                "the prompt has {} tokens, the context {}: raise max_context or shorten the history",
+                prompt.len(),
+                self.max_context
+            ));
+        }
+        let room = self.max_context - prompt.len();
+        if room == 0 {
+            let (finish, weights_version) = (FinishReason::Context, self.version);
+            let (tokens, logprobs, entropies) = (Vec::new(), Vec::new(), Vec::new());
+            self.done.push(Completion { request: id, tokens, logprobs, entropies, finish, weights_version });
+            return Ok(id);
+        }
+        let number = (seed.rng().bits() >> 33) as u32;
+        let body = self.body(&prompt, &params, room, number);
+        self.open.insert(id, Asked { stop_strings: params.stop_strings, context: room < params.max_tokens });
+        let (requests, sender) = (Arc::clone(self.client.requests()), self.sender.clone());
+        self.client.runtime().spawn(async move {
+            let make = |_| Payload::json(&body);
+            // A second response would not be used.
+            let found = requests.carry_out("asample", "api/v1/asample", &make, Repeat::Harmless).await;
+            let _ = sender.send((id, found.and_then(sampled)));
+        });
+        Ok(id)
+    }
+
+    fn poll(&mut self) -> Result<Vec<Completion>, SampleError> {
+        self.collect(None)
+    }
+
+    fn poll_until(&mut self, deadline: Instant) -> Result<Vec<Completion>, SampleError> {
+        self.collect(Some(deadline))
+    }
+
+    fn end_session(&mut self, _session: u64) {}
+
+    fn weights_version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl TinkerSampler {
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
+        let mut found = std::mem::take(&mut self.done);
+        while found.is_empty() && !self.open.is_empty() {
+            let first = match deadline {
+                None => self.receiver.recv().ok(),
+                Some(deadline) => {
+                    self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+                }
+            };
+            let Some(first) = first else { break };
+            found.extend(self.take(first)?);
+        }
+        while let Ok(next) = self.receiver.try_recv() {
+            found.extend(self.take(next)?);
+        }
+        found.sort_by_key(|completion| completion.request);
+        Ok(found)
+    }
+
+    fn body(&self, prompt: &[u32], params: &SamplingParams, room: usize, seed: u32) -> Value {
+        let stop = match (&params.stop_tokens[..], &params.stop_strings[..]) {
+            ([], []) => Value::Null,
+            ([], strings) => json!(strings),
+            (tokens, _) => json!(tokens),
+        };
+        let top_k = if params.top_k == 0 { json!(-1) } else { json!(params.top_k) };
+        json!({
+            "prompt": { "chunks": [{ "type": "encoded_text", "tokens": prompt }] },
+            "num_samples": 1,
+            "sampling_params": {
+                "max_tokens": params.max_tokens.min(room), "temperature": params.temperature,
+                "top_p": params.top_p, "top_k": top_k, "seed": seed, "stop": stop,
+            },
+            "sampling_session_id": self.session,
+            "seq_id": self.client.next_sample(),
+            "prompt_logprobs": false,
+        })
+    }
+}
+
+/// Tokens up to the one that completes a stop string; `None` where none is complete.
+fn end_of_stop(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
+    if stops.is_empty() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    tokens
+        .iter()
+        .position(|&token| {
+            let before = bytes.len();
+            bytes.extend_from_slice(tokenizer.token_bytes(token));
+            stops.iter().any(|stop| {
+                let start = before.saturating_sub(stop.len().saturating_sub(1));
+                bytes[start..].windows(stop.len().max(1)).any(|window| window == stop.as_bytes())
+            })
+        })
+        .map(|index| index + 1)
+}
+
+/// The response in a result, in either encoding.
+fn sampled(outcome: Outcome) -> Result<Sampled, TinkerError> {
+    let found = match outcome {
+        Outcome::Protobuf(bytes) => of_message(&bytes),
+        Outcome::Json(value) => of_json(&value),
+    };
+    let sampled = found.map_err(|reason| TinkerError::Protocol { what: "asample", reason })?;
+    let Sampled { tokens, logprobs, .. } = &sampled;
+    if tokens.len() != logprobs.len() || tokens.is_empty() || logprobs.iter().any(|value| !value.is_finite())
+    {
+        let reason = format!(
+            "{} tokens with {} log-probabilities; every token needs a finite one",
+            tokens.len(),
+            logprobs.len()
+        );
+        return Err(TinkerError::Protocol { what: "asample", reason });
+    }
+    Ok(sampled)
+}
+
+fn of_message(bytes: &[u8]) -> Result<Sampled, String> {
+    let response = SampleResponse::decode(bytes).map_err(|error| error.to_string())?;
+    let sequence = response.sequences.into_iter().next().ok_or("it has no response")?;
+    Ok(Sampled {
+        tokens: read_tokens(&sequence.tokens)?,
+        logprobs: read_floats(&sequence.logprobs.unwrap_or_default())?,
+        stopped: sequence.stop_reason == 0,
+    })
+}
+
+fn of_json(value: &Value) -> Result<Sampled, String> {
+    let sequence = value["sequences"].get(0).ok_or("it has no response")?;
+    let list = |key: &str| sequence[key].as_array().ok_or_else(|| format!("it has no {key}"));
+    let token = |value: &Value| {
+        value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| format!("{value} is no token id"))
+    };
+    Ok(Sampled {
+        tokens: list("tokens")?.iter().map(token).collect::<Result<_, _>>()?,
+        logprobs: list("logprobs")?.iter().map(|value| value.as_f64().unwrap_or(f64::NAN) as f32).collect(),
+        stopped: sequence["stop_reason"] == "stop",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_text::TokenizerConfig;
+
+    use super::*;
+
+    #[test]
+    fn responses_end_with_the_token_that_completes_a_stop_string() {
+        let tokenizer = Tokenizer::train(["a b"].into_iter(), &TokenizerConfig::default()).unwrap();
+        let tokens = tokenizer.encode("go\nnow</act> x");
+        let end = |stops: &[&str]| {
+            let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
+            end_of_stop(&tokenizer, &tokens, &stops).map(|end| tokenizer.decode(&tokens[..end]))
+        };
+        assert_eq!(end(&["</act>"]).as_deref(), Some("go\nnow</act>"));
+        assert_eq!(end(&["</act>", "\n"]).as_deref(), Some("go\n"));
+        assert_eq!((end(&["</go>"]), end(&[])), (None, None));
+    }
+}
