@@ -13,6 +13,7 @@
 * :func:`credit`: one advantage for every turn (:class:`Credit`), by any preset of :func:`presets`.
 * :mod:`turnwise.objective`: losses and their derivatives with respect to log-probabilities.
 * :class:`Run`: what a run of ``turnwise train`` wrote; :func:`read_dump`: trajectories of other frameworks.
+* :mod:`turnwise.plugins`: verl, slime, SkyRL and TRL with Turnwise's advantages.
 """
 
 from turnwise import objective

@@ -1,0 +1,267 @@
+"""Rows of a framework's batch as trajectories, and their advantages over the rows' tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnwise import _arrays
+from turnwise._credit import credit, presets
+
+#: Keys of a row's dict besides those of a trajectory.
+_ROW_KEYS = ("trajectory", "turn", "turns", "turn_spans")
+#: Keys of a trajectory that its last row gives.
+_LAST_KEYS = ("task", "success", "final_observation", "final_state_key")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to compute.
+
+    Attributes:
+        preset: a name of :func:`turnwise.presets`.
+        switches: of the method.
+        entropies: ``exact`` (over the whole vocabulary, from the framework or the row's dict) or ``surprisal``: the negative
+            log-probability of each sampled token, whose mean is an estimate of the entropy and needs no further pass.
+        seed: of methods that draw.
+    """
+
+    preset: str
+    switches: dict[str, Any] = field(default_factory=dict)
+    entropies: str = "exact"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.entropies not in ("exact", "surprisal"):
+            raise ValueError(f"turnwise.entropies is {self.entropies!r}; it is 'exact' or 'surprisal'")
+
+    @classmethod
+    def of(cls, given: Any = None, default: str | None = None) -> Settings | None:
+        """Settings of a framework's configuration over those of the environment; None where no method is named."""
+        found: dict[str, Any] = {}
+        if os.environ.get("TURNWISE_PRESET"):
+            found["preset"] = os.environ["TURNWISE_PRESET"]
+        if os.environ.get("TURNWISE_SWITCHES"):
+            try:
+                found["switches"] = json.loads(os.environ["TURNWISE_SWITCHES"])
+            except json.JSONDecodeError as error:
+                raise ValueError(f"TURNWISE_SWITCHES is no JSON: {error}") from None
+        if os.environ.get("TURNWISE_ENTROPIES"):
+            found["entropies"] = os.environ["TURNWISE_ENTROPIES"]
+        if isinstance(given, str):
+            found["preset"] = given
+        elif given is not None:
+            found.update(_plain(given))
+        if "preset" not in found:
+            if default is None:
+                return None
+            found["preset"] = default
+        unknown = found.keys() - {"preset", "switches", "entropies", "seed"}
+        if unknown:
+            raise ValueError(
+                f"turnwise has no setting {sorted(unknown)[0]!r}; there are preset, switches, entropies, seed"
+            )
+        known = presets()
+        if found["preset"] not in known:
+            raise ValueError(f"turnwise.preset is {found['preset']!r}; there are {', '.join(known)}")
+        return cls(**found)
+
+    @property
+    def needs_entropies(self) -> bool:
+        """True if the method reads entropies."""
+        return "entropy" in presets()[self.preset].fields or "outliers" in self.switches
+
+
+def _plain(given: Any) -> dict[str, Any]:
+    """A mapping of any kind (OmegaConf's, a dataclass) as a dict."""
+    if hasattr(given, "_metadata") and hasattr(given, "_content"):
+        from omegaconf import OmegaConf
+
+        given = OmegaConf.to_container(given, resolve=True)
+    if isinstance(given, Mapping):
+        return {str(key): _plain(value) if isinstance(value, Mapping) else value for key, value in given.items()}
+    return dict(vars(given))
+
+
+@dataclass
+class Row:
+    """One row of a batch.
+
+    Attributes:
+        group: which rows are compared (``uid``).
+        mask: 1 at the policy's tokens ``[tokens]``.
+        about: the row's dict, JSON text of it, or None: then its turns are the runs of the mask, without states.
+        rewards: the framework's rewards ``[tokens]``.
+        entropies: exact entropies ``[tokens]``, where the framework has them.
+        logprobs: log-probabilities of the sampled tokens ``[tokens]``.
+        session: the trajectory that a row belongs to, where the framework says it.
+        position: its place in it.
+        padding: True for a row that only fills the batch.
+    """
+
+    group: Any
+    mask: NDArray[Any]
+    about: Any = None
+    rewards: NDArray[Any] | None = None
+    entropies: NDArray[Any] | None = None
+    logprobs: NDArray[Any] | None = None
+    session: str | None = None
+    position: int | None = None
+    padding: bool = False
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """Advantages ``[tokens]`` of every row, 0 outside of the mask; outliers alike, where the method locates them."""
+
+    rows: list[NDArray[np.float64]]
+    outliers: list[NDArray[np.bool_]] | None
+    diagnostics: dict[str, float]
+
+
+def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
+    """The advantages of a batch of rows.
+
+    Raises:
+        ValueError: names the row and the key of what is missing or wrong.
+    """
+    abouts = [_about(row, f"row {index}") for index, row in enumerate(rows)]
+    sessions: dict[Any, list[int]] = {}
+    for index, (row, about) in enumerate(zip(rows, abouts)):
+        if not row.padding:
+            name = about.get("trajectory", row.session)
+            key = ("row", index) if name is None else ("session", str(row.group), str(name))
+            sessions.setdefault(key, []).append(index)
+    batch = []
+    for members in sessions.values():
+        members.sort(key=lambda index: _place(abouts[index], rows[index], index))
+        batch.append(_trajectory([(index, rows[index], abouts[index]) for index in members], settings))
+    if not batch:
+        return Advantages([np.zeros(len(row.mask)) for row in rows], None, {})
+    try:
+        found = credit(batch, settings.preset, seed=settings.seed, **settings.switches)
+    except ValueError as error:
+        names = {f"batch[{number}]": _named(members) for number, members in enumerate(sessions.values())}
+        text = str(error)
+        # The longest name first: batch[1] begins batch[12].
+        for name in sorted(names, key=len, reverse=True):
+            text = text.replace(name, names[name])
+        raise ValueError(text + _help(text, settings)) from None
+    spread = [np.zeros(len(row.mask)) for row in rows]
+    marked = None if found.outliers is None else [np.zeros(len(row.mask), dtype=bool) for row in rows]
+    for number, (members, values) in enumerate(zip(sessions.values(), found.per_token())):
+        start = 0
+        for index in members:
+            end = start + len(rows[index].mask)
+            spread[index][:] = values[start:end]
+            start = end
+        if marked is not None:
+            start = 0
+            whole = np.zeros(len(values), dtype=bool)
+            for (begin, end), outlier in zip(batch[number]["turn_spans"], found.outliers[number]):
+                whole[begin:end] = outlier
+            whole &= batch[number]["response_mask"] != 0
+            for index in members:
+                end = start + len(rows[index].mask)
+                marked[index][:] = whole[start:end]
+                start = end
+    diagnostics = {f"turnwise/{name}": value for step in found.diagnostics.values() for name, value in step.items()}
+    return Advantages(spread, marked, diagnostics)
+
+
+def _about(row: Row, name: str) -> dict[str, Any]:
+    about = row.about
+    if about is None:
+        return {}
+    if isinstance(about, str):
+        try:
+            about = json.loads(about)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name}: its turnwise dict is no JSON: {error}") from None
+    if not isinstance(about, Mapping):
+        raise ValueError(f"{name}: its turnwise entry is of type {type(about).__name__}; a dict with `turns` is expected")
+    unknown = about.keys() - set(_ROW_KEYS) - set(_LAST_KEYS)
+    if unknown:
+        known = ", ".join((*_ROW_KEYS, *_LAST_KEYS))
+        raise ValueError(f"{name}: unknown key {sorted(unknown)[0]!r} in its turnwise dict; known are {known}")
+    return dict(about)
+
+
+def _place(about: Mapping[str, Any], row: Row, index: int) -> tuple[int, int]:
+    place = about.get("turn", row.position)
+    return (0 if place is None else int(place), index)
+
+
+def _trajectory(members: list[tuple[int, Row, dict[str, Any]]], settings: Settings) -> dict[str, Any]:
+    """The trajectory that some rows are, over their responses one after the other."""
+    turns: list[dict[str, Any]] = []
+    spans: list[list[int]] = []
+    masks, entropies, offset = [], [], 0
+    for number, (index, row, about) in enumerate(members):
+        mask = np.asarray(row.mask) != 0
+        given = about.get("turn_spans")
+        found = _arrays.runs(mask) if given is None else _arrays.spans(given, f"row {index}: turn_spans", len(mask))
+        own = about.get("turns")
+        if own is None:
+            own = [{} for _ in found]
+        if len(own) != len(found):
+            source = "runs of ones in its mask" if given is None else "turn_spans"
+            raise ValueError(f"row {index} has {len(own)} turns and {len(found)} {source}; one a turn is expected")
+        last = number + 1 == len(members)
+        ends = [*[start for start, _ in found[1:]], len(mask)]
+        for place, ((start, end), until, turn) in enumerate(zip(found, ends, own)):
+            turn = dict(turn)
+            if turn.get("reward") is None:
+                turn["reward"] = _reward(row, index, 0 if place == 0 else start, until, last)
+            turns.append(turn)
+            spans.append([offset + start, offset + end])
+        masks.append(mask.astype(np.int8))
+        entropies.append(_entropies(row, settings))
+        offset += len(mask)
+    final = members[-1][2]
+    trajectory = {
+        "group": str(members[0][1].group),
+        "turns": turns,
+        "turn_spans": spans,
+        "response_mask": np.concatenate(masks),
+        **{key: final[key] for key in _LAST_KEYS if key in final},
+    }
+    own = any(key in turn for turn in turns for key in ("entropy", "entropies"))
+    if settings.needs_entropies and not own and all(values is not None for values in entropies):
+        trajectory["entropies"] = np.concatenate(entropies)
+    return trajectory
+
+
+def _reward(row: Row, index: int, start: int, end: int, last: bool) -> float:
+    """The framework's rewards from a turn's first token to the next turn's. A row before the last has none of its own: the
+    frameworks copy the outcome to all rows of a trajectory."""
+    if row.rewards is None:
+        raise ValueError(f"row {index}: its turns have no `reward`, and the framework gives none for its tokens")
+    return float(np.sum(np.asarray(row.rewards, dtype=np.float64)[start:end])) if last else 0.0
+
+
+def _entropies(row: Row, settings: Settings) -> NDArray[Any] | None:
+    if settings.entropies == "surprisal":
+        return None if row.logprobs is None else -np.asarray(row.logprobs, dtype=np.float64)
+    return None if row.entropies is None else np.asarray(row.entropies, dtype=np.float64)
+
+
+def _named(members: list[int]) -> str:
+    return f"row {members[0]}" if len(members) == 1 else f"rows {', '.join(map(str, members))}"
+
+
+def _help(text: str, settings: Settings) -> str:
+    if "needs `entropy`" in text:
+        return (
+            ". Give each turn its `entropy` in the row's turnwise dict, or set turnwise.entropies = surprisal to estimate it "
+            "from the log-probabilities of the sampled tokens"
+        )
+    if "needs `" in text:
+        return ". Rollouts give it in the turnwise dict of each row (see turnwise.plugins)"
+    return ""

@@ -1,0 +1,126 @@
+"""Turnwise in SkyRL.
+
+An entry of SkyRL's registry of advantage estimators, for trajectories that are one row each (not ``step_wise_trajectories``)::
+
+    import turnwise.plugins.skyrl as turnwise_skyrl
+
+    turnwise_skyrl.register("turnwise", {"preset": "gigpo"})     # in the entrypoint, before the trainer
+    # trainer.algorithm.advantage_estimator=turnwise
+
+An estimator sees of a row its rewards, its mask and its ``uid``. So the generator puts what is known about a row into the name of
+its trajectory, which the trainer hands on as the ``uid``::
+
+    output = await super().generate(input_batch)
+    turnwise_skyrl.attach(output, turns)                         # turns[row] = [{"observation": ..., "reward": ...}, ...]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnwise import _arrays
+from turnwise.plugins._rows import Row, Settings, advantages
+
+__all__ = ["Uid", "attach", "estimator", "register"]
+
+
+class Uid(str):
+    """The identifier of a prompt, with what is known about one row that was sampled from it.
+
+    It is equal to the plain text and hashes alike, so that SkyRL groups and filters by it as before; it may be pickled.
+    """
+
+    about: Mapping[str, Any]
+    logprobs: list[float] | None
+
+    def __new__(cls, text: str, about: Mapping[str, Any], logprobs: Sequence[float] | None = None) -> Uid:
+        uid = super().__new__(cls, text)
+        uid.about = about
+        uid.logprobs = None if logprobs is None else list(logprobs)
+        return uid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Uid, (str(self), self.about, self.logprobs))
+
+
+def attach(output: Mapping[str, Any], turns: Sequence[Any]) -> None:
+    """Puts the turns of every row of a generator's output into the names of its trajectories.
+
+    Args:
+        output: SkyRL's ``GeneratorOutput``, with ``trajectory_ids``; where the turns are is read from ``loss_masks``.
+        turns: for each row a list of turns, or the whole dict of :mod:`turnwise.plugins`.
+    """
+    ids = output.get("trajectory_ids")
+    if not ids:
+        raise ValueError("the generator's output has no trajectory_ids; give each row its TrajectoryID")
+    if len(turns) != len(ids):
+        raise ValueError(f"turns has {len(turns)} entries; {len(ids)} rows are expected")
+    logprobs = output.get("rollout_logprobs")
+    for index, (trajectory, own) in enumerate(zip(ids, turns)):
+        about = dict(own) if isinstance(own, Mapping) else {"turns": list(own)}
+        mask = np.asarray(output["loss_masks"][index])
+        if about.get("turn_spans") is None:
+            about["turn_spans"] = [list(span) for span in _arrays.runs(mask)]
+        if len(about["turn_spans"]) != len(about["turns"]):
+            raise ValueError(
+                f"row {index} has {len(about['turns'])} turns and {len(about['turn_spans'])} runs of ones in its loss mask"
+            )
+        trajectory.instance_id = Uid(
+            str(trajectory.instance_id), about, None if logprobs is None else logprobs[index]
+        )
+
+
+def estimator(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    index: Sequence[Any],
+    settings: Settings | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages and returns ``[rows, tokens]``, 0 outside of the policy's own tokens."""
+    settings = settings or Settings.of()
+    if settings is None:
+        raise ValueError("no preset is named; give register(..., {'preset': 'gigpo'}), or set TURNWISE_PRESET=gigpo")
+    masks = response_mask.detach().float().cpu().numpy() != 0
+    rewards = token_level_rewards.detach().float().cpu().numpy()
+    rows, places = [], []
+    for row, uid in enumerate(index):
+        if not isinstance(uid, Uid):
+            raise ValueError(
+                f"row {row} has no turns: the generator must call turnwise.plugins.skyrl.attach, and rows must be whole "
+                "trajectories (generator.step_wise_trajectories=false)"
+            )
+        # Responses are aligned at the right; the columns of this one, in its order.
+        columns = np.flatnonzero(masks[row])
+        mask = np.zeros(len(columns))
+        for start, end in _arrays.spans(uid.about["turn_spans"], f"row {row}: turn_spans", len(columns)):
+            mask[start:end] = 1
+        logprobs = None if uid.logprobs is None else np.asarray(uid.logprobs[: len(columns)], dtype=np.float64)
+        rows.append(Row(str(uid), mask, uid.about, rewards[row][columns], None, logprobs))
+        places.append(columns)
+    found = advantages(rows, settings)
+    values = np.zeros(masks.shape)
+    for row, (columns, of_row) in enumerate(zip(places, found.rows)):
+        values[row, columns] = of_row
+    tensor = torch.as_tensor(values, dtype=token_level_rewards.dtype).to(token_level_rewards.device)
+    return tensor, tensor.clone()
+
+
+def register(name: str = "turnwise", settings: Any = None) -> None:
+    """Makes the estimator known to SkyRL under a name; a second call with the name changes nothing.
+
+    Args:
+        name: what ``trainer.algorithm.advantage_estimator`` takes.
+        settings: the preset's name, or a dict with ``preset``, ``switches``, ``entropies`` and ``seed``; by default what the
+            environment says where the estimator runs (``TURNWISE_PRESET``).
+    """
+    from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
+
+    if name not in AdvantageEstimatorRegistry.list_available():
+        chosen = None if settings is None else Settings.of(settings)
+        AdvantageEstimatorRegistry.register(name, functools.partial(estimator, settings=chosen))

@@ -1,0 +1,70 @@
+"""Turnwise in slime.
+
+Two hooks: credit is computed where the whole batch is (the rollout process), and handed to the trainers, of which each sees only
+its part, as ``teacher_log_probs``, a column over response tokens that slime cuts and moves as it does log-probabilities::
+
+    --custom-reward-post-process-path turnwise.plugins.slime.credit_rewards
+    --custom-advantage-function-path turnwise.plugins.slime.advantages
+    TURNWISE_PRESET=gigpo          # in the environment of the rollout process
+
+Leave ``--use-opd`` off (it needs that column) and ``--normalize-advantages`` too (it would whiten the advantages once more).
+
+A rollout puts the dict of :mod:`turnwise.plugins` into ``sample.metadata["turnwise"]``; samples of one prompt have one
+``group_index``. Entropies go into its turns; ``rollout_log_probs`` are there for ``TURNWISE_ENTROPIES=surprisal``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnwise.plugins._rows import Row, Settings
+from turnwise.plugins._rows import advantages as _advantages
+
+__all__ = ["advantages", "credit_rewards"]
+
+KEY = "turnwise"
+
+
+def credit_rewards(args: Any, samples: list[Any], **kwargs: Any) -> tuple[list[float], list[float]]:
+    """Computes the advantages of all samples, puts them where the trainers find them, and leaves the rewards as they are."""
+    if getattr(args, "use_opd", False):
+        raise ValueError("--use-opd needs teacher_log_probs, in which Turnwise's advantages travel; leave it off")
+    flat = [sample for entry in samples for sample in (entry if isinstance(entry, list) else [entry])]
+    settings = Settings.of(getattr(args, KEY, None))
+    if settings is None:
+        raise ValueError("no preset is named; set TURNWISE_PRESET=gigpo in the environment of the rollout process")
+    rewards = [float(sample.get_reward_value(args)) for sample in flat]
+    found = _advantages([_row(sample, index, reward) for index, (sample, reward) in enumerate(zip(flat, rewards))], settings)
+    for sample, values in zip(flat, found.rows):
+        sample.teacher_log_probs = torch.as_tensor(values, dtype=torch.float32)
+    return rewards, list(rewards)
+
+
+def _row(sample: Any, index: int, reward: float) -> Row:
+    length = int(sample.response_length)
+    mask = np.ones(length) if sample.loss_mask is None else np.asarray(sample.loss_mask)
+    if len(mask) != length:
+        raise ValueError(f"row {index}: loss_mask has {len(mask)} entries, response_length is {length}")
+    rewards = np.zeros(length)
+    if length:
+        rewards[-1] = reward
+    group = getattr(sample, "group_index", None)
+    if group is None:
+        raise ValueError(f"row {index}: its group_index is not set, so that no samples can be compared")
+    logprobs = getattr(sample, "rollout_log_probs", None)
+    about = (sample.metadata or {}).get(KEY)
+    return Row(group, mask, about, rewards, None, None if logprobs is None else np.asarray(logprobs, dtype=np.float64))
+
+
+def advantages(args: Any, rollout_data: dict[str, Any]) -> None:
+    """Sets ``advantages`` and ``returns`` of a part of the batch to what :func:`credit_rewards` computed."""
+    if getattr(args, "normalize_advantages", False):
+        raise ValueError("--normalize-advantages would whiten Turnwise's advantages once more; leave it off")
+    if rollout_data.get("teacher_log_probs") is None:
+        raise ValueError(
+            "the samples carry no advantages; add --custom-reward-post-process-path turnwise.plugins.slime.credit_rewards"
+        )
+    rollout_data["advantages"] = rollout_data["returns"] = rollout_data["teacher_log_probs"]

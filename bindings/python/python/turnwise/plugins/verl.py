@@ -1,0 +1,151 @@
+"""Turnwise in verl.
+
+**0.7 and 0.8** (and ``main_ppo_v0`` of 0.9): one estimator, in the place of ``gdpo``, the only name that verl hands the batch's
+objects to::
+
+    VERL_USE_EXTERNAL_MODULES=turnwise.plugins.verl python -m verl.trainer.main_ppo \\
+        algorithm.adv_estimator=gdpo +algorithm.turnwise.preset=gigpo ...
+
+**0.9**: trainers that verl loads by itself, since the package has the entry point ``verl.plugins``::
+
+    python -m verl.trainer.main_ppo trainer.v1.trainer_mode=turnwise_sync +algorithm.turnwise.preset=gigpo ...
+
+Rollouts put the dict of :mod:`turnwise.plugins` into ``AgentLoopOutput.extra_fields["turnwise"]``. The variable must reach
+Ray's actors: ``+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES=turnwise.plugins.verl``.
+
+Where no preset is named and no row has the dict, the estimator is verl's own ``gdpo``. Outlier turns (``stapo``) are in the batch
+as ``turnwise_outliers`` ``[rows, tokens]``, for a policy loss of one's own. Entropies over the whole vocabulary are those of verl's
+own pass for old log-probabilities.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.ppo import core_algos
+
+from turnwise.plugins._rows import Row, Settings, advantages
+
+__all__ = ["gdpo_or_turnwise"]
+
+logger = logging.getLogger(__name__)
+
+#: Key of the dict among a row's extra fields.
+KEY = "turnwise"
+#: Name of the entropies that are kept from verl's pass.
+ENTROPIES = "turnwise_entropies"
+OUTLIERS = "turnwise_outliers"
+#: The estimator whose name hands the batch over.
+SLOT = "gdpo"
+
+_own_gdpo = core_algos.ADV_ESTIMATOR_REGISTRY.get(SLOT)
+
+
+def _settings(config: Any) -> Settings | None:
+    """The settings under `algorithm.turnwise`, or of the environment."""
+    given = config.get(KEY) if hasattr(config, "get") else getattr(config, KEY, None)
+    return Settings.of(given)
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    return tensor.detach().float().cpu().numpy()
+
+
+def gdpo_or_turnwise(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: Any = None,
+    index: Any = None,
+    non_tensor_batch: Mapping[str, Any] | None = None,
+    batch: Any = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages and returns ``[rows, tokens]``: by the preset that is named, else verl's own ``gdpo``."""
+    objects = {} if non_tensor_batch is None else non_tensor_batch
+    settings = _settings(config)
+    if settings is None:
+        if KEY in objects:
+            raise ValueError("rows have turnwise dicts and no preset is named; add +algorithm.turnwise.preset=gigpo")
+        if _own_gdpo is None:
+            raise ValueError("no preset is named; add +algorithm.turnwise.preset=gigpo")
+        return _own_gdpo(
+            token_level_rewards=token_level_rewards,
+            response_mask=response_mask,
+            config=config,
+            index=index,
+            non_tensor_batch=non_tensor_batch,
+            batch=batch,
+            **kwargs,
+        )
+    if index is None:
+        raise ValueError("the batch has no uid, so that no rows can be compared")
+    mask, rewards = _numpy(response_mask), _numpy(token_level_rewards)
+
+    def tokens(name: str) -> np.ndarray[Any, Any] | None:
+        return _numpy(batch[name]) if batch is not None and name in batch.keys() else None
+
+    entropies, logprobs = tokens(ENTROPIES), tokens("old_log_probs")
+    abouts = objects.get(KEY)
+    rows = [
+        Row(
+            group=index[row],
+            mask=mask[row],
+            about=None if abouts is None else abouts[row],
+            rewards=rewards[row],
+            entropies=None if entropies is None else entropies[row],
+            logprobs=None if logprobs is None else logprobs[row],
+        )
+        for row in range(len(mask))
+    ]
+    found = advantages(rows, settings)
+    values = torch.as_tensor(np.stack(found.rows), dtype=token_level_rewards.dtype).to(token_level_rewards.device)
+    if found.outliers is not None and batch is not None:
+        batch[OUTLIERS] = torch.as_tensor(np.stack(found.outliers)).to(token_level_rewards.device)
+    return values, values.clone()
+
+
+core_algos.ADV_ESTIMATOR_REGISTRY[SLOT] = gdpo_or_turnwise
+
+
+def _keep_entropies() -> None:
+    """Keeps the entropies of the pass for old log-probabilities, which verl drops before advantages are computed."""
+    from verl.trainer.ppo import ray_trainer
+
+    trainer = inspect.unwrap(ray_trainer.RayPPOTrainer)
+    inner = getattr(trainer, "_compute_old_log_prob", None)
+    if inner is None or hasattr(inner, "turnwise"):
+        return
+
+    @functools.wraps(inner)
+    def compute_old_log_prob(self: Any, batch: Any) -> Any:
+        result = inner(self, batch)
+        settings = _settings(self.config.algorithm)
+        if settings is not None and settings.needs_entropies and settings.entropies == "exact":
+            found = result[0] if isinstance(result, tuple) else result
+            if "entropys" in found.batch.keys():
+                batch.batch[ENTROPIES] = found.batch["entropys"]
+        return result
+
+    compute_old_log_prob.turnwise = True  # type: ignore[attr-defined]
+    trainer._compute_old_log_prob = compute_old_log_prob
+
+
+def _register_trainers() -> None:
+    """A trainer of Turnwise for each of 0.9's: `turnwise_sync`, `turnwise_colocate_async`, `turnwise_separate_async`."""
+    from turnwise.plugins import _verl_trainers
+
+    _verl_trainers.register()
+
+
+for _step in (_keep_entropies, _register_trainers):
+    try:
+        _step()
+    except ImportError as _error:
+        # A version without that trainer, or one whose optional packages are not installed.
+        logger.warning("turnwise: %s is left out (%s)", _step.__name__.strip("_"), _error)

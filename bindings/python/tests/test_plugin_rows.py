@@ -1,0 +1,139 @@
+"""Rows of a framework's batch become the trajectories that they are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from turnwise.plugins._rows import Row, Settings, advantages
+
+PRESETS = ["grpo", "rloo", "gigpo", "hgpo", "salt-grpo", "aem-gigpo", "empg", "stapo", "has-progressive"]
+
+
+def rows_of(responses, **changed) -> list[Row]:
+    return [
+        Row(
+            group=responses.groups[index],
+            mask=responses.masks[index],
+            about=responses.abouts[index],
+            rewards=responses.rewards[index],
+            entropies=responses.entropies[index],
+            logprobs=-responses.entropies[index],
+            **changed,
+        )
+        for index in range(len(responses.masks))
+    ]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_numbers_are_the_programs(preset, responses, expected_of, rows_of_program):
+    found = advantages(rows_of(responses), Settings(preset))
+    expected = expected_of(responses, preset)
+    assert all(np.array_equal(a, b) for a, b in zip(found.rows, expected, strict=True))
+    if preset == "stapo":
+        marked = rows_of_program(responses.batch, "--preset", preset)
+        for index, row in enumerate(marked):
+            assert np.array_equal(found.outliers[index], responses.spread(index, row["outliers"]) != 0)
+        assert any(row.any() for row in found.outliers)
+    else:
+        assert found.outliers is None
+    doctored = rows_of(responses)
+    doctored[0].rewards = doctored[0].rewards + 1.0
+    changed = advantages(doctored, Settings(preset)).rows
+    assert not all(np.array_equal(a, b) for a, b in zip(changed, expected))
+
+
+def test_surprisal_takes_the_place_of_entropies(responses, expected_of):
+    rows = rows_of(responses)
+    for row in rows:
+        row.entropies = None
+    found = advantages(rows, Settings("aem-grpo", entropies="surprisal"))
+    assert all(np.array_equal(a, b) for a, b in zip(found.rows, expected_of(responses, "aem-grpo")))
+    with pytest.raises(ValueError, match=r"row 0: turn 0: aem needs `entropy`.*entropies = surprisal"):
+        advantages(rows, Settings("aem-grpo"))
+
+
+def test_rows_of_single_turns_are_joined(responses, expected_of):
+    """One row a turn, out of order, with padding rows between them."""
+    rows, places = [], []
+    for index, about in enumerate(responses.abouts):
+        starts = np.flatnonzero(np.diff(np.concatenate(([0], responses.masks[index]))) == 1)
+        lengths = [len(turn["entropies"]) for turn in responses.batch[index]["turns"]]
+        for number, (turn, start, length) in enumerate(zip(about["turns"], starts, lengths)):
+            own = {
+                "trajectory": f"t{index}",
+                "turn": number,
+                "turns": [{**turn, "reward": responses.batch[index]["turns"][number]["reward"]}],
+                "final_observation": about["final_observation"],
+            }
+            entropies = responses.entropies[index][start : start + length]
+            rows.append(Row(responses.groups[index], np.ones(length), own, None, entropies))
+            places.append((index, start, length))
+    # The order of trajectories stays, that of their rows does not matter.
+    rows.reverse()
+    places.reverse()
+    order = [index for index, _, _ in places]
+    rows.insert(1, Row("", np.ones(3), padding=True))
+    places.insert(1, None)
+    for preset in ("gigpo", "aem-gigpo", "hgpo"):
+        found = advantages(rows, Settings(preset))
+        expected = expected_of(responses, preset)
+        for place, got in zip(places, found.rows):
+            if place is None:
+                assert not got.any()
+            else:
+                index, start, length = place
+                assert np.allclose(got, expected[index][start : start + length], atol=1e-12)
+    assert len(order) > len(responses.masks)
+
+
+def test_rows_without_a_dict_are_outcomes(responses, expected_of):
+    rows = rows_of(responses)
+    for row in rows:
+        row.about = None
+    found = advantages(rows, Settings("grpo", {"estimator": {"invalid_penalty": 0.0}}))
+    expected = expected_of(responses, "grpo", "--set", "estimator.invalid_penalty=0.0")
+    assert all(np.array_equal(a, b) for a, b in zip(found.rows, expected))
+    with pytest.raises(ValueError, match="row 0: turn 0: gigpo needs `observation`.*turnwise dict of each row"):
+        advantages(rows, Settings("gigpo"))
+
+
+def test_wrong_rows_are_named(responses):
+    def refused(match, about=None, preset="grpo", **changed):
+        rows = rows_of(responses)
+        if about is not None:
+            rows[2].about = about
+        for name, value in changed.items():
+            setattr(rows[2], name, value)
+        with pytest.raises(ValueError, match=match):
+            advantages(rows, Settings(preset))
+
+    refused("row 2: its turnwise dict is no JSON", about="{")
+    refused("row 2: unknown key 'turn_span'", about={"turn_span": []})
+    refused("row 2: its turnwise entry is of type list", about=[1])
+    refused(r"row 2 has 1 turns and \d runs of ones|row 2 has 9 turns", about={"turns": [{}] * 9})
+    refused(r"row 2: turn_spans\[0\]", about={"turns": [{}], "turn_spans": [[0, 999]]})
+    refused("row 2: its turns have no `reward`", rewards=None)
+    refused("row 2: turn 0: `valid` is 1", about=json.dumps({"turns": [{"valid": 1}], "turn_spans": [[0, 1]]}))
+
+
+def test_settings_come_from_the_configuration_over_the_environment(monkeypatch):
+    assert Settings.of(None) is None and Settings.of(None, "grpo").preset == "grpo"
+    monkeypatch.setenv("TURNWISE_PRESET", "gigpo")
+    monkeypatch.setenv("TURNWISE_SWITCHES", '{"estimator": {"omega": 0.5}}')
+    monkeypatch.setenv("TURNWISE_ENTROPIES", "surprisal")
+    found = Settings.of(None)
+    assert (found.preset, found.switches, found.entropies) == ("gigpo", {"estimator": {"omega": 0.5}}, "surprisal")
+    assert Settings.of({"preset": "hgpo", "switches": {}}).preset == "hgpo" and Settings.of("rloo").preset == "rloo"
+    for given, match in [
+        ({"preset": "gipgo"}, "turnwise.preset is 'gipgo'; there are .*gigpo"),
+        ({"prset": "gigpo"}, "no setting 'prset'; there are preset"),
+        ({"entropies": "some"}, "it is 'exact' or 'surprisal'"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            Settings.of(given)
+    monkeypatch.setenv("TURNWISE_SWITCHES", "{")
+    with pytest.raises(ValueError, match="TURNWISE_SWITCHES is no JSON"):
+        Settings.of(None)
