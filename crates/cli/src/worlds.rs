@@ -25,6 +25,7 @@ fn retriever(settings: &RetrieverSettings) -> Result<Arc<dyn Retriever>, Retriev
         kind: settings.kind,
         index: settings.index.clone().unwrap_or_default(),
         encoder: settings.model.clone().unwrap_or_default(),
+        approximate: settings.approximate,
         servers: settings.url.iter().flat_map(|urls| urls.split_whitespace()).map(str::to_owned).collect(),
         // Naming a server is leave to ask it.
         allow_remote: true,

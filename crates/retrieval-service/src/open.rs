@@ -45,7 +45,8 @@ pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalErr
     };
     let dense = || -> Result<Arc<dyn Retriever>, RetrievalError> {
         let encoder = PrefixedEncoder::load(&config.encoder, config.encoder_options())?;
-        Ok(batched(Arc::new(DenseRetriever::open(&config.index, Arc::new(encoder))?)))
+        let exact = DenseRetriever::open(&config.index, Arc::new(encoder))?;
+        Ok(batched(Arc::new(if config.approximate { exact.approximate(&config.index)? } else { exact })))
     };
     let retriever: Arc<dyn Retriever> = match config.kind {
         RetrieverKind::Bm25 => Arc::new(Bm25Retriever::open(&config.index)?),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use turnwise_model::Compute;
 use turnwise_model::bert::SentenceOptions;
+use turnwise_retrieval::dense::check_graphs_are_built_in;
 use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError, RetrieverKind};
 
 use crate::{EncoderOptions, HttpOptions};
@@ -40,6 +41,9 @@ pub struct RetrievalConfig {
     pub index: PathBuf,
     /// Model folder of the encoder (E5, or one of sentence-transformers), for the kinds `dense` and `hybrid`.
     pub encoder: PathBuf,
+    /// Searches vectors by the folder's graph of neighbours (`turnwise index build --approximate`), which looks at some thousand
+    /// of them in place of all and may miss some; for `dense` and `hybrid`, in a program with the feature `hnsw`.
+    pub approximate: bool,
     /// Text before every query that is encoded.
     pub query_prefix: String,
     /// Text before every passage when its vector was made.
@@ -93,6 +97,7 @@ impl Default for RetrievalConfig {
             kind: RetrieverKind::Bm25,
             index: PathBuf::new(),
             encoder: PathBuf::new(),
+            approximate: false,
             query_prefix: "query: ".to_owned(),
             passage_prefix: "passage: ".to_owned(),
             max_tokens: 256,
@@ -140,6 +145,11 @@ impl RetrievalConfig {
             RetrieverKind::Dense | RetrieverKind::Hybrid if self.encoder.as_os_str().is_empty() => {
                 fail("encoder", "name the model folder of the encoder that made the vectors")
             }
+            RetrieverKind::Bm25 | RetrieverKind::Http if self.approximate => fail(
+                "approximate",
+                "is set, and only the kinds `dense` and `hybrid` search vectors; remove it",
+            ),
+            RetrieverKind::Dense | RetrieverKind::Hybrid if self.approximate => check_graphs_are_built_in(),
             RetrieverKind::Bm25 | RetrieverKind::Dense | RetrieverKind::Hybrid | RetrieverKind::Http => {
                 Ok(())
             }

@@ -10,6 +10,7 @@ mod env;
 mod eval;
 mod export;
 mod index;
+mod index_vectors;
 mod kill;
 mod methods;
 mod play;

@@ -21,6 +21,8 @@ pub struct RetrieverSettings {
     /// Folder of the encoder's model, for `dense` and `hybrid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PathBuf>,
+    /// Searches vectors by the index's graph (`turnwise index build --approximate`) instead of looking at all, for `dense` and `hybrid`.
+    pub approximate: bool,
     /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -41,6 +43,7 @@ impl Default for RetrieverSettings {
             kind: RetrieverKind::Bm25,
             index: None,
             model: None,
+            approximate: false,
             url: None,
             timeout_s: 30.0,
             retries: 2,
@@ -119,6 +122,10 @@ impl RetrieverSettings {
                 _ => {}
             }
         }
+        if self.approximate && !matches!(self.kind, RetrieverKind::Dense | RetrieverKind::Hybrid) {
+            let reason = format!("is set, and retriever.kind = \"{kind}\" searches no vectors; remove it");
+            found.push(("retriever.approximate", reason));
+        }
         if corpus.is_some() && (self.kind != RetrieverKind::Bm25 || self.index.is_some()) {
             found.push((
                 "corpus",
@@ -155,6 +162,8 @@ mod tests {
             ("kind = \"http\"\nurl = \"u\"", false, &[]),
             ("kind = \"http\"\nurl = \"u\"\nindex = \"i\"", true, &["retriever.index", "corpus"]),
             ("kind = \"dense\"\nindex = \"i\"", false, &["retriever.model"]),
+            ("approximate = true", false, &["retriever.approximate"]),
+            ("kind = \"dense\"\nindex = \"i\"\nmodel = \"m\"\napproximate = true", false, &[]),
             ("kind = \"hybrid\"\nindex = \"i\"\nmodel = \"m\"", false, &[]),
         ] {
             assert_eq!(keys(text, corpus), expected, "{text}");

@@ -24,12 +24,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::VectorStore;
+use super::graph_options::{GraphOptions, HNSW};
 use crate::RetrievalError;
 use crate::build::{BuildFolder, BuildProgress, DENSE, Watch};
 use crate::manifest::Manifest;
 
-/// The folder of the graph inside an index folder.
-pub const HNSW: &str = "hnsw";
 const MANIFEST: &str = "turnwise-hnsw.json";
 const FORMAT: u32 = 1;
 const NAME: &str = "graph";
@@ -43,24 +42,6 @@ const TOGETHER: usize = 4096;
 const PROBES: usize = 100;
 /// Neighbours of which the recall is the share that is found.
 const RECALL_AT: usize = 10;
-
-/// Settings of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GraphOptions {
-    /// Neighbours that a vector keeps in every layer (M), at most 256.
-    pub neighbours: usize,
-    /// Candidates that are looked at while a vector is inserted (efConstruction).
-    pub construction: usize,
-    /// Candidates that are looked at while a query is answered (efSearch), if it does not want more.
-    pub search: usize,
-}
-
-impl Default for GraphOptions {
-    fn default() -> Self {
-        Self { neighbours: 32, construction: 200, search: 128 }
-    }
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -177,20 +158,15 @@ impl Graph {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::File`] without vectors, or where a graph is there already or can't be written; [`RetrievalError::Encoder`] for
-/// vectors that have not length 1; [`RetrievalError::Interrupted`] where `watch` said so.
+/// [`RetrievalError::Setting`] for options out of range; [`RetrievalError::File`] without vectors, or where a graph is there already or
+/// can't be written; [`RetrievalError::Encoder`] for vectors that have not length 1; [`RetrievalError::Interrupted`] where `watch` said so.
 pub fn build_graph(
     folder: &BuildFolder,
     options: GraphOptions,
     watch: Watch<'_>,
 ) -> Result<(BuildProgress, f64), RetrievalError> {
     folder.refuse_existing(HNSW)?;
-    if !(2..=256).contains(&options.neighbours) || options.construction == 0 || options.search == 0 {
-        return Err(RetrievalError::Setting {
-            key: "neighbours".to_owned(),
-            reason: "a vector keeps 2 to 256 neighbours, and at least 1 candidate is looked at".to_owned(),
-        });
-    }
+    options.check()?;
     let vectors = Arc::new(VectorStore::open(&folder.finished(DENSE))?);
     let arch = Arch::new();
     let mut row = Vec::new();

@@ -1,7 +1,8 @@
 //! Making the vectors of a folder's passages.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::fs::{self, File};
+use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::vectors::{Description, FORMAT, MANIFEST, Precision, VECTORS};
@@ -13,6 +14,11 @@ use crate::{Passage, RetrievalError};
 /// Passages that are encoded together.
 const TOGETHER: usize = 256;
 
+/// Vectors that are not all made yet, inside an index folder. They outlive a stop: encoding millions of passages takes days.
+const PARTIAL: &str = "dense.partial";
+/// The file that says of what they are.
+const OF: &str = "of.json";
+
 /// Settings of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseOptions {
@@ -20,7 +26,8 @@ pub struct DenseOptions {
     pub precision: Precision,
 }
 
-/// Encodes the passages that a folder has ([`crate::build::build`] puts them there) and writes their vectors.
+/// Encodes the passages that a folder has ([`crate::build::build`] puts them there) and writes their vectors. Goes on where an earlier
+/// call was stopped or killed, if it was of the same passages, encoder and precision: the vectors are the same to the bit.
 ///
 /// # Errors
 ///
@@ -37,16 +44,29 @@ pub fn build_vectors(
         key: "passages".to_owned(),
         reason: "the folder has no passages yet: name a file of them".to_owned(),
     })?;
-    let place = folder.unfinished(DENSE);
-    std::fs::create_dir_all(&place).map_err(|error| RetrievalError::file(&place, &error))?;
+    let width = encoder.dimensions();
+    let description = Description {
+        vectors: passages.len() as u32,
+        dimensions: width as u32,
+        precision: options.precision,
+        passages: passages.fingerprint().to_owned(),
+        encoder: encoder.fingerprint(),
+    };
+    let place = folder.finished(PARTIAL);
     let path = place.join(VECTORS);
     let failed = |error: std::io::Error| RetrievalError::file(&path, &error);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(failed)?);
-    let width = encoder.dimensions();
-    let mut progress = BuildProgress { length: passages.len() as u64, ..BuildProgress::default() };
+    let (file, made) = open_partial(&place, &description).map_err(failed)?;
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    let mut progress = BuildProgress {
+        length: passages.len() as u64,
+        passages: made as u64,
+        read: made as u64,
+        ..BuildProgress::default()
+    };
     let mut bytes = Vec::with_capacity(TOGETHER * width * options.precision.bytes());
-    for start in (0..passages.len()).step_by(TOGETHER) {
+    for start in (made..passages.len()).step_by(TOGETHER) {
         if watch(progress).is_break() {
+            file.flush().map_err(failed)?;
             return Err(RetrievalError::Interrupted);
         }
         let end = (start + TOGETHER).min(passages.len());
@@ -75,14 +95,32 @@ pub fn build_vectors(
         progress.bytes += texts.iter().map(|text| text.len() as u64).sum::<u64>();
     }
     file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
-    let description = Description {
-        vectors: passages.len() as u32,
-        dimensions: width as u32,
-        precision: options.precision,
-        passages: passages.fingerprint().to_owned(),
-        encoder: encoder.fingerprint(),
-    };
+    fs::remove_file(place.join(OF)).map_err(failed)?;
     Manifest::new(FORMAT, description).write(&place, MANIFEST)?;
-    folder.publish(DENSE)?;
+    let finished = folder.finished(DENSE);
+    fs::rename(&place, &finished).map_err(|error| RetrievalError::file(&finished, &error))?;
     Ok(progress)
+}
+
+/// The file of vectors to go on with, at its end, and how many passages it has; a new one where there is none of these.
+fn open_partial(place: &Path, description: &Description) -> std::io::Result<(File, usize)> {
+    let of = serde_json::to_vec(description)?;
+    let row = description.dimensions as usize * description.precision.bytes();
+    if fs::read(place.join(OF)).is_ok_and(|found| found == of) {
+        let mut file = File::options().create(true).truncate(false).write(true).open(place.join(VECTORS))?;
+        // Whole rounds only, so that passages are encoded together as they would have been.
+        let whole = file.metadata()?.len() as usize / (row * TOGETHER).max(1) * TOGETHER;
+        let whole = whole.min(description.vectors as usize / TOGETHER * TOGETHER);
+        file.set_len((whole * row) as u64)?;
+        file.seek(SeekFrom::End(0))?;
+        return Ok((file, whole));
+    }
+    match fs::remove_dir_all(place) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir_all(place)?;
+    let file = File::create(place.join(VECTORS))?;
+    turnwise_files::write_atomically(&place.join(OF), &of)?;
+    Ok((file, 0))
 }

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `approximate.rs` | a graph of neighbours, with the feature `hnsw` |
+//! | `graph_options.rs` | the settings of that graph |
 //! | `build.rs` | making the vectors of a folder's passages |
 //! | `kernel.rs` | inner products of rows in f32 or f16, on the CPU's widest vectors |
 //! | `vectors.rs` | vectors in a mapped file, and the exact search |
@@ -18,6 +19,7 @@
 #[cfg(feature = "hnsw")]
 mod approximate;
 mod build;
+mod graph_options;
 mod kernel;
 #[cfg(test)]
 mod tests;
@@ -27,13 +29,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[cfg(feature = "hnsw")]
-pub use approximate::{Graph, GraphOptions, HNSW, build_graph};
+pub use approximate::{Graph, build_graph};
 pub use build::{DenseOptions, build_vectors};
+pub use graph_options::{GraphOptions, HNSW};
 pub use vectors::{Precision, VectorStore};
 
 #[cfg(feature = "hnsw")]
 use rayon::prelude::*;
 
+#[cfg(not(feature = "hnsw"))]
+use crate::build::{BuildFolder, BuildProgress, Watch};
 use crate::build::{DENSE, PASSAGES};
 use crate::store::PassageStore;
 use crate::{Hit, RetrievalError, Retriever};
@@ -116,20 +121,60 @@ impl DenseRetriever {
     }
 }
 
-#[cfg(feature = "hnsw")]
+/// Makes no graph: this program was built without the feature `hnsw`.
+///
+/// # Errors
+///
+/// [`RetrievalError::Setting`], always.
+#[cfg(not(feature = "hnsw"))]
+pub fn build_graph(
+    _folder: &BuildFolder,
+    _options: GraphOptions,
+    _watch: Watch<'_>,
+) -> Result<(BuildProgress, f64), RetrievalError> {
+    Err(graph_options::not_built())
+}
+
+/// Refuses graphs in a program that was built without them, before work is done for one.
+///
+/// # Errors
+///
+/// [`RetrievalError::Setting`] without the feature `hnsw`.
+pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
+    #[cfg(feature = "hnsw")]
+    return Ok(());
+    #[cfg(not(feature = "hnsw"))]
+    Err(graph_options::not_built())
+}
+
 impl DenseRetriever {
     /// The same with the folder's graph ([`build_graph`]): near passages are found without looking at all, and some may be missed.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where there is no graph, or one of other vectors.
+    /// [`RetrievalError::File`] where there is no graph, or one of other vectors; [`RetrievalError::Setting`] without the feature `hnsw`.
+    #[cfg(feature = "hnsw")]
     pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
+        if !folder.join(HNSW).is_dir() {
+            return Err(RetrievalError::File {
+                path: folder.to_owned(),
+                reason: "no graph; make it with `turnwise index build --approximate`".to_owned(),
+            });
+        }
         self.graph = Some(Graph::open(folder, &self.vectors)?);
         Ok(self)
     }
-}
 
-impl DenseRetriever {
+    /// Refuses: this program was built without the feature `hnsw`.
+    ///
+    /// # Errors
+    ///
+    /// [`RetrievalError::Setting`], always.
+    #[cfg(not(feature = "hnsw"))]
+    pub fn approximate(self, _folder: &Path) -> Result<Self, RetrievalError> {
+        Err(graph_options::not_built())
+    }
+
     /// Positions and scores for each query's vector.
     fn nearest(&self, queries: &[f32], top_k: usize) -> Vec<Vec<(u32, f32)>> {
         #[cfg(feature = "hnsw")]

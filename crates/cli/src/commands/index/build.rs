@@ -1,15 +1,19 @@
 //! `turnwise index build`: from a file of passages to a folder that is searched.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use anyhow::{Context as _, bail};
 use clap::Args;
 use turnwise_retrieval::RetrievalError;
-use turnwise_retrieval::build::{BM25, BuildFolder, BuildProgress, PASSAGES, Parts, Watch, build};
-use turnwise_retrieval::dense::{DenseOptions, Precision, build_vectors};
+use turnwise_retrieval::build::{BM25, BuildFolder, BuildProgress, DENSE, PASSAGES, Parts, Watch, build};
+use turnwise_retrieval::dense::{
+    DenseOptions, GraphOptions, Precision, build_graph, build_vectors, check_graphs_are_built_in,
+};
 use turnwise_retrieval::lucene::BuildOptions;
 
 use crate::ui::{INTERRUPTED, Meter, print, stop_on_interrupt};
@@ -29,6 +33,19 @@ pub(crate) struct BuildArgs {
     /// Make no index of terms, only vectors.
     #[arg(long, requires = "encoder")]
     without_terms: bool,
+    /// Make a graph of neighbours over the vectors, too, for searches that do not look at all of them (`--approximate` of
+    /// `index query` and `index serve`); for vectors that the folder has already, without `--encoder`.
+    #[arg(long)]
+    approximate: bool,
+    /// Neighbours that a vector keeps in the graph (HNSW's M): more find more, slower.
+    #[arg(long, value_name = "N", default_value_t = GraphOptions::default().neighbours, requires = "approximate")]
+    neighbours: usize,
+    /// Candidates that are looked at while a vector is put into the graph (efConstruction).
+    #[arg(long, value_name = "N", default_value_t = GraphOptions::default().construction, requires = "approximate")]
+    construction: usize,
+    /// Candidates that a query looks at in the graph (efSearch).
+    #[arg(long, value_name = "N", default_value_t = GraphOptions::default().search, requires = "approximate")]
+    candidates: usize,
     #[command(flatten)]
     encoding: super::Encoding,
     /// Keep vectors in single precision (four bytes a number) instead of half.
@@ -42,6 +59,7 @@ pub(crate) struct BuildArgs {
 /// Runs the command.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_interrupt()?;
+    let graph = args.graph()?;
     // The encoder first: a wrong folder should not cost the time to read the passages.
     let encoder = args.encoder.as_ref().map(|path| args.encoding.load(path)).transpose()?;
     let folder = BuildFolder::open(&args.folder)?;
@@ -62,8 +80,9 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let complete = args.passages.is_empty()
         && args.folder.join(PASSAGES).is_dir()
         && (args.without_terms || args.folder.join(BM25).is_dir());
+    let vectors_only = encoder.is_some() || (graph.is_some() && args.folder.join(DENSE).is_dir());
     let mut built = Ok(BuildProgress::default());
-    if !complete || encoder.is_none() {
+    if !complete || !vectors_only {
         built = watched("index", &|watch| build(&folder, &args.passages, parts, options, watch));
     }
     if let (Ok(_), Some(encoder)) = (&built, &encoder) {
@@ -71,9 +90,26 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         let options = DenseOptions { precision };
         built = watched("encode", &|watch| build_vectors(&folder, encoder, options, watch));
     }
+    if let (Ok(progress), Some(options)) = (&built, graph) {
+        let (progress, recall) = (*progress, Cell::new(0.0));
+        built = watched("graph", &|watch| {
+            let (vectors, found) = build_graph(&folder, options, watch)?;
+            recall.set(found);
+            // What was read for the vectors, where they were made now, is what the last line is about.
+            Ok(if progress.passages == 0 { vectors } else { progress })
+        });
+        if built.is_ok() {
+            print(&format!(
+                "graph: {:.1} % of the ten nearest vectors are found by it",
+                100.0 * recall.get()
+            ));
+        }
+    }
     let built = match built {
         Err(RetrievalError::Interrupted) => {
-            print("Stopped; nothing is kept of what was not finished. The same command starts again.");
+            print(
+                "Stopped. The same command goes on with the vectors that are made; passages, terms and graphs start again.",
+            );
             return Ok(ExitCode::from(INTERRUPTED));
         }
         built => built?,
@@ -87,6 +123,28 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         built.bytes as f64 / 1e6 / seconds.max(1e-9)
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+impl BuildArgs {
+    /// The settings of the graph, where one is asked for that can be made.
+    fn graph(&self) -> anyhow::Result<Option<GraphOptions>> {
+        if !self.approximate {
+            return Ok(None);
+        }
+        check_graphs_are_built_in()?;
+        if self.encoder.is_none() && !self.folder.join(DENSE).is_dir() {
+            bail!(
+                "--approximate: {} has no vectors yet; name their encoder with --encoder",
+                self.folder.display()
+            );
+        }
+        let options = GraphOptions {
+            neighbours: self.neighbours,
+            construction: self.construction,
+            search: self.candidates,
+        };
+        options.check().map(|()| Some(options)).context("--approximate")
+    }
 }
 
 fn message(progress: BuildProgress, start: &Instant) -> String {

@@ -84,6 +84,9 @@ struct SearchArgs {
     /// Model folder of the encoder that made the vectors.
     #[arg(long, value_name = "DIR")]
     encoder: Option<std::path::PathBuf>,
+    /// Search vectors by the folder's graph of neighbours (`index build --approximate`) instead of looking at all.
+    #[arg(long, requires = "encoder")]
+    approximate: bool,
     #[command(flatten)]
     encoding: Encoding,
 }
@@ -99,6 +102,7 @@ impl SearchArgs {
             kind,
             index: folder.to_owned(),
             encoder: self.encoder.clone().unwrap_or_default(),
+            approximate: self.approximate,
             cache,
             ..self.encoding.config()
         };
