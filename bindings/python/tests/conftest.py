@@ -64,9 +64,7 @@ def batch(seed: int, groups: int = 4, samples: int = 5) -> list[dict]:
                         "credit": draw.random(),
                     }
                 )
-            found.append(
-                {"group": f"task-{group}", "task": "find the mug", "turns": turns, "final_observation": "end"}
-            )
+            found.append({"group": f"task-{group}", "task": "find the mug", "turns": turns, "final_observation": "end"})
     draw.shuffle(found)
     return found
 

@@ -45,7 +45,11 @@ def test_every_preset_equals_the_program(preset, make_batch, rows_of_program):
 @pytest.mark.parametrize(
     ("preset", "switches", "arguments"),
     [
-        ("gigpo", {"estimator": {"omega": 0.5, "anchor": {"matching": "similarity"}}}, ["estimator.omega=0.5", "estimator.anchor.matching=similarity"]),
+        (
+            "gigpo",
+            {"estimator": {"omega": 0.5, "anchor": {"matching": "similarity"}}},
+            ["estimator.omega=0.5", "estimator.anchor.matching=similarity"],
+        ),
         ("aem-grpo", {"aem": {"lambda": 2.0, "mode": "shuffle"}}, ["aem.lambda=2.0", "aem.mode=shuffle"]),
         ("has-progressive", {"has.alpha": 0.25}, ["has.alpha=0.25"]),
         ("salt-grpo", {"salt": {"matching": "embedding"}}, ["salt.matching=embedding"]),
@@ -125,7 +129,9 @@ def test_vectors_of_the_caller_match_states(make_batch):
     exact = turnwise.credit(batch, "salt-grpo")
     apart = turnwise.credit(batch, "salt-grpo", salt={"matching": "embedding"}, embed=embed)
     assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(exact.advantages, apart.advantages))
-    one = turnwise.credit(batch, "salt-grpo", salt={"matching": "embedding"}, embed=lambda texts: np.ones((len(texts), 3)))
+    one = turnwise.credit(
+        batch, "salt-grpo", salt={"matching": "embedding"}, embed=lambda texts: np.ones((len(texts), 3))
+    )
     assert any(not np.allclose(a, b) for a, b in zip(exact.advantages, one.advantages))
     assert len(asked) == 1 and len(set(asked[0])) == len(asked[0]) and "end" in asked[0]
     with pytest.raises(ValueError, match=r"embed gave the shape \(2,\)"):
@@ -183,7 +189,10 @@ def test_wrong_shapes_are_named():
     )
     refused("add `turn_spans` or `response_mask`", [{**line, "entropies": [0.1, 0.2]}], "aem-grpo")
     refused("response_mask'] has the shape", [{**line, "response_mask": [[1, 0, 1]]}])
-    refused("give it once", [{"group": 1, "turns": [{"reward": 1.0, "entropies": [0.1]}], "response_mask": [1], "entropies": [0.1]}])
+    refused(
+        "give it once",
+        [{"group": 1, "turns": [{"reward": 1.0, "entropies": [0.1]}], "response_mask": [1], "entropies": [0.1]}],
+    )
     credit = turnwise.credit([line])
     with pytest.raises(ValueError, match="came without turn_spans or response_mask"):
         credit.per_token()

@@ -29,10 +29,12 @@ def differences(of, at: np.ndarray) -> np.ndarray:
     """Fourth-order central differences of a function of an array."""
     slopes = np.zeros_like(at)
     for index in np.ndindex(at.shape):
+
         def moved(factor):
             other = at.copy()
             other[index] += factor * STEP
             return of(other)
+
         slopes[index] = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * STEP)
     return slopes
 
@@ -92,9 +94,7 @@ def test_the_surrogate_by_its_equation():
     sequence = np.exp(((given["logprobs"] - given["old_logprobs"]) * mask).sum(1) / mask.sum(1))
     advantages = np.array([1.0, -1.0, 0.5, 2.0])
     terms = -np.minimum(sequence * advantages, np.clip(sequence, 0.9, 1.1) * advantages)
-    gspo = objective.policy_loss(
-        **{**given, "advantages": advantages}, preset="gspo", clip={"low": 0.1, "high": 0.1}
-    )
+    gspo = objective.policy_loss(**{**given, "advantages": advantages}, preset="gspo", clip={"low": 0.1, "high": 0.1})
     assert abs(gspo.value - terms.mean()) < 1e-12
 
 
@@ -159,7 +159,9 @@ def test_the_critics_the_warm_starts_and_stapos_loss():
 
     k3 = lambda a, b: np.exp(b - a) - 1 + a - b
     turns = [(0, slice(0, 2)), (1, slice(1, 5))]
-    gained = [0.5 * k3(values[i, s], masked[i, s]).mean() - 0.25 * k3(masked[i, s], reference[i, s]).mean() for i, s in turns]
+    gained = [
+        0.5 * k3(values[i, s], masked[i, s]).mean() - 0.25 * k3(masked[i, s], reference[i, s]).mean() for i, s in turns
+    ]
     found = term()
     assert abs(found.value + sum(gained) / 4) < 1e-12 and found.outliers == 2
     assert np.abs(found.d_first - differences(lambda v: term(logprobs=v).value, values)).max() < 1e-6
@@ -194,7 +196,10 @@ def test_what_is_wrong_is_named():
         with pytest.raises(ValueError, match=match):
             objective.policy_loss(**{**given, **changed})
 
-    refused(r"old_logprobs has rows of \[8, 8, 8, 8\] tokens; \[9, 9, 9, 9\] are expected", old_logprobs=given["old_logprobs"][:, 1:])
+    refused(
+        r"old_logprobs has rows of \[8, 8, 8, 8\] tokens; \[9, 9, 9, 9\] are expected",
+        old_logprobs=given["old_logprobs"][:, 1:],
+    )
     refused(r"advantages has 3 entries; one a sequence, 4, is expected", advantages=np.ones(3))
     refused(r"mask has rows of", mask=np.ones((3, 9)))
     refused(r"logprobs\[0\] has the shape", logprobs=np.ones((4, 9, 1)))

@@ -29,19 +29,44 @@ def trainer_of(tmp_path):
         torch.manual_seed(0)
         model = LlamaForCausalLM(
             LlamaConfig(
-                vocab_size=len(WORDS), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-                num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64,
-                pad_token_id=0, eos_token_id=1, bos_token_id=None,
+                vocab_size=len(WORDS),
+                hidden_size=16,
+                intermediate_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                max_position_embeddings=64,
+                pad_token_id=0,
+                eos_token_id=1,
+                bos_token_id=None,
             )
         )
         args = GRPOConfig(
-            output_dir=str(tmp_path), report_to="none", use_cpu=True, bf16=False, max_steps=1, logging_steps=1,
-            save_strategy="no", per_device_train_batch_size=generations * prompts, num_generations=generations,
-            max_completion_length=8, learning_rate=0.1, beta=0.0, disable_tqdm=True, gradient_checkpointing=False, **more,
+            output_dir=str(tmp_path),
+            report_to="none",
+            use_cpu=True,
+            bf16=False,
+            max_steps=1,
+            logging_steps=1,
+            save_strategy="no",
+            per_device_train_batch_size=generations * prompts,
+            num_generations=generations,
+            max_completion_length=8,
+            learning_rate=0.1,
+            beta=0.0,
+            disable_tqdm=True,
+            gradient_checkpointing=False,
+            **more,
         )
         data = Dataset.from_dict({"prompt": [f"room {word}" for word in ("mug", "go", "look", "take")][:prompts]})
         return TurnwiseGRPOTrainer(
-            model, rewards, args=args, train_dataset=data, processing_class=fast, rollout_func=rollout, turnwise=turnwise
+            model,
+            rewards,
+            args=args,
+            train_dataset=data,
+            processing_class=fast,
+            rollout_func=rollout,
+            turnwise=turnwise,
         )
 
     return make
@@ -84,13 +109,19 @@ def test_a_step_of_trl_uses_the_programs_advantages(preset, make_batch, expected
     for name in ("groups", "masks", "abouts", "entropies", "rewards"):
         setattr(responses, name, [getattr(responses, name)[row] for row in rows])
     expected = expected_of(responses, preset)
-    trainer = trainer_of(rollout_of(responses, range(8)), {"preset": preset}, lambda completions, **_: [0.0] * len(completions))
+    trainer = trainer_of(
+        rollout_of(responses, range(8)), {"preset": preset}, lambda completions, **_: [0.0] * len(completions)
+    )
     seen = []
     score = trainer._generate_and_score_completions
-    monkeypatch.setattr(trainer, "_generate_and_score_completions", lambda inputs: seen.append(score(inputs)) or seen[-1])
+    monkeypatch.setattr(
+        trainer, "_generate_and_score_completions", lambda inputs: seen.append(score(inputs)) or seen[-1]
+    )
     losses = []
     loss = trainer._compute_loss
-    monkeypatch.setattr(trainer, "_compute_loss", lambda model, inputs: losses.append(inputs["advantages"]) or loss(model, inputs))
+    monkeypatch.setattr(
+        trainer, "_compute_loss", lambda model, inputs: losses.append(inputs["advantages"]) or loss(model, inputs)
+    )
     before = [weight.clone() for weight in trainer.model.parameters()]
     trainer.train()
     got = seen[0]["advantages"].numpy()
@@ -104,9 +135,7 @@ def test_a_step_of_trl_uses_the_programs_advantages(preset, make_batch, expected
 
 def test_rewards_of_trl_belong_to_the_last_turn(responses, trainer_of):
     """Without rewards of turns the sum of the reward functions counts, and a model's own sampling is one turn."""
-    trainer = trainer_of(
-        None, "rloo", lambda completions, **_: [float(index % 3) for index in range(len(completions))]
-    )
+    trainer = trainer_of(None, "rloo", lambda completions, **_: [float(index % 3) for index in range(len(completions))])
     trainer.train()
     line = trainer.state.log_history[0]
     assert np.isfinite(line["loss"])

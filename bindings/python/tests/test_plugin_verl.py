@@ -122,16 +122,22 @@ def test_the_entropies_of_verls_pass_are_kept(responses):
         config = OmegaConf.create({"algorithm": {"turnwise": {"preset": preset}}})
         batch = types.SimpleNamespace(batch={})
         original = kept.__wrapped__
-        wrapped = types.FunctionType(kept.__code__, kept.__globals__, closure=tuple(
-            types.CellType(lambda self, batch: (answer, 0.0)) if cell.cell_contents is original else cell
-            for cell in kept.__closure__
-        ))
+        wrapped = types.FunctionType(
+            kept.__code__,
+            kept.__globals__,
+            closure=tuple(
+                types.CellType(lambda self, batch: (answer, 0.0)) if cell.cell_contents is original else cell
+                for cell in kept.__closure__
+            ),
+        )
         wrapped(types.SimpleNamespace(config=config), batch)
         assert (plugin.ENTROPIES in batch.batch) == there
 
 
 def test_the_trainer_of_0_9(responses, expected_of, monkeypatch):
-    trainer_base = pytest.importorskip("verl.trainer.ppo.v1.trainer_base", reason="verl before 0.9, or no TransferQueue")
+    trainer_base = pytest.importorskip(
+        "verl.trainer.ppo.v1.trainer_base", reason="verl before 0.9, or no TransferQueue"
+    )
     from tensordict import NonTensorStack, TensorDict
     from transfer_queue import KVBatchMeta
 
@@ -183,7 +189,9 @@ def test_the_trainer_of_0_9(responses, expected_of, monkeypatch):
         for name in ("advantages", "returns"):
             got = [row.numpy() for row in store[name].unbind()]
             assert all(np.abs(a - b).max() < 1e-5 for a, b in zip(got, expected, strict=True))
-        assert any(name.startswith("turnwise/") for name in metrics) and ("turnwise_outliers" in store) == (preset == "stapo")
+        assert any(name.startswith("turnwise/") for name in metrics) and ("turnwise_outliers" in store) == (
+            preset == "stapo"
+        )
     trainer.config.algorithm.pop("turnwise")
     with pytest.raises(ValueError, match="no preset is named"):
         trainer._compute_advantage(meta, {})

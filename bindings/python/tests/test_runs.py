@@ -55,7 +55,9 @@ def test_a_folder_that_is_no_run(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"phase":"rl","step":1,"a":1.5}\nnonsense\n{"phase":"rl","st')
     with pytest.raises(ValueError, match="metrics.jsonl: line 2"):
         turnwise.Run(tmp_path).metrics()
-    (tmp_path / "metrics.jsonl").write_text('{"phase":"sft","step":1,"a":0.5}\n{"phase":"rl","step":1,"a":1.5}\n{"phase":"rl","st')
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"phase":"sft","step":1,"a":0.5}\n{"phase":"rl","step":1,"a":1.5}\n{"phase":"rl","st'
+    )
     steps, values = turnwise.Run(tmp_path).metric("a")
     assert (steps.tolist(), values.tolist()) == ([1.0], [1.5])
 

@@ -71,9 +71,7 @@ class Credit:
     def __len__(self) -> int:
         return len(self.advantages)
 
-    def per_token(
-        self, turn_spans: Sequence[Any] | None = None, lengths: Sequence[int] | None = None
-    ) -> list[Floats]:
+    def per_token(self, turn_spans: Sequence[Any] | None = None, lengths: Sequence[int] | None = None) -> list[Floats]:
         """The advantages over response tokens: one array ``[tokens]`` a trajectory, 0 outside of its turns.
 
         Without arguments the spans are those that the batch came with (``turn_spans`` or ``response_mask``).
@@ -131,9 +129,7 @@ class _Response:
     def spread_tokens(self, advantages: Floats, index: int) -> Floats:
         positions = self.positions()
         if len(positions) != len(advantages):
-            raise ValueError(
-                f"batch[{index}] has {len(advantages)} response tokens and its spans {len(positions)}"
-            )
+            raise ValueError(f"batch[{index}] has {len(advantages)} response tokens and its spans {len(positions)}")
         found = np.zeros(len(self.mask))
         found[positions] = advantages
         return found
@@ -189,9 +185,7 @@ def credit(
         prepared.append(plain)
         responses.append(response)
     vectors = None if embed is None else _vectors(prepared, embed)
-    rows, diagnostics = _native.credit(
-        prepared, preset, _arrays.switches(switches), verl_agent, seed, explain, vectors
-    )
+    rows, diagnostics = _native.credit(prepared, preset, _arrays.switches(switches), verl_agent, seed, explain, vectors)
 
     def of(key: str) -> list[Floats] | None:
         return [_arrays.unpacked(row[key]) for row in rows] if rows and key in rows[0] else None

@@ -68,13 +68,11 @@ class Run:
 
     def metric(self, name: str) -> tuple[Floats, Floats]:
         """Steps ``[points]`` and values ``[points]`` of a metric of reinforcement learning."""
-        found = [(line.get("step"), line[name]) for line in self.metrics() if _is_rl(line) and name in line]
+        found = [(line["step"], line[name]) for line in self.metrics() if _is_rl(line) and name in line]
         if not found:
             known = sorted({key for line in self.metrics() for key in line})
             raise KeyError(f"{self.path} has no metric {name!r}; there are {', '.join(known) or 'none'}")
-        pairs = np.array(
-            [(float(step), np.nan if value is None else float(value)) for step, value in found]
-        )
+        pairs = np.array([(float(step), np.nan if value is None else float(value)) for step, value in found])
         return pairs[:, 0], pairs[:, 1]
 
     def steps(self) -> list[int]:

@@ -138,9 +138,9 @@ class _Layout:
         return self.masks[index][self.positions[index]]
 
     def spread(self, buffers: list[bytearray]) -> Rows:
-        found = []
+        found: list[Floats] = []
         for buffer, positions, length in zip(buffers, self.positions, self.lengths):
-            row = np.zeros(length)
+            row: Floats = np.zeros(length)
             row[positions] = _arrays.unpacked(buffer)
             found.append(row)
         return np.stack(found) if self.padded and found else found
@@ -189,7 +189,10 @@ def policy_loss(
         ValueError: names the array or key of what is missing or wrong.
     """
     layout = _Layout(logprobs, mask, turn_spans, "logprobs")
-    taken = {"logprobs": layout.pick(logprobs, "logprobs"), "old_logprobs": layout.pick(old_logprobs, "old_logprobs")}
+    taken: dict[str, Sequence[bytearray | None]] = {
+        "logprobs": layout.pick(logprobs, "logprobs"),
+        "old_logprobs": layout.pick(old_logprobs, "old_logprobs"),
+    }
     for name, values in (
         ("ref_logprobs", ref_logprobs),
         ("entropies", entropies),
@@ -241,7 +244,9 @@ def _advantages(values: Any, layout: _Layout) -> list[tuple[bytearray, bool]]:
         whole = _arrays.array(values, "advantages")
         if whole.ndim == 1:
             if len(whole) != len(layout.rows):
-                raise ValueError(f"advantages has {len(whole)} entries; one a sequence, {len(layout.rows)}, is expected")
+                raise ValueError(
+                    f"advantages has {len(whole)} entries; one a sequence, {len(layout.rows)}, is expected"
+                )
             per_span = [np.full(len(spans), value, dtype=np.float64) for spans, value in zip(layout.spans, whole)]
             return [(bytearray(row.tobytes()), True) for row in per_span]
         return [(buffer, False) for buffer in layout.pick(whole, "advantages")]
@@ -276,11 +281,11 @@ def value_loss(
     masks = None
     if mask is not None:
         masks = [(row != 0).tolist() for row in layout.like(mask, "mask")]
-    arrays = [
+    now, old, targets = (
         [bytes(buffer) for buffer in layout.pick(rows, name)]
         for name, rows in (("values", values), ("old_values", old_values), ("returns", returns))
-    ]
-    loss, slopes, clipped = _native.value_loss(*arrays, masks, float(clip))
+    )
+    loss, slopes, clipped = _native.value_loss(now, old, targets, masks, float(clip))
     return loss, layout.spread(slopes), clipped
 
 
@@ -391,9 +396,7 @@ def reward_kl(old_logprobs: Any, ref_logprobs: Any, coef: float, estimator: str 
     return coef * kl_estimate(old_logprobs, ref_logprobs, estimator)[0]
 
 
-def token_weights(
-    shape: Any, aggregation: str = "token-mean", *, mask: Any = None, turn_spans: Any = None
-) -> Rows:
+def token_weights(shape: Any, aggregation: str = "token-mean", *, mask: Any = None, turn_spans: Any = None) -> Rows:
     """The weight of every token in a loss: ``token-mean``, ``seq-mean-token-mean``, ``seq-mean-token-sum``, ``turn-mean``.
 
     ``shape`` is any array of the form wanted, such as the log-probabilities.
@@ -401,4 +404,3 @@ def token_weights(
     layout = _Layout(shape, mask, turn_spans, "shape")
     masks = [layout.counts(index).tolist() for index in range(len(layout.rows))]
     return layout.spread(_native.token_weights(aggregation, layout.span_lengths(), masks))
-

@@ -153,18 +153,21 @@ def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
         for name in sorted(names, key=len, reverse=True):
             text = text.replace(name, names[name])
         raise ValueError(text + _help(text, settings)) from None
-    spread = [np.zeros(len(row.mask)) for row in rows]
-    marked = None if found.outliers is None else [np.zeros(len(row.mask), dtype=bool) for row in rows]
+    outliers = found.outliers
+    spread: list[NDArray[np.float64]] = [np.zeros(len(row.mask)) for row in rows]
+    marked: list[NDArray[np.bool_]] | None = None
+    if outliers is not None:
+        marked = [np.zeros(len(row.mask), dtype=bool) for row in rows]
     for number, (members, values) in enumerate(zip(sessions.values(), found.per_token())):
         start = 0
         for index in members:
             end = start + len(rows[index].mask)
             spread[index][:] = values[start:end]
             start = end
-        if marked is not None:
+        if marked is not None and outliers is not None:
             start = 0
             whole = np.zeros(len(values), dtype=bool)
-            for (begin, end), outlier in zip(batch[number]["turn_spans"], found.outliers[number]):
+            for (begin, end), outlier in zip(batch[number]["turn_spans"], outliers[number]):
                 whole[begin:end] = outlier
             whole &= batch[number]["response_mask"] != 0
             for index in members:
@@ -185,7 +188,9 @@ def _about(row: Row, name: str) -> dict[str, Any]:
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}: its turnwise dict is no JSON: {error}") from None
     if not isinstance(about, Mapping):
-        raise ValueError(f"{name}: its turnwise entry is of type {type(about).__name__}; a dict with `turns` is expected")
+        raise ValueError(
+            f"{name}: its turnwise entry is of type {type(about).__name__}; a dict with `turns` is expected"
+        )
     unknown = about.keys() - set(_ROW_KEYS) - set(_LAST_KEYS)
     if unknown:
         known = ", ".join((*_ROW_KEYS, *_LAST_KEYS))
@@ -233,8 +238,9 @@ def _trajectory(members: list[tuple[int, Row, dict[str, Any]]], settings: Settin
         **{key: final[key] for key in _LAST_KEYS if key in final},
     }
     own = any(key in turn for turn in turns for key in ("entropy", "entropies"))
-    if settings.needs_entropies and not own and all(values is not None for values in entropies):
-        trajectory["entropies"] = np.concatenate(entropies)
+    known = [values for values in entropies if values is not None]
+    if settings.needs_entropies and not own and len(known) == len(entropies):
+        trajectory["entropies"] = np.concatenate(known)
     return trajectory
 
 

@@ -70,9 +70,7 @@ def attach(output: Mapping[str, Any], turns: Sequence[Any]) -> None:
             raise ValueError(
                 f"row {index} has {len(about['turns'])} turns and {len(about['turn_spans'])} runs of ones in its loss mask"
             )
-        trajectory.instance_id = Uid(
-            str(trajectory.instance_id), about, None if logprobs is None else logprobs[index]
-        )
+        trajectory.instance_id = Uid(str(trajectory.instance_id), about, None if logprobs is None else logprobs[index])
 
 
 def estimator(

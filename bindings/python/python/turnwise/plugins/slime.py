@@ -37,7 +37,9 @@ def credit_rewards(args: Any, samples: list[Any], **kwargs: Any) -> tuple[list[f
     if settings is None:
         raise ValueError("no preset is named; set TURNWISE_PRESET=gigpo in the environment of the rollout process")
     rewards = [float(sample.get_reward_value(args)) for sample in flat]
-    found = _advantages([_row(sample, index, reward) for index, (sample, reward) in enumerate(zip(flat, rewards))], settings)
+    found = _advantages(
+        [_row(sample, index, reward) for index, (sample, reward) in enumerate(zip(flat, rewards))], settings
+    )
     for sample, values in zip(flat, found.rows):
         sample.teacher_log_probs = torch.as_tensor(values, dtype=torch.float32)
     return rewards, list(rewards)

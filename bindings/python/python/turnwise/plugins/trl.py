@@ -143,7 +143,8 @@ class TurnwiseGRPOTrainer(GRPOTrainer):
         if not self._turnwise.needs_entropies or self._turnwise.entropies == "surprisal":
             return False
         brought = [
-            isinstance(about, dict) and all("entropy" in turn or "entropies" in turn for turn in about.get("turns", [{}]))
+            isinstance(about, dict)
+            and all("entropy" in turn or "entropies" in turn for turn in about.get("turns", [{}]))
             for about in given
         ]
         return not all(brought)
