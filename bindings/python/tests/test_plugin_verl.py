@@ -192,6 +192,19 @@ def test_the_trainer_of_0_9(responses, expected_of, monkeypatch):
         assert any(name.startswith("turnwise/") for name in metrics) and ("turnwise_outliers" in store) == (
             preset == "stapo"
         )
+    # A penalty in the rewards is verl's, and credit is assigned from what it leaves: 0.5 * 0.1 at every token.
+    store["ref_log_prob"] = nested([-row - 0.1 for row in responses.entropies])
+    trainer.config.algorithm.update({"use_kl_in_reward": True, "kl_penalty": "kl", "turnwise": {"preset": "gigpo"}})
+    trainer.kl_ctrl_in_reward = core_algos.FixedKLController(0.5)
+    metrics = {}
+    trainer._compute_advantage(meta, metrics)
+    for line in responses.batch:
+        for turn in line["turns"]:
+            turn["reward"] -= 0.05 * len(turn["entropies"])
+    expected = expected_of(responses, "gigpo")
+    got = [row.numpy() for row in store["advantages"].unbind()]
+    assert all(np.abs(a - b).max() < 1e-4 for a, b in zip(got, expected, strict=True))
+    assert abs(metrics["actor/reward_kl_penalty"] - 0.1) < 1e-6
     trainer.config.algorithm.pop("turnwise")
     with pytest.raises(ValueError, match="no preset is named"):
         trainer._compute_advantage(meta, {})
