@@ -15,6 +15,15 @@ pub struct TokenStatistics<'a> {
     pub reference_kls: &'a [f64],
 }
 
+/// Log-probabilities and entropies of one sequence, aligned with its response tokens, without a gradient.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenScores {
+    /// `log pi(token | context)` in nats.
+    pub logprobs: Vec<f32>,
+    /// Full-vocabulary Shannon entropy in nats.
+    pub entropies: Vec<f32>,
+}
+
 /// Loss of one sequence and its derivative with respect to each number of [`TokenStatistics`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TokenGradients {

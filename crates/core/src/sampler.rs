@@ -75,7 +75,7 @@ pub struct Completion {
     /// `log pi(token | context)` at the sampling temperature over the full vocabulary (before top-p
     /// and top-k), in nats. At temperature 0 it is that of temperature 1.
     pub logprobs: Vec<f32>,
-    /// Shannon entropy of the same distribution, in nats.
+    /// Shannon entropy of the same distribution, in nats; empty where the sampler does not know it.
     pub entropies: Vec<f32>,
     /// Reason why it ended.
     pub finish: FinishReason,
@@ -106,7 +106,7 @@ pub trait Sampler {
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError>;
 
     /// Works until at least one response is finished and returns the finished ones, oldest request
-    /// first; an empty list means nothing is queued.
+    /// first; an empty list means that nothing is queued, or that requests failed ([`Sampler::take_failures`]).
     fn poll(&mut self) -> Result<Vec<Completion>, SampleError>;
 
     /// The same, and nothing where no response is finished by `deadline`: what is under way goes on with the next call.
@@ -114,6 +114,12 @@ pub trait Sampler {
     fn poll_until(&mut self, deadline: Instant) -> Result<Vec<Completion>, SampleError> {
         let _ = deadline;
         self.poll()
+    }
+
+    /// Requests that ended without a response since the last call, each with the reason: those of a sampler that is
+    /// elsewhere and could not be reached, for example. The others go on.
+    fn take_failures(&mut self) -> Vec<(RequestId, String)> {
+        Vec::new()
     }
 
     /// Forgets what is kept for a session.
@@ -139,6 +145,10 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn poll_until(&mut self, deadline: Instant) -> Result<Vec<Completion>, SampleError> {
         (**self).poll_until(deadline)
+    }
+
+    fn take_failures(&mut self) -> Vec<(RequestId, String)> {
+        (**self).take_failures()
     }
 
     fn end_session(&mut self, session: u64) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use turnwise_core::{
     LearnError, MaskedContext, MaskedContextObjective, MaskedContextStatistics, Objective, ObjectiveError,
-    TokenGradients, TokenSequence, TokenStatistics,
+    TokenGradients, TokenScores, TokenSequence, TokenStatistics,
 };
 
 use crate::decoder::Workspace;
@@ -192,6 +192,16 @@ impl<'a> Micro<'a> {
         for (index, &sequence) in self.members.iter().enumerate() {
             let targets = self.lane.packing.targets_of(&(index..index + 1));
             found.push(Found { sequence, value: self.lane.logprobs[targets].to_vec() });
+        }
+    }
+
+    /// The log-probabilities and entropies of every member.
+    pub(crate) fn scores(&self, found: &mut Vec<Found<TokenScores>>) {
+        for (index, &sequence) in self.members.iter().enumerate() {
+            let targets = self.lane.packing.targets_of(&(index..index + 1));
+            let logprobs = self.lane.logprobs[targets.clone()].to_vec();
+            let entropies = self.lane.entropies[targets].to_vec();
+            found.push(Found { sequence, value: TokenScores { logprobs, entropies } });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use turnwise_core::{
     LearnError, LossReport, MaskedContext, MaskedContextObjective, Objective, Purpose, Seed, TokenGradients,
-    TokenSequence,
+    TokenScores, TokenSequence,
 };
 
 use super::NativeLearner;
@@ -158,7 +158,7 @@ impl NativeLearner {
         Ok(())
     }
 
-    pub(super) fn score(
+    pub(super) fn score_under(
         &mut self,
         network: Network<'_, f32>,
         batch: &[TokenSequence],
@@ -177,15 +177,45 @@ impl NativeLearner {
         Ok(logprobs)
     }
 
+    /// Log-probabilities and entropies at a temperature.
+    pub(super) fn score_at(
+        &mut self,
+        network: Network<'_, f32>,
+        batch: &[TokenSequence],
+        temperature: f64,
+    ) -> Result<Vec<TokenScores>, LearnError> {
+        self.check(batch)?;
+        let share = self.shares(network);
+        let pass = PassOver { network, batch, masked_contexts: &[], scored: true, share };
+        let found = self.run_at(&pass, temperature, |micro, found| {
+            micro.scores(found);
+            Ok(())
+        })?;
+        let mut scores = vec![TokenScores::default(); batch.len()];
+        for Found { sequence, value } in found {
+            scores[sequence] = value;
+        }
+        Ok(scores)
+    }
+
     /// Runs `work` for every micro-batch, lanes in parallel, and returns what was found in batch order.
     pub(super) fn run<T: Send>(
         &mut self,
         pass: &PassOver<'_>,
         work: impl Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync,
     ) -> Result<Vec<Found<T>>, LearnError> {
+        self.run_at(pass, self.config.temperature, work)
+    }
+
+    /// The same at a temperature of its own.
+    fn run_at<T: Send>(
+        &mut self,
+        pass: &PassOver<'_>,
+        temperature: f64,
+        work: impl Fn(Micro<'_>, &mut Vec<Found<T>>) -> Result<(), LearnError> + Sync,
+    ) -> Result<Vec<Found<T>>, LearnError> {
         let companions = pass.companions();
         let dealt = pass.deal(&companions, self.config.micro_batch_tokens, self.config.lanes);
-        let temperature = self.config.temperature;
         let (run, work) = (
             |lane: &mut Lane, gradient: &mut Vec<f32>, micro_batches: Vec<Vec<usize>>, work: &Work<'_, T>| {
                 let mut found = Vec::new();

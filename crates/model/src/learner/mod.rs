@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use turnwise_core::{
     LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
-    StepReport, TokenSequence, TurnSpan,
+    StepReport, TokenScores, TokenSequence, TurnSpan,
 };
 
 use crate::engine::{EngineWeights, SharedWeights};
@@ -275,7 +275,23 @@ impl NativeLearner {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
         self.bind(true)?;
-        self.score(Network::from(&reference), batch)
+        self.score_under(Network::from(&reference), batch)
+    }
+
+    /// Log-probabilities and entropies of the response tokens under the weights as they are now, of the softmax at
+    /// `temperature` (above 0).
+    ///
+    /// # Errors
+    /// A sequence that does not fit the model.
+    pub fn score(
+        &mut self,
+        batch: &[TokenSequence],
+        temperature: f64,
+    ) -> Result<Vec<TokenScores>, LearnError> {
+        let weights = self.pass_weights();
+        #[cfg(feature = "cuda")]
+        self.bind(false)?;
+        self.score_at(Network::from(&weights), batch, temperature)
     }
 
     /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
@@ -336,7 +352,7 @@ impl Learner for NativeLearner {
         let weights = self.pass_weights();
         #[cfg(feature = "cuda")]
         self.bind(false)?;
-        self.score(Network::from(&weights), batch)
+        self.score_under(Network::from(&weights), batch)
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {

@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `mod.rs` | the tables and their defaults; the range of every setting stands at its field |
-//! | `env.rs`, `rollout.rs` | the tables of the world and of rollouts |
+//! | `env.rs`, `rollout.rs`, `engine.rs` | the tables of the world, of rollouts and of the servers that sample |
 //! | `learner.rs` | the learner of the policy: this process or a service |
 //! | `methods.rs` | tables of some methods: critic, decomposer, overlong shaping |
 //! | `load.rs` | from sources to a checked config; which source wins |
@@ -18,6 +18,7 @@
 mod amend;
 mod describe;
 mod difference;
+mod engine;
 mod env;
 mod layers;
 mod learner;
@@ -38,6 +39,7 @@ use std::path::PathBuf;
 pub use amend::amend;
 pub use describe::{reference_page, schema};
 pub use difference::first_difference;
+pub use engine::{ServerKind, ServersConfig};
 pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_credit::selection::SelectionConfig;
 
-use super::OverlongSettings;
+use super::{OverlongSettings, ServersConfig};
 
 /// Layout of a trajectory's turns as token sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -77,6 +77,10 @@ pub struct RolloutConfig {
     /// Times that such a trajectory is sampled again at most.
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
+    /// Inference servers (vLLM, SGLang) that sample in the place of this process. Needs a program built with
+    /// `--features remote`. Absent: this process samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<ServersConfig>,
 }
 
 impl Default for RolloutConfig {
@@ -98,6 +102,7 @@ impl Default for RolloutConfig {
             env_retries: 2,
             on_error: OnError::Mask,
             max_resamples: 2,
+            engine: None,
         }
     }
 }

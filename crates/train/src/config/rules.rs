@@ -10,7 +10,7 @@ use turnwise_objective::{Loss, RatioKind};
 use turnwise_settings::{Problem, SettingsError, problems, suggest};
 
 use super::load::schema_with;
-use super::{Config, CriticConfig, DecomposerConfig, Switch};
+use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, Switch};
 use crate::TrainError;
 
 /// Most trajectories of a step.
@@ -250,6 +250,34 @@ impl Rules<'_> {
             self.fail(
                 "rollout.overlong.buffer",
                 format!("is {buffer}, more than rollout.max_response_tokens = {limit}; lower it"),
+            );
+        }
+        self.servers();
+    }
+
+    /// What inference servers can be given, and what they answer.
+    fn servers(&mut self) {
+        let Config { rollout, policy, train, .. } = self.config;
+        let Some(servers) = &rollout.engine else { return };
+        if let Err((key, reason)) = servers.check() {
+            self.fail(&format!("rollout.engine.{key}"), reason);
+        }
+        if matches!(policy.learner, PolicyLearnerConfig::Tinker(_)) {
+            let reason = "samples an adapter of this process, and policy.learner is a service, which samples itself; \
+                          leave one of the two out";
+            self.fail("rollout.engine", reason);
+        } else if policy.lora.is_none() {
+            self.fail(
+                "rollout.engine",
+                "hands adapters to the servers, and all weights are trained; set policy.lora (for example \
+                 policy.lora.rank=16), or leave the table out to sample in this process",
+            );
+        }
+        if (rollout.top_p < 1.0 || rollout.top_k > 0) && !train.recompute_old_logprobs {
+            self.fail(
+                "train.recompute_old_logprobs",
+                "must be true with rollout.engine and rollout.top_p or rollout.top_k: the servers' log-probabilities \
+                 are then those of the tokens that were left to choose from, and the loss compares whole distributions",
             );
         }
     }

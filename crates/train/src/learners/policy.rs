@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use turnwise_core::{LearnError, Learner, MaskedContextLearner, Sampler, TokenSequence};
+use turnwise_core::{LearnError, Learner, MaskedContextLearner, Sampler, TokenScores, TokenSequence};
 use turnwise_model::engine::{EngineConfig, NativeEngine};
 use turnwise_model::{NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model};
 use turnwise_policy::{BaseModel, Policy};
@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::learners::settings::phase_learner;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::Phase;
+use crate::record::metrics::Metrics;
 
 /// Token ids with the ranges whose hidden states are averaged.
 pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
@@ -67,6 +68,21 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         max_num_seqs: usize,
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
+
+    /// Numbers about the sampling since the last call, and what a user should know of it: of samplers that are
+    /// elsewhere and can fail.
+    fn sampling_report(&mut self) -> SamplingReport {
+        SamplingReport::default()
+    }
+
+    /// Log-probabilities and entropies of the response tokens of the softmax at `temperature` (above 0), under the
+    /// weights as they are now.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+        Err(unsupported("scoring pass with entropies"))
+    }
 
     /// Log-probabilities of the response tokens under the reference policy.
     ///
@@ -141,6 +157,15 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     fn weights(&self) -> Option<Weights> {
         None
     }
+}
+
+/// Report of samplers that are elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct SamplingReport {
+    /// Numbers for the step's metrics.
+    pub metrics: Metrics,
+    /// What happened besides.
+    pub notes: Vec<String>,
 }
 
 fn unsupported(what: &str) -> LearnError {
@@ -253,6 +278,10 @@ impl PolicyLearner for NativePolicy {
                 Ok(Box::new(engine) as Box<dyn Sampler + Send>)
             })
             .collect()
+    }
+
+    fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+        self.learner.score(batch, temperature)
     }
 
     fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {

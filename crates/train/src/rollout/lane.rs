@@ -101,11 +101,16 @@ impl<'a, S: Sampler> Lane<'a, S> {
             if self.live.is_empty() {
                 continue;
             }
-            let completions = if self.waiting.is_empty() {
-                self.sampler.poll()?
-            } else {
-                self.sampler.poll_until(Instant::now() + SAMPLE)?
-            };
+            // Not for ever: a sampler that is elsewhere may not answer, and the run may be stopped meanwhile.
+            let wait = if self.waiting.is_empty() { WAIT } else { SAMPLE };
+            let completions = self.sampler.poll_until(Instant::now() + wait)?;
+            for (request, reason) in self.sampler.take_failures() {
+                let Some(index) = self.live.iter().position(|live| live.request == request) else { continue };
+                let live = self.live.remove(index);
+                let job = live.job;
+                let trajectory = self.end(live, StopReason::SampleError(reason));
+                self.finish(job, trajectory, &mut done);
+            }
             for completion in completions {
                 let Some(index) = self.live.iter().position(|live| live.request == completion.request) else {
                     continue;

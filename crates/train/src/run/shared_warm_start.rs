@@ -24,7 +24,7 @@ use turnwise_policy::base;
 
 /// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
 /// start, so that a key that is new shares too little, never too much.
-const RL_ONLY: [&str; 35] = [
+const RL_ONLY: [&str; 36] = [
     "name",
     "preset",
     "credit",
@@ -38,6 +38,7 @@ const RL_ONLY: [&str; 35] = [
     "rollout.top_k",
     "rollout.max_response_tokens",
     "rollout.max_num_seqs",
+    "rollout.engine",
     "rollout.max_resamples",
     "rollout.lanes",
     "rollout.selection",
@@ -131,6 +132,7 @@ impl Run {
         let position = Position { phase: Phase::Sft, step: config.sft.steps };
         let found = checkpoint::at(&source, position)?;
 
+        parts.policies.check(&config)?;
         let Checked { directory, world, panels, .. } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;
@@ -197,6 +199,7 @@ mod tests {
         let mut config = Config { preset: Some("grpo".into()), ..Config::default() };
         config.rollout.overlong = Some(crate::config::OverlongSettings::default());
         config.train.keep_best = Some("test".into());
+        config.rollout.engine = Some(crate::config::ServersConfig::default());
         let table = Table::try_from(&config).unwrap();
         for key in RL_ONLY {
             let mut parts = key.split('.');

@@ -37,6 +37,23 @@ pub struct NewRun<'a> {
 /// Makes policies for runs. [`NativeSource`] reads the config; a source of one's own brings a learner that lives
 /// elsewhere.
 pub trait PolicySource {
+    /// Refuses a config whose policy or samplers this source cannot make; called before anything else is done.
+    ///
+    /// # Errors
+    /// Names the setting and what would do.
+    fn check(&self, config: &Config) -> Result<(), TrainError> {
+        match config.rollout.engine {
+            None => Ok(()),
+            Some(_) => Err(TrainError::Config {
+                origin: "rollout.engine".into(),
+                reason:
+                    "this program was built without inference servers; build it with `cargo build --release \
+                         --features remote`, or leave the table out to sample in this process"
+                        .into(),
+            }),
+        }
+    }
+
     /// The policy of a new run.
     ///
     /// # Errors

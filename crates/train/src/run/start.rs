@@ -74,6 +74,7 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Self, TrainError> {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
+        parts.policies.check(&config)?;
         let Checked { directory, template, world, panels } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;
@@ -129,6 +130,7 @@ impl Run {
         let path = directory.path("config.toml");
         let began = config::load_resolved_with(&path, &parts.worlds, &parts.methods)?;
         let config = config::amend(&began, &resume.overrides)?;
+        parts.policies.check(&config)?;
         open_device(&config, observer)?;
         observer.event(Event::Stage("building the world"));
         let world = World::new(&config.env, &config.splits(), &mut |note| observer.event(Event::Note(note)))?;

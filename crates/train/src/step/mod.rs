@@ -3,6 +3,7 @@
 //! | file | stage |
 //! |---|---|
 //! | `sample` | sample: rounds of rollouts until there is a batch |
+//! | `entropies` | entropies, where credit reads them and the sampler does not know them |
 //! | [`rewards`] | rewards: what the loss adds to them |
 //! | [`credit`] | credit: one advantage per turn, from what the estimator asks for |
 //! | [`training_set`] | training set: sequences with advantages and what the extra passes found |
@@ -11,6 +12,7 @@
 //! | `record` | the numbers of the step |
 
 pub mod credit;
+mod entropies;
 pub mod masked_contexts;
 pub(crate) mod record;
 pub mod rewards;
@@ -28,11 +30,12 @@ use crate::config::Config;
 use crate::learners::Learners;
 use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
-use crate::record::observer::Observer;
+use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
 use crate::rollout::tasks::TaskOrder;
 use crate::step::credit::assign;
+use crate::step::entropies::fill_entropies;
 use crate::step::record::{StepRecord, mismatch};
 use crate::step::rewards::shape_rewards;
 use crate::step::sample::{SampleContext, sample};
@@ -76,6 +79,11 @@ pub(crate) fn step(
         return Ok(None);
     };
     let mut batch = sampled.batch;
+    let sampling = learners.policy.sampling_report();
+    sampling.notes.into_iter().for_each(|note| context.observer.event(Event::Note(note)));
+    record.metrics.0.extend(sampling.metrics.0);
+    let (policy, temperature) = (learners.policy.as_mut(), config.rollout.temperature);
+    record.timed("passes", || fill_entropies(&mut batch, method.pipeline, policy, temperature))?;
     record.sampled(&batch, sampled.metrics, mismatch(learners.policy.as_mut(), &batch)?);
 
     let loss = method.loss.with_kl_coef(state.kl_coef)?;

@@ -134,10 +134,11 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
         "rollout/inadmissible_rate",
         mean(turns().map(|turn| share(!offered(&turn.admissible, &turn.action)))),
     );
-    metrics.set(
-        "rollout/entropy",
-        mean(turns().flat_map(|turn| &turn.entropies).map(|&entropy| f64::from(entropy))),
-    );
+    // Samplers that are elsewhere may not know it.
+    if turns().any(|turn| !turn.entropies.is_empty()) {
+        let entropies = turns().flat_map(|turn| &turn.entropies);
+        metrics.set("rollout/entropy", mean(entropies.map(|&entropy| f64::from(entropy))));
+    }
     metrics.set(
         "rollout/overflow_rate",
         mean(trajectories().map(|trajectory| share(trajectory.stop == StopReason::ContextOverflow))),

@@ -59,6 +59,27 @@ fn micro_batches_lanes_and_recomputation_change_nothing_but_rounding() {
 }
 
 #[test]
+fn scores_are_those_of_a_learner_at_that_temperature() {
+    let batch = sequences();
+    let at = |temperature| learner(LearnerConfig { temperature, ..LearnerConfig::default() });
+    let (mut warm, mut cool) = (at(1.0), at(0.7));
+    let entropy = cool.forward_backward(&batch, &Probe::PLAIN).unwrap().metrics.entropy;
+    let gradient = warm.gradient();
+    let scores = warm.score(&batch, 0.7).unwrap();
+    let logprobs: Vec<Vec<f32>> = scores.iter().map(|scores| scores.logprobs.clone()).collect();
+    assert_eq!(logprobs, cool.logprobs(&batch).unwrap());
+    let sum: f64 =
+        scores.iter().flat_map(|scores| &scores.entropies).map(|&entropy| f64::from(entropy)).sum();
+    assert!((sum - entropy).abs() < 1e-3 * entropy, "{sum} {entropy}");
+    assert!(scores.iter().zip(&batch).all(|(scores, tokens)| {
+        [scores.logprobs.len(), scores.entropies.len()] == [tokens.response_tokens(); 2]
+    }));
+    // The learner's own temperature stays, and nothing is accumulated.
+    assert_ne!(logprobs, warm.logprobs(&batch).unwrap());
+    assert_eq!(gradient, warm.gradient());
+}
+
+#[test]
 fn order_changes_nothing_but_rounding() {
     /// The probe for a permuted batch.
     struct Permuted(Vec<usize>);

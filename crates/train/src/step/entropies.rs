@@ -1,0 +1,43 @@
+//! Entropies of responses whose sampler does not know them.
+
+use turnwise_core::{Batch, TokenSequence, Trajectory};
+use turnwise_credit::{Pipeline, TurnField};
+
+use crate::TrainError;
+use crate::learners::policy::PolicyLearner;
+
+/// Fills in the entropies that credit reads and the sampler did not give, by one scoring pass of the learner at the
+/// sampling temperature: exact over the full vocabulary, under the weights that sampled. Does nothing where they are there
+/// or nobody reads them.
+pub(crate) fn fill_entropies(
+    batch: &mut Batch,
+    pipeline: &Pipeline,
+    policy: &mut dyn PolicyLearner,
+    temperature: f32,
+) -> Result<(), TrainError> {
+    if !pipeline.fields().iter().any(|(_, field)| *field == TurnField::Entropies) {
+        return Ok(());
+    }
+    let unknown = |trajectory: &&mut Trajectory| {
+        trajectory.turns.iter().any(|turn| turn.entropies.len() != turn.response_ids.len())
+    };
+    let mut wanting: Vec<&mut Trajectory> =
+        batch.groups.iter_mut().flat_map(|group| &mut group.trajectories).filter(unknown).collect();
+    let sequences: Vec<TokenSequence> =
+        wanting.iter().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+    if sequences.is_empty() {
+        return Ok(());
+    }
+    let mut scores = policy.score(&sequences, f64::from(temperature))?.into_iter();
+    for trajectory in &mut wanting {
+        for (sequence, scores) in trajectory.sequences.iter().zip(&mut scores) {
+            let mut start = 0;
+            for span in &sequence.spans {
+                let end = start + span.len();
+                trajectory.turns[span.turn].entropies = scores.entropies[start..end].to_vec();
+                start = end;
+            }
+        }
+    }
+    Ok(())
+}
