@@ -46,7 +46,9 @@ pub(crate) fn parts() -> RunParts {
 /// Policies of this process, and with the feature `remote` those of services.
 fn policies() -> Arc<dyn PolicySource> {
     #[cfg(feature = "remote")]
-    return Arc::new(turnwise_remote::tinker::TinkerSource::default());
+    return Arc::new(turnwise_remote::engines::EngineSource::over(
+        turnwise_remote::tinker::TinkerSource::default(),
+    ));
     #[cfg(not(feature = "remote"))]
     Arc::new(turnwise_train::run::source::NativeSource)
 }

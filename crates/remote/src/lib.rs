@@ -5,6 +5,34 @@
 //! |---|---|
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
 //! | [`tinker`] | training and sampling on services with the Tinker interface |
+//!
+//! A run takes its policy from a source; this one hands the policies of another source to servers where the config has a table
+//! `rollout.engine`:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use turnwise_remote::engines::EngineSource;
+//! use turnwise_train::RunParts;
+//! use turnwise_train::config::{ConfigSource, load};
+//!
+//! let parts = RunParts { policies: Arc::new(EngineSource::default()), ..RunParts::default() };
+//! let set = |text: &str| text.to_owned();
+//! let mut source = ConfigSource { preset: Some(set("quickstart")), ..ConfigSource::default() };
+//! parts.policies.check(&load(&source)?)?;
+//!
+//! let folder = std::env::temp_dir().join("turnwise-adapters-of-an-example");
+//! source.overrides = vec![
+//!     set("policy.lora.rank=8"),
+//!     set("rollout.engine.urls=[\"http://127.0.0.1:9\"]"),
+//!     format!("rollout.engine.adapter_dir={folder:?}"),
+//! ];
+//! // Nothing listens there, and the run is refused before anything else is done.
+//! let refused = parts.policies.check(&load(&source)?);
+//! assert!(refused.is_err_and(|error| error.to_string().contains("is the server up?")));
+//! # std::fs::remove_dir_all(folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod engines;
 pub mod tinker;

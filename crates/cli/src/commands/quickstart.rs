@@ -11,7 +11,7 @@ use turnwise_train::{Run, RunEnd};
 
 use super::train::{report, split_arguments};
 use crate::ui::{self, Ui};
-use crate::worlds::load;
+use crate::worlds::{self, load};
 
 /// Train a small agent from nothing and show what it learnt.
 #[derive(Args)]
@@ -66,7 +66,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     let root = args.runs.join(&config.name);
     let mut ui = Ui::new();
     ui.say(&format!("turnwise quickstart, seed {}: everything goes to {}", args.seed, root.display()));
-    let mut run = Run::start(config, &root, &mut ui)?;
+    let mut run = Run::start_with(&worlds::parts(), config, &root, &mut ui)?;
     let stop = ui::stop_on_interrupt()?;
     let outcome = run.train(&mut ui, stop)?;
     ui.finish();

@@ -89,6 +89,7 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
 /// Checks all that a run checks at its start, and prints the plan of its memory.
 fn dry_run(config: &Config, runs: &Path) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
+    worlds::parts().policies.check(config)?;
     let found = preflight(config, &runs.join(&config.name), &mut ui)?;
     ui.finish();
     ui::print(&format!("the config of run `{}` is sound (turnwise config show prints it)", config.name));

@@ -1,1 +1,34 @@
 //! Rollouts on vLLM and SGLang servers.
+//!
+//! [`EngineSource`] makes the policies of runs whose config has a table `rollout.engine`: the learner is the one in this
+//! process and trains an adapter; every version of the adapter is written to a shared folder under a name of its own, loaded
+//! by the servers, and sampled from there.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `source.rs` | [`EngineSource`]: from a config to a policy, checked before any long work |
+//! | `policy.rs` | the learner in this process with samplers that are elsewhere |
+//! | `adapters.rs` | folders and names of versions |
+//! | `check.rs` | one request held against the learner's own scoring pass |
+//! | `sampler.rs` | the sampler that a lane of a rollout holds |
+//! | `fleet.rs` | the servers, sessions that stay with one, repetitions |
+//! | `gate.rs` | back-pressure |
+//! | `dialect.rs`, `vllm.rs`, `sglang.rs` | what servers are asked and answer |
+//! | `http.rs` | requests with bounded answers |
+//! | `error.rs` | [`EngineError`] |
+
+mod adapters;
+mod check;
+mod dialect;
+mod error;
+mod fleet;
+mod gate;
+mod http;
+mod policy;
+mod sampler;
+mod sglang;
+mod source;
+mod vllm;
+
+pub use error::EngineError;
+pub use source::EngineSource;

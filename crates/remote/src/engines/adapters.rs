@@ -1,0 +1,83 @@
+//! Adapters on the way to the servers: a folder and a name of its own for every version.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use turnwise_model::{Adapter, AdapterBase, save_adapter};
+
+use super::error::EngineError;
+
+/// A version of the weights as the servers know it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    /// Name on the servers: run, version and a checksum of the files, so that a name never stands for other weights, in this
+    /// run or another on the same servers.
+    pub(crate) name: String,
+    /// The learner's version.
+    pub(crate) version: u64,
+    /// The folder here.
+    pub(crate) folder: PathBuf,
+    /// The folder as the servers see it.
+    pub(crate) server_path: String,
+}
+
+/// The folder that adapters are written to.
+#[derive(Debug)]
+pub(crate) struct AdapterFolder {
+    here: PathBuf,
+    there: PathBuf,
+    run: String,
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
+    move |source| EngineError::Io { path: path.display().to_string(), source }
+}
+
+impl AdapterFolder {
+    /// Makes the folder where it is not there, and finds out if it can be written to.
+    pub(crate) fn open(here: &Path, there: &Path, run: &str) -> Result<Self, EngineError> {
+        fs::create_dir_all(here).map_err(io(here))?;
+        let here = here.canonicalize().map_err(io(here))?;
+        let there = if there.as_os_str().is_empty() { here.clone() } else { there.to_owned() };
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let folder = Self { here, there, run: run.chars().map(plain).take(60).collect() };
+        let probe = folder.here.join(format!(".probe-{}", std::process::id()));
+        fs::create_dir_all(&probe).map_err(io(&probe))?;
+        fs::remove_dir(&probe).map_err(io(&probe))?;
+        Ok(folder)
+    }
+
+    /// Writes an adapter in PEFT's layout; the folder appears whole or not at all.
+    pub(crate) fn write(
+        &self,
+        adapter: &Adapter<f32>,
+        base: &AdapterBase,
+        version: u64,
+    ) -> Result<Published, EngineError> {
+        let part = self.here.join(format!(".part-{}-{}-v{version:06}", self.run, std::process::id()));
+        if part.exists() {
+            fs::remove_dir_all(&part).map_err(io(&part))?;
+        }
+        save_adapter(adapter, &part, base)?;
+        let mut hash = Sha256::new();
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(&part).map_err(io(&part))?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        for file in files {
+            hash.update(fs::read(&file).map_err(io(&file))?);
+        }
+        let hash = hash.finalize();
+        let checksum = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+        let name = format!("{}-v{version:06}-{checksum:08x}", self.run);
+        let folder = self.here.join(&name);
+        if folder.exists() {
+            // The same bytes, of a run that was killed or of another one like it.
+            fs::remove_dir_all(&part).map_err(io(&part))?;
+        } else {
+            fs::rename(&part, &folder).map_err(io(&folder))?;
+        }
+        let server_path = self.there.join(&name).to_string_lossy().into_owned();
+        Ok(Published { name, version, folder, server_path })
+    }
+}

@@ -1,0 +1,63 @@
+//! Errors of sampling on servers.
+
+use thiserror::Error;
+use turnwise_train::TrainError;
+
+/// Error of setting servers up or of handing an adapter to them. No message has an address or a key in it: servers are named
+/// by their place in `rollout.engine.urls`.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// A setting that cannot work.
+    #[error("rollout.engine.{key}: {reason}")]
+    Setting {
+        /// The key.
+        key: &'static str,
+        /// The problem and what would do.
+        reason: String,
+    },
+    /// A server that cannot be used.
+    #[error("rollout.engine.urls[{server}]: {reason}")]
+    Server {
+        /// Index of the server.
+        server: usize,
+        /// The problem and, where known, the flag to start the server with.
+        reason: String,
+    },
+    /// No server does what was asked.
+    #[error("inference servers: {0}")]
+    Backend(String),
+    /// The folder of adapters.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// The adapter cannot be written.
+    #[error(transparent)]
+    Model(#[from] turnwise_model::ModelError),
+}
+
+impl EngineError {
+    pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
+        Self::Setting { key, reason: reason.into() }
+    }
+}
+
+impl From<EngineError> for TrainError {
+    fn from(error: EngineError) -> Self {
+        let text = error.to_string();
+        match error {
+            EngineError::Setting { key, reason } => {
+                Self::Config { origin: format!("rollout.engine.{key}"), reason }
+            }
+            EngineError::Server { server, reason } => {
+                Self::Config { origin: format!("rollout.engine.urls[{server}]"), reason }
+            }
+            EngineError::Io { path, source } => Self::Io { path, source },
+            EngineError::Model(error) => Self::Model(error),
+            EngineError::Backend(_) => Self::Sample(turnwise_core::SampleError::Backend(text)),
+        }
+    }
+}

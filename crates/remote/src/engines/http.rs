@@ -1,0 +1,170 @@
+//! Requests with bounded answers, on a thread of their own.
+
+use std::future::Future;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use super::error::EngineError;
+
+/// Time in which a connection must stand.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// An answer of any status.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// HTTP status.
+    pub(crate) status: u16,
+    /// Time after which the server wants to be asked again.
+    pub(crate) retry_after: Option<Duration>,
+    /// The whole body.
+    pub(crate) body: Vec<u8>,
+}
+
+/// Reason why there is no answer. The texts have no address in them.
+#[derive(Debug)]
+pub(crate) enum HttpError {
+    /// Nothing was sent: there was no connection.
+    Unreachable(String),
+    /// The connection broke, or the answer is not one.
+    Broken(String),
+    /// It took too long.
+    Timeout,
+}
+
+/// A client.
+#[derive(Clone)]
+pub(crate) struct Http {
+    client: reqwest::Client,
+}
+
+impl Http {
+    /// A client that shows this key, where there is one.
+    pub(crate) fn new(key: Option<&str>) -> Result<Self, EngineError> {
+        #[cfg(feature = "tls")]
+        // The one that is there already is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(key) = key {
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+                .map_err(|_| EngineError::setting("api_key_env", "holds a key that no header can carry"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        // Servers are where the addresses say: no redirects with a key on board, no proxies.
+        let builder = reqwest::Client::builder().default_headers(headers).redirect(Policy::none()).no_proxy();
+        let client = builder.connect_timeout(CONNECT).build();
+        let client = client.map_err(|error| EngineError::Backend(error.without_url().to_string()))?;
+        Ok(Self { client })
+    }
+
+    /// Sends a JSON body and reads an answer of at most `limit` bytes.
+    pub(crate) async fn post(
+        &self,
+        url: &str,
+        session: Option<(&'static str, &str)>,
+        body: Vec<u8>,
+        (timeout, limit): (Duration, usize),
+    ) -> Result<Reply, HttpError> {
+        let mut request = self.client.post(url).body(body);
+        if let Some((name, value)) = session {
+            request = request.header(name, value);
+        }
+        Self::answer(request, timeout, limit).await
+    }
+
+    /// Reads an address.
+    pub(crate) async fn get(&self, url: &str, timeout: Duration, limit: usize) -> Result<Reply, HttpError> {
+        Self::answer(self.client.get(url), timeout, limit).await
+    }
+
+    async fn answer(
+        request: reqwest::RequestBuilder,
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<Reply, HttpError> {
+        let answer = async {
+            let mut response = request.send().await?;
+            let status = response.status().as_u16();
+            let seconds =
+                response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await? {
+                if body.len() + chunk.len() > limit {
+                    return Ok(Err(HttpError::Broken(format!("an answer of more than {limit} bytes"))));
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(Ok(Reply { status, retry_after: seconds.map(Duration::from_secs), body }))
+        };
+        match tokio::time::timeout(timeout, answer).await {
+            Err(_) => Err(HttpError::Timeout),
+            Ok(Err(error)) => Err(named(error)),
+            Ok(Ok(answer)) => answer,
+        }
+    }
+}
+
+fn named(error: reqwest::Error) -> HttpError {
+    let unreachable = error.is_connect();
+    let error = error.without_url();
+    // The cause at the bottom says most: "connection refused", "unexpected end of file".
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    if unreachable { HttpError::Unreachable(cause.to_string()) } else { HttpError::Broken(cause.to_string()) }
+}
+
+/// The thread on which requests are under way.
+pub(crate) struct Driver {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    pub(crate) fn start() -> Result<Self, EngineError> {
+        let failed = |error: std::io::Error| EngineError::Backend(format!("no thread for requests: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let work = move || {
+            // Ends with the sender, dropped or used.
+            let _ = runtime.block_on(stopped);
+        };
+        let thread =
+            std::thread::Builder::new().name("turnwise-requests".into()).spawn(work).map_err(failed)?;
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Waits for a future that runs on the thread.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.handle.spawn(async move {
+            let _ = sender.send(future.await);
+        });
+        receiver.recv().map_err(|_| EngineError::Backend("the thread of the requests has ended".into()))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! SGLang's `/generate`.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::dialect::{Answer, End, Question};
+
+/// Every field of sampling is sent, as to vLLM. The seed counts where the server runs with deterministic inference.
+pub(crate) fn request(question: &Question<'_>) -> Value {
+    let Question { id, adapter, prompt, params, max_tokens, seed } = question;
+    json!({
+        "rid": id,
+        "input_ids": prompt,
+        "lora_path": adapter,
+        "stream": false,
+        "return_logprob": true,
+        "logprob_start_len": -1,
+        "sampling_params": {
+            "n": 1,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": if params.top_k == 0 { -1 } else { params.top_k as i64 },
+            "min_p": 0.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "repetition_penalty": 1.0,
+            "max_new_tokens": max_tokens,
+            "min_new_tokens": 0,
+            "sampling_seed": seed >> 33,
+            "stop": params.stop_strings,
+            "stop_token_ids": params.stop_tokens,
+            "no_stop_trim": true,
+            "ignore_eos": true,
+            "skip_special_tokens": false,
+            "spaces_between_special_tokens": false,
+        },
+    })
+}
+
+#[derive(Deserialize)]
+struct Body {
+    meta_info: Meta,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    finish_reason: Finish,
+    #[serde(default)]
+    cached_tokens: u64,
+    #[serde(default)]
+    output_token_logprobs: Vec<(f32, u32, Value)>,
+}
+
+#[derive(Deserialize)]
+struct Finish {
+    r#type: String,
+    #[serde(default)]
+    matched: Value,
+}
+
+pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
+    let body: Body = serde_json::from_slice(body).map_err(|error| format!("no answer of SGLang: {error}"))?;
+    let Meta { finish_reason, cached_tokens: cached, output_token_logprobs: entries } = body.meta_info;
+    let (logprobs, tokens): (Vec<f32>, Vec<u32>) =
+        entries.into_iter().map(|(logprob, token, _)| (logprob, token)).unzip();
+    let end = match finish_reason.r#type.as_str() {
+        "stop" => End::Stop,
+        "length" => End::Length,
+        "abort" => End::Abort,
+        other => return Err(format!("an answer that ended with {other:?}")),
+    };
+    // What ended it belongs to the response: it was sampled.
+    if let Some(token) = finish_reason.matched.as_u64()
+        && tokens.last().is_none_or(|&last| u64::from(last) != token)
+    {
+        return Err(format!("an answer without the stop token {token} that ended it"));
+    }
+    Ok(Answer { tokens, logprobs, end, cached })
+}

@@ -1,0 +1,74 @@
+//! From a config to a policy whose samplers are on servers.
+
+use std::sync::Arc;
+
+use turnwise_train::config::{Config, ServersConfig};
+use turnwise_train::record::checkpoint::Checkpoint;
+use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
+use turnwise_train::{Event, Observer, TrainError};
+
+use super::adapters::AdapterFolder;
+use super::fleet::Fleet;
+use super::http::Driver;
+use super::policy::EnginePolicy;
+
+/// Makes policies whose samplers are on inference servers, where the config has a table `rollout.engine`; every other config
+/// is left to the source inside.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineSource<S = NativeSource> {
+    inner: S,
+}
+
+impl Default for EngineSource {
+    /// Servers for policies that are trained in this process.
+    fn default() -> Self {
+        Self::over(NativeSource)
+    }
+}
+
+impl<S: PolicySource> EngineSource<S> {
+    /// Servers for the policies of another source, which must be adapters in this process.
+    pub fn over(inner: S) -> Self {
+        Self { inner }
+    }
+}
+
+fn with_servers(
+    config: &Config,
+    servers: &ServersConfig,
+    (learner, tokenizer): SourcedPolicy,
+) -> Result<(SourcedPolicy, Vec<String>), TrainError> {
+    let (policy, notes) = EnginePolicy::open(config, servers, learner, Arc::clone(&tokenizer))?;
+    Ok(((Box::new(policy), tokenizer), notes))
+}
+
+impl<S: PolicySource> PolicySource for EngineSource<S> {
+    /// Asks the servers too: a run must not find out after its warm start that one is not there.
+    fn check(&self, config: &Config) -> Result<(), TrainError> {
+        let mut here = config.clone();
+        let Some(servers) = here.rollout.engine.take() else { return self.inner.check(config) };
+        self.inner.check(&here)?;
+        let fleet = Arc::new(Fleet::new(&servers, 0)?);
+        AdapterFolder::open(&servers.adapter_dir, &servers.server_adapter_dir, &config.name)?;
+        let max_context = config.rollout.max_context;
+        Driver::start()?.wait(async move { fleet.check_up(max_context).await })??;
+        Ok(())
+    }
+
+    fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
+        let policy = self.inner.start(run, observer)?;
+        let Some(servers) = &run.config.rollout.engine else { return Ok(policy) };
+        observer.event(Event::Stage("checking the inference servers"));
+        let (policy, notes) = with_servers(run.config, servers, policy)?;
+        for note in notes {
+            observer.event(Event::Note(note));
+        }
+        Ok(policy)
+    }
+
+    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+        let policy = self.inner.resume(config, checkpoint)?;
+        let Some(servers) = &config.rollout.engine else { return Ok(policy) };
+        Ok(with_servers(config, servers, policy)?.0)
+    }
+}

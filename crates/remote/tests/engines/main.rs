@@ -1,0 +1,5 @@
+//! Runs whose samplers are on servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod double;
+mod runs;
