@@ -2,7 +2,7 @@
 """SkyRL's Tinker server on a CPU, for `benches/real/tinker_service.py`.
 
     python3.12 -m venv V && V/bin/pip install 'skyrl[tinker,jax]==0.4.0' aiohttp
-    JAX_PLATFORMS=cpu V/bin/python benches/real/skyrl_server.py MODEL [--port 8124]
+    JAX_PLATFORMS=cpu V/bin/python benches/real/skyrl_server.py MODEL [--port 8124] [--sequences 8]
 
 MODEL is a folder with a Llama or Qwen3 model in float32. The packages take 6.5 GB. SkyRL starts its engine with `uv run`, which
 fetches packages of its own; here the engine runs in this Python. Every pass takes one sequence at a time, so that the number of
@@ -24,6 +24,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("model", type=pathlib.Path)
     arguments.add_argument("--port", type=int, default=8124)
+    arguments.add_argument("--sequences", type=int, default=8, help="sequences that are sampled at once, always so many")
     options = arguments.parse_args()
 
     def engine_command(_, config):
@@ -31,7 +32,8 @@ def main():
 
     api._build_uv_run_cmd_engine = engine_command
     with tempfile.TemporaryDirectory() as folder:
-        backend = {"max_lora_adapters": 4, "max_lora_rank": 32, "train_micro_batch_size": 1, "sample_max_num_sequences": 32}
+        backend = {"max_lora_adapters": 4, "max_lora_rank": 32, "train_micro_batch_size": 1}
+        backend["sample_max_num_sequences"] = options.sequences
         api.app.state.engine_config = EngineConfig(
             base_model=str(options.model.resolve()),
             backend="jax",

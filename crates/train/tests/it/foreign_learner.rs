@@ -389,3 +389,12 @@ fn a_run_whose_loss_is_no_number_fails_before_its_checkpoint_and_can_be_rescued(
     assert!(root.join("config-before-step-000000.toml").is_file());
     assert!(table(&root).probabilities()[1] > 0.9);
 }
+
+#[test]
+fn a_service_needs_a_program_that_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = "policy.learner={kind=\"tinker\", url=\"http://127.0.0.1:9\"}";
+    let config = crate::common::config(None, &["policy.model=nowhere", service]).unwrap();
+    let error = Run::start(config, &folder.path().join("run"), &mut NoopObserver).err().unwrap().to_string();
+    assert!(error.contains("policy.learner.kind") && error.contains("--features remote"), "{error}");
+}
