@@ -47,7 +47,7 @@ def main():
     arguments.add_argument("--turnwise", default=ROOT / "target/release/turnwise", type=pathlib.Path)
     arguments.add_argument("--runs", default="runs", type=pathlib.Path)
     arguments.add_argument("overrides", nargs="*")
-    options = arguments.parse_args()
+    options = arguments.parse_intermixed_args()
     url, name = options.url.rstrip("/"), f"vllm-{time.strftime('%Y%m%d-%H%M%S')}"
     settings = [f"policy.model={options.model}", f"name={name}", f"rollout.engine.adapter_dir={options.adapters}"]
     settings += [f'rollout.engine.urls=["{url}"]', *options.overrides]

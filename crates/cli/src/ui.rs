@@ -240,15 +240,18 @@ impl Observer for Ui {
             }
             Event::Step { position, total, metrics } => {
                 let get = |tag: &str| metrics.get(tag).unwrap_or(f64::NAN);
+                // Servers that sample do not say it.
+                let entropy = metrics
+                    .get("rollout/entropy")
+                    .map_or_else(String::new, |nats| format!("  entropy {nats:.2}"));
                 let message = match position.phase {
                     Phase::Sft => {
                         format!("loss {:.3}  {:.1}k tok/s", get("loss/sft"), get("perf/tokens_per_s") / 1e3)
                     }
                     Phase::Rl => format!(
-                        "success {:>5.1} %  turns {:.1}  entropy {:.2}  clip {:.3}  shared {:.0} %  {:.1} s",
+                        "success {:>5.1} %  turns {:.1}{entropy}  clip {:.3}  shared {:.0} %  {:.1} s",
                         100.0 * get("train/success_rate"),
                         get("rollout/turns/mean"),
-                        get("rollout/entropy"),
                         get("loss/clip_frac"),
                         100.0 * get("perf/tokens_saved")
                             / (get("perf/tokens_saved") + get("perf/tokens_computed")).max(1.0),
