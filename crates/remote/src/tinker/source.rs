@@ -28,6 +28,17 @@ pub struct TinkerSource {
 }
 
 impl PolicySource for TinkerSource {
+    /// Asks the service too: whether it is there, and has the model.
+    fn check(&self, config: &Config) -> Result<(), TrainError> {
+        let PolicyLearnerConfig::Tinker(settings) = &config.policy.learner else {
+            return NativeSource.check(config);
+        };
+        // A service that is at work may take long for a pass; that it is there it says at once.
+        let patience = Duration::from_secs_f64(settings.timeout_s.min(60.0));
+        model_of(&self.connect(settings, patience)?, settings)?;
+        Ok(())
+    }
+
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
         let PolicyLearnerConfig::Tinker(settings) = &run.config.policy.learner else {
             return NativeSource.start(run, observer);
@@ -51,6 +62,11 @@ impl PolicySource for TinkerSource {
 }
 
 impl TinkerSource {
+    fn connect(&self, settings: &TinkerConfig, timeout: Duration) -> Result<Client, TinkerError> {
+        let (url, api_key_env) = (settings.url.clone(), settings.api_key_env.clone());
+        Client::connect(&ClientOptions { url, api_key_env, timing: Timing { timeout, ..self.timing } })
+    }
+
     /// A policy at the service: a new one, or that of a checkpoint.
     fn open(
         &self,
@@ -63,13 +79,10 @@ impl TinkerSource {
         let tokenizer = Arc::new(Tokenizer::load_folder(&folder)?);
         let max_context = load_config(&folder)?.max_position_embeddings;
         let saved = checkpoint.map(|checkpoint| SavedState::read(&checkpoint.path)).transpose()?;
-        let timing = Timing { timeout: Duration::from_secs_f64(settings.timeout_s), ..self.timing };
-        let (url, api_key_env) = (settings.url.clone(), settings.api_key_env.clone());
-        let client = Client::connect(&ClientOptions { url, api_key_env, timing })?;
-        let base_model = match (&saved, &settings.base_model) {
-            (Some(saved), _) => saved.base_model.clone(),
-            (None, Some(named)) => named.clone(),
-            (None, None) => only_model(&client)?,
+        let client = self.connect(settings, Duration::from_secs_f64(settings.timeout_s))?;
+        let base_model = match &saved {
+            Some(saved) => saved.base_model.clone(),
+            None => model_of(&client, settings)?,
         };
         if let Some(saved) = saved.as_ref().filter(|saved| saved.rank != settings.rank) {
             let reason = format!(
@@ -148,17 +161,20 @@ fn base_folder(config: &Config, notes: &mut Vec<String>) -> Result<PathBuf, Trai
     folder.canonicalize().map_err(|error| TrainError::io(Path::new(path), error))
 }
 
-fn only_model(client: &Client) -> Result<String, TinkerError> {
-    match client.models() {
-        [only] => Ok(only.clone()),
-        several => Err(TinkerError::Setting {
-            key: "base_model",
-            reason: format!(
-                "is missing, and the service has {}: {}; name one",
-                several.len(),
-                several.join(", ")
-            ),
-        }),
+/// The service's name of the model that is trained.
+fn model_of(client: &Client, settings: &TinkerConfig) -> Result<String, TinkerError> {
+    let known = client.models();
+    let fail = |reason: String| Err(TinkerError::Setting { key: "base_model", reason });
+    match (&settings.base_model, known) {
+        (None, [only]) => Ok(only.clone()),
+        (None, several) => fail(format!(
+            "is missing, and the service has {} models: {}; name one",
+            several.len(),
+            several.join(", ")
+        )),
+        (Some(named), []) => Ok(named.clone()),
+        (Some(named), known) if known.contains(named) => Ok(named.clone()),
+        (Some(named), known) => fail(format!("is {named:?}, and the service has {}", known.join(", "))),
     }
 }
 

@@ -12,6 +12,7 @@ use turnwise_policy::Policy;
 use turnwise_train::config::Config;
 use turnwise_train::record::directory::RunStatus;
 use turnwise_train::record::metrics::read_metrics;
+use turnwise_train::run::source::PolicySource as _;
 use turnwise_train::{
     EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunEnd, RunParts, TrainError,
 };
@@ -281,4 +282,20 @@ fn a_service_without_room_says_so_before_any_work() {
     assert_eq!(train(run, None).unwrap(), RunEnd::Finished);
     let status: turnwise_train::record::directory::Status = directory.read_json("status.json").unwrap();
     assert_eq!(status.state, RunStatus::Finished);
+}
+
+#[test]
+fn a_service_that_is_not_there_or_has_another_model_is_refused_at_once() {
+    let setting = Setting::new(Traits::SUM);
+    let config = setting.config(None, &[]).unwrap();
+    SOURCE.check(&config).unwrap();
+    let other = setting.config(None, &["policy.learner.base_model=other"]).unwrap();
+    let error = SOURCE.check(&other).unwrap_err().to_string();
+    assert!(error.contains("policy.learner.base_model") && error.contains("the service has tiny"), "{error}");
+    let gone = setting
+        .config(None, &["policy.learner.url=http://127.0.0.1:9", "policy.learner.timeout_s=0.1"])
+        .unwrap();
+    let error = SOURCE.check(&gone).unwrap_err().to_string();
+    assert!(error.contains("create_session within 0.1 s"), "{error}");
+    assert_eq!(setting.double.count("create_model"), 0);
 }

@@ -42,6 +42,7 @@ pub trait PolicySource {
     /// # Errors
     /// Names the setting and what would do.
     fn check(&self, config: &Config) -> Result<(), TrainError> {
+        native(config)?;
         match config.rollout.engine {
             None => Ok(()),
             Some(_) => Err(TrainError::Config {
@@ -74,7 +75,6 @@ pub struct NativeSource;
 impl PolicySource for NativeSource {
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
         let config = run.config;
-        native(config)?;
         let policy = if let Some(path) = &config.policy.model {
             let folder = policy_folder(path, &mut |note| observer.event(Event::Note(note)))?;
             // Said before the weights are read, which may be what does not fit.
@@ -110,7 +110,6 @@ impl PolicySource for NativeSource {
     }
 
     fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
-        native(config)?;
         let policy = NativePolicy::load(config, checkpoint)?;
         let tokenizer = Arc::clone(policy.tokenizer());
         Ok((Box::new(policy), tokenizer))
