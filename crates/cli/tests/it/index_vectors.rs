@@ -1,5 +1,7 @@
 //! `turnwise index` with vectors from outside: a tiny encoder, and the graph of neighbours where it is built in.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
