@@ -32,7 +32,7 @@ pub(crate) struct Sequence<'py> {
     reference_kls: Option<Bound<'py, PyByteArray>>,
 }
 
-/// What is differentiated, apart from what the objective is built from.
+/// Inputs that are differentiated, apart from what the objective is built from.
 struct Inputs {
     logprobs: Vec<f64>,
     entropies: Vec<f64>,

@@ -23,7 +23,7 @@ pub enum MethodError {
     UnknownSwitch {
         /// The part of the path that is not there.
         key: String,
-        /// What is there.
+        /// Names that there are.
         known: String,
         /// ` Did you mean ...?`, or nothing.
         nearest: String,

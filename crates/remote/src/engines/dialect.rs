@@ -1,4 +1,4 @@
-//! What every server is asked and answers; `vllm.rs` and `sglang.rs` write and read it.
+//! Requests and answers that all servers have in common; `vllm.rs` and `sglang.rs` write and read them.
 
 use serde_json::Value;
 use turnwise_core::SamplingParams;

@@ -236,7 +236,7 @@ impl Sampler for EngineSampler {
 }
 
 impl Drop for EngineSampler {
-    /// What nobody waits for any more is broken off, which servers notice.
+    /// Breaks off requests that nobody waits for any more, which servers notice.
     fn drop(&mut self) {
         for asked in self.under_way.values() {
             asked.task.abort();

@@ -277,7 +277,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Whether a numbered request may be sent again.
+    /// Repetition of numbered requests that this dialect allows.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,

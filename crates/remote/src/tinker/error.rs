@@ -36,7 +36,7 @@ pub enum TinkerError {
     Interrupted {
         /// The request.
         what: &'static str,
-        /// What the connection reported.
+        /// Reason that the connection gave.
         reason: String,
     },
     /// The service refused a request or failed to carry it out.

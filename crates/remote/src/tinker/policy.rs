@@ -23,7 +23,7 @@ use super::updates::{Updates, score};
 /// The file of a checkpoint that says where the service keeps its weights.
 const STATE: &str = "service.json";
 
-/// What a checkpoint goes on from.
+/// State of the service that a checkpoint goes on from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SavedState {
     /// The service's path of weights and optimiser.

@@ -53,7 +53,7 @@ impl Reduction {
         of_sequence * of_batch
     }
 
-    /// What it is called in notes.
+    /// Its name in notes and settings.
     pub fn name(self) -> &'static str {
         match (self.sequence_mean, self.batch_mean) {
             (false, false) => "sum",

@@ -53,7 +53,7 @@ impl Default for Timing {
     }
 }
 
-/// Whether a request may be sent again when it is not known to have arrived.
+/// Repetition of a request that is not known to have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
     /// A second one does no harm: its number makes it the same request, or its result is not used.

@@ -37,7 +37,7 @@ pub struct TinkerSampler {
     done: Vec<Completion>,
 }
 
-/// What is remembered of a request.
+/// A request that is under way.
 struct Asked {
     stop_strings: Vec<String>,
     /// True if it is the context that limits the response.

@@ -1,4 +1,4 @@
-//! How a session begins, and downloads.
+//! Beginning of a session, and downloads.
 
 use std::path::Path;
 

@@ -204,7 +204,7 @@ fn reduction(
     }
 }
 
-/// How this run trains, for its notes.
+/// Notes of a run about how it trains.
 fn describe(client: &Client, settings: &TinkerConfig, reduction: Reduction, config: &Config) -> Vec<String> {
     let dialect = match client.dialect() {
         Dialect::Protobuf => "protobuf",

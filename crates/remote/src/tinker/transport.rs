@@ -212,7 +212,7 @@ fn fault(error: reqwest::Error) -> Fault {
     }
 }
 
-/// What went wrong, without the address.
+/// Reason of a failure, without the address.
 fn reason(error: reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".into();

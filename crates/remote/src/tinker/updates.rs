@@ -14,7 +14,7 @@ use super::linear::{self, Pending};
 use super::passes::NamedLoss;
 use super::reduction::Reduction;
 
-/// What an update of one model has come to.
+/// Updates of one model: losses that wait for their step.
 #[derive(Debug)]
 pub(crate) struct Updates {
     pub(crate) reduction: Reduction,

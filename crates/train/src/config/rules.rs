@@ -255,7 +255,7 @@ impl Rules<'_> {
         self.servers();
     }
 
-    /// What inference servers can be given, and what they answer.
+    /// Rules of inference servers: what they can be given, and what they answer.
     fn servers(&mut self) {
         let Config { rollout, policy, train, .. } = self.config;
         let Some(servers) = &rollout.engine else { return };

@@ -164,7 +164,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
 pub struct SamplingReport {
     /// Numbers for the step's metrics.
     pub metrics: Metrics,
-    /// What happened besides.
+    /// Notes for the run, one line each.
     pub notes: Vec<String>,
 }
 
