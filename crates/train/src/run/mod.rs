@@ -130,8 +130,7 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let config = self.config.clone();
-        let warm_start = WarmStart::new(&config, &self.actor, observer)?;
+        let warm_start = WarmStart::new(&self.config, &self.actor, observer)?;
         observer.event(Event::Stage("warm start"));
         while self.state.position.step < total {
             let metrics = warm_start.update(self.learners.policy.as_mut(), self.state.position.step)?;

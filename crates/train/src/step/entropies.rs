@@ -1,21 +1,21 @@
 //! Entropies of responses whose sampler does not know them.
 
 use turnwise_core::{Batch, TokenSequence, Trajectory};
-use turnwise_credit::{Pipeline, TurnField};
+use turnwise_credit::TurnField;
 
 use crate::TrainError;
 use crate::learners::policy::PolicyLearner;
+use crate::step::Method;
 
 /// Fills in the entropies that credit reads and the sampler did not give, by one scoring pass of the learner at the
 /// sampling temperature: exact over the full vocabulary, under the weights that sampled. Does nothing where they are there
 /// or nobody reads them.
 pub(crate) fn fill_entropies(
     batch: &mut Batch,
-    pipeline: &Pipeline,
+    method: &Method<'_>,
     policy: &mut dyn PolicyLearner,
-    temperature: f32,
 ) -> Result<(), TrainError> {
-    if !pipeline.fields().iter().any(|(_, field)| *field == TurnField::Entropies) {
+    if !method.pipeline.fields().iter().any(|(_, field)| *field == TurnField::Entropies) {
         return Ok(());
     }
     let unknown = |trajectory: &&mut Trajectory| {
@@ -28,7 +28,7 @@ pub(crate) fn fill_entropies(
     if sequences.is_empty() {
         return Ok(());
     }
-    let mut scores = policy.score(&sequences, f64::from(temperature))?.into_iter();
+    let mut scores = policy.score(&sequences, f64::from(method.config.rollout.temperature))?.into_iter();
     for trajectory in &mut wanting {
         for (sequence, scores) in trajectory.sequences.iter().zip(&mut scores) {
             let mut start = 0;

@@ -30,7 +30,7 @@ use crate::config::Config;
 use crate::learners::Learners;
 use crate::record::directory::RunDirectory;
 use crate::record::metrics::Metrics;
-use crate::record::observer::{Event, Observer};
+use crate::record::observer::Observer;
 use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
 use crate::rollout::tasks::TaskOrder;
@@ -38,7 +38,7 @@ use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
 use crate::step::record::{StepRecord, mismatch};
 use crate::step::rewards::shape_rewards;
-use crate::step::sample::{SampleContext, sample};
+use crate::step::sample::sample;
 use crate::step::training_set::training_set;
 use crate::step::update::update;
 
@@ -68,22 +68,11 @@ pub(crate) fn step(
 ) -> Result<Option<Metrics>, TrainError> {
     let (config, at) = (method.config, state.position.step);
     let mut record = StepRecord::default();
-    // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
-    learners.release();
-    let (order, stop) = (context.order, context.stop);
-    // A critic judges a trajectory by itself; everything else compares it with another of its task.
-    let fewest = if learners.critic.is_some() { 1 } else { 2 };
-    let sampling =
-        SampleContext { actor, policy: learners.policy.as_ref(), config, state, order, fewest, stop };
-    let Some(sampled) = record.timed("rollout", || sample(&sampling, context.observer))? else {
+    let Some(sampled) = record.timed("rollout", || sample(actor, learners, state, config, context))? else {
         return Ok(None);
     };
     let mut batch = sampled.batch;
-    let sampling = learners.policy.sampling_report();
-    sampling.notes.into_iter().for_each(|note| context.observer.event(Event::Note(note)));
-    record.metrics.0.extend(sampling.metrics.0);
-    let (policy, temperature) = (learners.policy.as_mut(), config.rollout.temperature);
-    record.timed("passes", || fill_entropies(&mut batch, method.pipeline, policy, temperature))?;
+    record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     record.sampled(&batch, sampled.metrics, mismatch(learners.policy.as_mut(), &batch)?);
 
     let loss = method.loss.with_kl_coef(state.kl_coef)?;
@@ -103,10 +92,7 @@ pub(crate) fn step(
     record.updated(&report, learnt, set.masked_too_long);
 
     let metrics = record.finish(&shaped, state, config);
-    // Without an update nothing was measured.
-    if report.updates > 0 {
-        state.kl_coef = loss.next_kl_coef(shaped.reference_kl.unwrap_or_else(|| report.reference_kl()));
-    }
+    state.kl_coef = report.next_kl_coef(&loss, shaped.reference_kl).unwrap_or(state.kl_coef);
     state.tasks_drawn += sampled.drawn;
     state.position.step += 1;
     if config.train.save_trajectories {

@@ -38,9 +38,11 @@ pub struct UpdateReport {
 }
 
 impl UpdateReport {
-    /// Mean divergence from the reference policy per token, in nats.
-    pub(crate) fn reference_kl(&self) -> f64 {
-        self.metrics.mean(self.metrics.reference_kl)
+    /// The KL coefficient of the next step, by the divergence from the reference policy per token in nats: the one measured
+    /// in the rewards where it is there, else the updates' mean. `None` without an update, where nothing was measured.
+    pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
+        let in_loss = self.metrics.mean(self.metrics.reference_kl);
+        (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Imports between the folders of this crate go one way, and files of one folder do not import each other in circles.
+//! Layout of this crate: imports between its folders go one way, files of one folder do not import each other in circles, and
+//! the step of training is one page.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -123,4 +124,13 @@ fn the_front_page_has_the_same_order() {
     let folders: Vec<&str> =
         ORDER.iter().copied().filter(|name| !["error", "embedder", "lib"].contains(name)).collect();
     assert_eq!(listed, folders);
+}
+
+/// A step of reinforcement learning is to be read on one page.
+#[test]
+fn the_step_has_at_most_fifty_lines() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/step/mod.rs")).unwrap();
+    let step = page.split_once("pub(crate) fn step(").unwrap().1.split_once("\n}\n").unwrap().0;
+    let lines = step.lines().count() + 1;
+    assert!(lines <= 50, "the step has {lines} lines; a stage belongs into a function of its own");
 }
