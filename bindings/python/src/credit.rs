@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::{Map, Value, json};
-use turnwise_core::StageRecord;
+use turnwise_core::{StageRecord, TurnField};
 use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::{CreditReport, Embedder, Inputs, Pipeline, Supplies, TurnField};
+use turnwise_credit::{CreditReport, Embedder, Inputs, Pipeline, Supplies};
 use turnwise_methods::{Methods, credit_with};
-use turnwise_trajectory_io::{Dump, DumpBatch, DumpError, Field, from_values};
+use turnwise_trajectory_io::{Dump, DumpBatch, DumpError, from_values};
 
 use crate::numbers::{buffer, flags, floats, singles};
 use crate::refused;
@@ -28,7 +28,7 @@ pub(crate) fn presets() -> PyResult<String> {
         let objective = methods.objective(preset.name).map_err(refused)?;
         let pipeline = Pipeline::from_config(&credit).map_err(refused)?;
         let mut fields: Vec<&str> =
-            pipeline.fields().into_iter().map(|(_, read)| field(read).describe().0).collect();
+            pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
         fields.sort_unstable();
         fields.dedup();
         let entry =
@@ -139,8 +139,7 @@ fn computed(
     let pipeline = Pipeline::from_config(&config).map_err(|error| text(&error))?;
     let count = lines.len();
     let dump = from_values(BATCH, lines).map_err(|error| indexed(&error))?;
-    for (method, read) in pipeline.fields() {
-        let field = field(read);
+    for (method, field) in pipeline.fields() {
         dump.require(method, field)
             .map_err(|error| format!("{}. {}", indexed(&error), hint(preset, field)))?;
     }
@@ -181,18 +180,6 @@ fn place(step: &DumpBatch, report: CreditReport, rows: &mut [Row]) {
     }
 }
 
-/// The key of a turn's field.
-fn field(read: TurnField) -> Field {
-    match read {
-        TurnField::Observation => Field::Observation,
-        TurnField::Action => Field::Action,
-        TurnField::Entropies => Field::Entropy,
-        TurnField::Progress => Field::Progress,
-        TurnField::Values => Field::Values,
-        TurnField::Credit => Field::Credit,
-    }
-}
-
 /// An error with the index of its trajectory in place of a line of a file.
 fn indexed(error: &DumpError) -> String {
     match error {
@@ -205,13 +192,13 @@ fn in_step(dump: &Dump, step: &DumpBatch, error: &turnwise_credit::CreditError) 
     if dump.batches.len() > 1 { format!("step {}: {error}", step.step) } else { error.to_string() }
 }
 
-fn hint(preset: &str, field: Field) -> String {
+fn hint(preset: &str, field: TurnField) -> String {
     match field {
-        Field::Credit => format!(
+        TurnField::Credit => format!(
             "`{preset}` takes the credit of every turn from a judge or a trained decomposer; give each turn its \
              `credit`, or use has-progressive"
         ),
-        Field::Values => {
+        TurnField::Values => {
             format!("`{preset}` needs a critic; give each turn its `values`, or use a group-relative method")
         }
         _ => format!("So `{preset}` cannot be computed from this batch"),

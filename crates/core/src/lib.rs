@@ -67,4 +67,4 @@ pub use sequence::{TokenSequence, TurnSpan};
 pub use table::{PerToken, PerTurn, ResponseTokens, ShapeError, Table, Turns, Unit};
 pub use task::{Task, TaskLimits};
 pub use task_list::{TaskList, Tasks};
-pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn};
+pub use trajectory::{Batch, Group, SCHEMA_VERSION, StopReason, Trajectory, Turn, TurnField};

@@ -53,6 +53,51 @@ pub struct SampleRequest {
     pub seed: Seed,
 }
 
+impl SampleRequest {
+    /// Refuses a prompt that no model can go on from: an empty one, one longer than `max_context` tokens, one with a token
+    /// outside of the vocabulary, where its size is known. `request` is the name that the error gives.
+    pub fn check_prompt(
+        &self,
+        request: RequestId,
+        max_context: usize,
+        vocabulary: Option<usize>,
+    ) -> Result<(), SampleError> {
+        let fail = |reason: String| Err(SampleError::Request { request, reason });
+        if self.prompt.is_empty() {
+            return fail("the prompt is empty: the first token would have nothing to follow".into());
+        }
+        if self.prompt.len() > max_context {
+            return fail(format!(
+                "the prompt has {} tokens, the context {max_context}: raise max_context or shorten the history",
+                self.prompt.len()
+            ));
+        }
+        let outside = |vocabulary| self.prompt.iter().find(|&&token| token as usize >= vocabulary);
+        if let Some(vocabulary) = vocabulary
+            && let Some(token) = outside(vocabulary)
+        {
+            return fail(format!("token {token} of the prompt is outside the vocabulary of {vocabulary}"));
+        }
+        Ok(())
+    }
+
+    /// The answer to a request that asks for no token, or whose prompt fills the context; `None` for every other one.
+    pub fn answer_without_tokens(
+        &self,
+        request: RequestId,
+        max_context: usize,
+        weights_version: u64,
+    ) -> Option<Completion> {
+        let finish = match (self.params.max_tokens, self.prompt.len() >= max_context) {
+            (0, _) => FinishReason::Length,
+            (_, true) => FinishReason::Context,
+            _ => return None,
+        };
+        let (tokens, logprobs, entropies) = (Vec::new(), Vec::new(), Vec::new());
+        Some(Completion { request, tokens, logprobs, entropies, finish, weights_version })
+    }
+}
+
 /// Reason why a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -240,6 +240,37 @@ impl Batch {
     }
 }
 
+/// Field of a turn that some methods read and some files do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TurnField {
+    /// The text that identifies the state.
+    Observation,
+    /// The parsed action.
+    Action,
+    /// The entropies of the response's tokens.
+    Entropies,
+    /// The environment's progress signal.
+    Progress,
+    /// A critic's values of the response's tokens.
+    Values,
+    /// The credit of an external decomposer.
+    Credit,
+}
+
+impl TurnField {
+    /// Its key in a file, and what it is.
+    pub fn describe(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Observation => ("observation", "the text that identifies the turn's state"),
+            Self::Action => ("action", "the action of the turn"),
+            Self::Entropies => ("entropy", "the mean entropy of the turn's response tokens, in nats"),
+            Self::Progress => ("progress", "the environment's progress signal after the turn, in [0, 1]"),
+            Self::Values => ("values", "the critic's value of each response token, or one for the turn"),
+            Self::Credit => ("credit", "the turn's credit as an outside decomposer gave it"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,9 +65,10 @@ mod registry;
 pub use config::CreditConfig;
 pub use error::CreditError;
 pub use explanation::{Explanation, Explanations, attach_explanations};
-pub use needs::{Inputs, Needs, Provider, ScoreRequest, Supplies, TurnField};
+pub use needs::{Inputs, Needs, Provider, ScoreRequest, Supplies};
 pub use pipeline::{CreditReport, Pipeline};
 pub use registry::{EstimatorConfig, RefinementConfig, Registry};
+pub use turnwise_core::TurnField;
 pub use turnwise_core::{Facts, StageRecord};
 
 use gae::TokenAdvantages;

@@ -8,23 +8,6 @@ use turnwise_core::{Batch, PerToken, PerTurn, Purpose, Rng, Seed};
 
 use crate::Embedder;
 
-/// Field of a turn that a method reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TurnField {
-    /// The text that identifies the state.
-    Observation,
-    /// The parsed action.
-    Action,
-    /// The entropies of the response's tokens.
-    Entropies,
-    /// The environment's progress signal.
-    Progress,
-    /// A critic's values of the response's tokens.
-    Values,
-    /// The credit of an external decomposer.
-    Credit,
-}
-
 /// Inputs that only models can give. Nothing is needed by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {

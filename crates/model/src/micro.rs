@@ -187,15 +187,7 @@ impl<'a> Micro<'a> {
         Ok(Self { pass, members, masked_contexts, lane, gradient, temperature })
     }
 
-    /// The log-probabilities (or values) of every member.
-    pub(crate) fn logprobs(&self, found: &mut Vec<Found<Vec<f32>>>) {
-        for (index, &sequence) in self.members.iter().enumerate() {
-            let targets = self.lane.packing.targets_of(&(index..index + 1));
-            found.push(Found { sequence, value: self.lane.logprobs[targets].to_vec() });
-        }
-    }
-
-    /// The log-probabilities and entropies of every member.
+    /// The log-probabilities (of a critic: the values) and entropies of every member.
     pub(crate) fn scores(&self, found: &mut Vec<Found<TokenScores>>) {
         for (index, &sequence) in self.members.iter().enumerate() {
             let targets = self.lane.packing.targets_of(&(index..index + 1));

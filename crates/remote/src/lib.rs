@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
 //! | [`tinker`] | training and sampling on services with the Tinker interface |
+//! | `thread.rs`, `body.rs` | the thread that requests are under way on, bounded bodies: what both use |
 //!
 //! A run takes its policy from a source; this one hands the policies of another source to servers where the config has a table
 //! `rollout.engine`:
@@ -34,5 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod body;
 pub mod engines;
+mod thread;
 pub mod tinker;

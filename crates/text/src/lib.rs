@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE: a hub model's folder, or one trained on a world's own text |
 //! | [`DecodeStream`] (`tokenizer/stream.rs`) | text of tokens while they come |
+//! | [`StopStringMatcher`] (`stop.rs`) | stop strings across token borders |
 //! | [`WordPiece`] (`wordpiece.rs`) | the tokenizer of BERT and its kin |
 //! | [`chat`] | Jinja chat templates as `transformers` renders them, and conversations that grow by tokens |
 //!
@@ -22,10 +23,12 @@
 
 pub mod chat;
 mod error;
+mod stop;
 mod tokenizer;
 mod whole;
 mod wordpiece;
 
 pub use error::TextError;
+pub use stop::{StopStringMatcher, stop_length};
 pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig};
 pub use wordpiece::WordPiece;

@@ -4,40 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Trajectory, Unit};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Table, Trajectory, TurnField, Unit};
 
 use crate::{DumpError, Format};
-
-/// A part of a turn that some methods need and some dumps do not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
-    /// The text that identifies the state.
-    Observation,
-    /// The parsed action.
-    Action,
-    /// The mean response entropy.
-    Entropy,
-    /// The environment's progress signal.
-    Progress,
-    /// The critic's values.
-    Values,
-    /// The credit of an outside decomposer.
-    Credit,
-}
-
-impl Field {
-    /// Its key in a file, and what it is.
-    pub fn describe(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Observation => ("observation", "the text that identifies the turn's state"),
-            Self::Action => ("action", "the action of the turn"),
-            Self::Entropy => ("entropy", "the mean entropy of the turn's response tokens, in nats"),
-            Self::Progress => ("progress", "the environment's progress signal after the turn, in [0, 1]"),
-            Self::Values => ("values", "the critic's value of each response token, or one for the turn"),
-            Self::Credit => ("credit", "the turn's credit as an outside decomposer gave it"),
-        }
-    }
-}
 
 /// Fields of a turn that a dump may have and [`turnwise_core::Turn`] has not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,18 +81,18 @@ impl Dump {
     ///
     /// # Errors
     /// Names the method, the first line and turn without it, and whether the format ever has it.
-    pub fn require(&self, method: &str, field: Field) -> Result<(), DumpError> {
+    pub fn require(&self, method: &str, field: TurnField) -> Result<(), DumpError> {
         for step in &self.batches {
             for (group, origins) in step.batch.groups.iter().zip(&step.origins) {
                 for (trajectory, origin) in group.trajectories.iter().zip(origins) {
                     for (index, (turn, extras)) in trajectory.turns.iter().zip(&origin.turns).enumerate() {
                         let present = match field {
-                            Field::Observation => extras.has_observation,
-                            Field::Action => extras.has_action,
-                            Field::Entropy => !turn.entropies.is_empty(),
-                            Field::Progress => turn.progress.is_some(),
-                            Field::Values => extras.values.is_some(),
-                            Field::Credit => extras.credit.is_some(),
+                            TurnField::Observation => extras.has_observation,
+                            TurnField::Action => extras.has_action,
+                            TurnField::Entropies => !turn.entropies.is_empty(),
+                            TurnField::Progress => turn.progress.is_some(),
+                            TurnField::Values => extras.values.is_some(),
+                            TurnField::Credit => extras.credit.is_some(),
                         };
                         if !present {
                             let (key, what) = field.describe();

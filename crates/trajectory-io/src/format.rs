@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use crate::dump::{Dump, Field, assemble};
+use crate::dump::{Dump, assemble};
 use crate::{DumpError, lines, trl, turnwise, verifiers, verl};
+use turnwise_core::TurnField;
 
 /// Writer of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +38,11 @@ impl Format {
     }
 
     /// True if such a dump can have this field.
-    pub fn has(self, field: Field) -> bool {
+    pub fn has(self, field: TurnField) -> bool {
         match field {
-            Field::Observation | Field::Action => true,
-            Field::Entropy => matches!(self, Self::Turnwise | Self::Verifiers),
-            Field::Progress | Field::Values | Field::Credit => self == Self::Turnwise,
+            TurnField::Observation | TurnField::Action => true,
+            TurnField::Entropies => matches!(self, Self::Turnwise | Self::Verifiers),
+            TurnField::Progress | TurnField::Values | TurnField::Credit => self == Self::Turnwise,
         }
     }
 }

@@ -33,7 +33,7 @@ mod lines;
 mod parquet_rows;
 mod write;
 
-pub use dump::{Dump, DumpBatch, Field, Origin, TurnExtras};
+pub use dump::{Dump, DumpBatch, Origin, TurnExtras};
 pub use error::DumpError;
 pub use format::{Format, ReadOptions, read};
 pub use parquet_rows::parquet_rows;

@@ -8,7 +8,6 @@
 //! | `forward.rs` | one forward step over rows of different sequences |
 //! | `slot.rs` | memory of one session |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
-//! | `stop.rs` | stop strings across token borders |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
 //! | `weights.rs` | the weights as the engine reads them |
 //!
@@ -27,7 +26,6 @@ mod choose;
 mod forward;
 mod matmul;
 mod slot;
-mod stop;
 mod vector;
 mod weights;
 
@@ -46,10 +44,10 @@ pub(crate) use forward::Row;
 #[cfg(not(feature = "cuda"))]
 use forward::Row;
 use slot::{Active, Slot};
-use stop::StopStringMatcher;
 use turnwise_core::{
     Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
 };
+use turnwise_text::StopStringMatcher;
 use turnwise_text::Tokenizer;
 
 pub use weights::EngineWeights;
@@ -211,21 +209,8 @@ impl NativeEngine {
 
     fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
         let fail = |reason: String| Err(SampleError::Request { request, reason });
+        asked.check_prompt(request, self.max_context, Some(self.backend.vocabulary()))?;
         let params = &asked.params;
-        if asked.prompt.is_empty() {
-            return fail("the prompt is empty: the first token would have nothing to follow".into());
-        }
-        if asked.prompt.len() > self.max_context {
-            return fail(format!(
-                "the prompt has {} tokens, the context {}: raise max_context or shorten the history",
-                asked.prompt.len(),
-                self.max_context
-            ));
-        }
-        let vocab = self.backend.vocabulary();
-        if let Some(token) = asked.prompt.iter().find(|&&token| token as usize >= vocab) {
-            return fail(format!("token {token} of the prompt is outside the vocabulary of {vocab}"));
-        }
         let inverse = 1.0 / params.temperature;
         if params.temperature != 0.0 && !(params.temperature > 0.0 && inverse.is_finite() && inverse > 0.0) {
             return fail(format!("temperature = {}: give 0 or a positive number", params.temperature));
@@ -442,20 +427,8 @@ impl Sampler for NativeEngine {
         let id = self.next_request;
         self.check(id, &request)?;
         self.next_request += 1;
-        let finish = if request.params.max_tokens == 0 {
-            Some(FinishReason::Length)
-        } else {
-            (request.prompt.len() == self.max_context).then_some(FinishReason::Context)
-        };
-        match finish {
-            Some(finish) => self.done.push(Completion {
-                request: id,
-                tokens: Vec::new(),
-                logprobs: Vec::new(),
-                entropies: Vec::new(),
-                finish,
-                weights_version: self.backend.version(),
-            }),
+        match request.answer_without_tokens(id, self.max_context, self.backend.version()) {
+            Some(empty) => self.done.push(empty),
             None => self.queue.push_back((id, request)),
         }
         Ok(id)

@@ -2,7 +2,7 @@
 
 use turnwise_core::{RequestId, Rng, SamplingParams};
 
-use super::stop::StopStringMatcher;
+use turnwise_text::StopStringMatcher;
 
 /// Memory of one session.
 #[derive(Debug, Default)]

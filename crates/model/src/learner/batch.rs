@@ -158,27 +158,8 @@ impl NativeLearner {
         Ok(())
     }
 
+    /// Log-probabilities and entropies under these weights, of the softmax at `temperature`.
     pub(super) fn score_under(
-        &mut self,
-        network: Network<'_, f32>,
-        batch: &[TokenSequence],
-    ) -> Result<Vec<Vec<f32>>, LearnError> {
-        self.check(batch)?;
-        let share = self.shares(network);
-        let pass = PassOver { network, batch, masked_contexts: &[], scored: true, share };
-        let found = self.run(&pass, |micro, found| {
-            micro.logprobs(found);
-            Ok(())
-        })?;
-        let mut logprobs = vec![Vec::new(); batch.len()];
-        for Found { sequence, value } in found {
-            logprobs[sequence] = value;
-        }
-        Ok(logprobs)
-    }
-
-    /// Log-probabilities and entropies at a temperature.
-    pub(super) fn score_at(
         &mut self,
         network: Network<'_, f32>,
         batch: &[TokenSequence],

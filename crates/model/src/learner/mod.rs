@@ -275,7 +275,8 @@ impl NativeLearner {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
         self.bind(true)?;
-        self.score_under(Network::from(&reference), batch)
+        let scores = self.score_under(Network::from(&reference), batch, self.config.temperature)?;
+        Ok(logprobs_of(scores))
     }
 
     /// Log-probabilities and entropies of the response tokens under the weights as they are now, of the softmax at
@@ -291,7 +292,7 @@ impl NativeLearner {
         let weights = self.pass_weights();
         #[cfg(feature = "cuda")]
         self.bind(false)?;
-        self.score_at(Network::from(&weights), batch, temperature)
+        self.score_under(Network::from(&weights), batch, temperature)
     }
 
     /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
@@ -338,6 +339,10 @@ impl NativeLearner {
     }
 }
 
+fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
+    scores.into_iter().map(|scores| scores.logprobs).collect()
+}
+
 impl Learner for NativeLearner {
     /// If it fails, nothing of what was accumulated before is left.
     fn forward_backward(
@@ -352,7 +357,8 @@ impl Learner for NativeLearner {
         let weights = self.pass_weights();
         #[cfg(feature = "cuda")]
         self.bind(false)?;
-        self.score_under(Network::from(&weights), batch)
+        let scores = self.score_under(Network::from(&weights), batch, self.config.temperature)?;
+        Ok(logprobs_of(scores))
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {

@@ -8,7 +8,7 @@ use super::adapters::Published;
 use super::dialect::Answer;
 use super::error::EngineError;
 use super::fleet::{Ask, Fleet};
-use super::http::Driver;
+use crate::thread::RequestThread;
 
 /// Temperature of the request: log-probabilities before it and after it differ.
 const TEMPERATURE: f32 = 0.7;
@@ -39,7 +39,7 @@ pub(crate) fn probe(prompt: Vec<u32>, max_context: usize) -> Ask {
 /// Refuses servers whose log-probabilities are not those of the distribution that they sample from, or that serve another
 /// model. Returns notes for the user.
 pub(crate) fn check(
-    driver: &Driver,
+    thread: &RequestThread,
     fleet: &std::sync::Arc<Fleet>,
     adapter: &std::sync::Arc<Published>,
     ask: Ask,
@@ -50,7 +50,7 @@ pub(crate) fn check(
     for server in 0..fleet.servers.len() {
         let once = || {
             let (fleet, adapter, ask) = (fleet.clone(), adapter.clone(), ask.clone());
-            let answer = driver.wait(async move { fleet.ask_once(server, &adapter, &ask).await })?;
+            let answer = thread.wait(async move { fleet.ask_once(server, &adapter, &ask).await })?;
             answer.map_err(|reason| EngineError::Server { server, reason })
         };
         let answer = once()?;

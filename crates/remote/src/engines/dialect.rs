@@ -1,6 +1,6 @@
 //! Requests and answers that all servers have in common; `vllm.rs` and `sglang.rs` write and read them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use turnwise_core::SamplingParams;
 use turnwise_train::config::ServerKind;
 
@@ -67,6 +67,29 @@ pub(crate) enum Loading {
     Refused(String),
     /// Another time it may.
     Failed(String),
+}
+
+/// Every parameter of sampling: those whose names all servers share, and the server's own.
+pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
+    let mut all = json!({
+        "n": 1,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": if params.top_k == 0 { -1 } else { params.top_k as i64 },
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "stop": params.stop_strings,
+        "stop_token_ids": params.stop_tokens,
+        "ignore_eos": true,
+        "skip_special_tokens": false,
+        "spaces_between_special_tokens": false,
+    });
+    if let (Value::Object(all), Value::Object(own)) = (&mut all, own) {
+        all.extend(own);
+    }
+    all
 }
 
 /// Path of the requests.

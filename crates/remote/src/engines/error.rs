@@ -3,6 +3,8 @@
 use thiserror::Error;
 use turnwise_train::TrainError;
 
+use crate::thread::ThreadEnded;
+
 /// Error of setting servers up or of handing an adapter to them. No message has an address or a key in it: servers are named
 /// by their place in `rollout.engine.urls`.
 #[derive(Debug, Error)]
@@ -40,8 +42,18 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    pub(crate) fn no_thread(error: &std::io::Error) -> Self {
+        Self::Backend(format!("no thread for requests: {error}"))
+    }
+
     pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
         Self::Setting { key, reason: reason.into() }
+    }
+}
+
+impl From<ThreadEnded> for EngineError {
+    fn from(error: ThreadEnded) -> Self {
+        Self::Backend(error.to_string())
     }
 }
 

@@ -1,15 +1,12 @@
-//! Requests with bounded answers, on a thread of their own.
+//! Requests with bounded answers.
 
-use std::future::Future;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
 
 use super::error::EngineError;
+use crate::body::{bounded_body, install_tls};
 
 /// Time in which a connection must stand.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -45,9 +42,7 @@ pub(crate) struct Http {
 impl Http {
     /// A client that shows this key, where there is one.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, EngineError> {
-        #[cfg(feature = "tls")]
-        // The one that is there already is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_tls();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = key {
@@ -93,13 +88,9 @@ impl Http {
             let status = response.status().as_u16();
             let seconds =
                 response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            let mut body = Vec::new();
-            while let Some(chunk) = response.chunk().await? {
-                if body.len() + chunk.len() > limit {
-                    return Ok(Err(HttpError::Broken(format!("an answer of more than {limit} bytes"))));
-                }
-                body.extend_from_slice(&chunk);
-            }
+            let Some(body) = bounded_body(&mut response, limit).await? else {
+                return Ok(Err(HttpError::Broken(format!("an answer of more than {limit} bytes"))));
+            };
             Ok(Ok(Reply { status, retry_after: seconds.map(Duration::from_secs), body }))
         };
         match tokio::time::timeout(timeout, answer).await {
@@ -119,52 +110,4 @@ fn named(error: reqwest::Error) -> HttpError {
         cause = source;
     }
     if unreachable { HttpError::Unreachable(cause.to_string()) } else { HttpError::Broken(cause.to_string()) }
-}
-
-/// The thread on which requests are under way.
-pub(crate) struct Driver {
-    handle: Handle,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Driver {
-    pub(crate) fn start() -> Result<Self, EngineError> {
-        let failed = |error: std::io::Error| EngineError::Backend(format!("no thread for requests: {error}"));
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let work = move || {
-            // Ends with the sender, dropped or used.
-            let _ = runtime.block_on(stopped);
-        };
-        let thread =
-            std::thread::Builder::new().name("turnwise-requests".into()).spawn(work).map_err(failed)?;
-        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
-    /// Waits for a future that runs on the thread.
-    pub(crate) fn wait<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        self.handle.spawn(async move {
-            let _ = sender.send(future.await);
-        });
-        receiver.recv().map_err(|_| EngineError::Backend("the thread of the requests has ended".into()))
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

@@ -19,8 +19,8 @@ use super::adapters::{AdapterFolder, Published};
 use super::check;
 use super::error::EngineError;
 use super::fleet::Fleet;
-use super::http::Driver;
 use super::sampler::EngineSampler;
+use crate::thread::RequestThread;
 
 /// Text whose tokens every server is asked to go on from at the start.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
@@ -33,7 +33,7 @@ pub(crate) struct EnginePolicy {
     folder: AdapterFolder,
     versions: Mutex<Versions>,
     /// Last: it ends after what is sent on its thread.
-    driver: Driver,
+    thread: RequestThread,
 }
 
 /// The versions that servers have.
@@ -66,7 +66,7 @@ impl EnginePolicy {
             fleet: Arc::new(Fleet::new(servers, vocabulary)?),
             folder: AdapterFolder::open(&servers.adapter_dir, &servers.server_adapter_dir, &config.name)?,
             versions: Mutex::default(),
-            driver: Driver::start()?,
+            thread: RequestThread::start().map_err(|error| EngineError::no_thread(&error))?,
         };
         let adapter = policy.publish()?;
         let mut prompt = policy.tokenizer.encode(PROBE);
@@ -74,9 +74,9 @@ impl EnginePolicy {
             prompt.push(0);
         }
         let ask = check::probe(prompt, config.rollout.max_context);
-        let Self { driver, fleet, inner, .. } = &mut policy;
+        let Self { thread, fleet, inner, .. } = &mut policy;
         let mut score = |batch: &[TokenSequence], temperature| inner.score(batch, temperature);
-        let notes = check::check(driver, fleet, &adapter, ask, &mut score)?;
+        let notes = check::check(thread, fleet, &adapter, ask, &mut score)?;
         policy.inner.release();
         Ok((policy, notes))
     }
@@ -99,7 +99,9 @@ impl EnginePolicy {
         let written = Arc::new(self.folder.write(adapter, &base, self.inner.weights_version())?);
         drop(weights);
         let (fleet, published) = (Arc::clone(&self.fleet), Arc::clone(&written));
-        self.driver.wait(async move { fleet.load_everywhere(&published).await })??;
+        self.thread
+            .wait(async move { fleet.load_everywhere(&published).await })
+            .map_err(EngineError::from)??;
         let before = versions.current.replace(Arc::clone(&written));
         // The same bytes have the same name, and are not to be unloaded.
         versions.older.extend(before.filter(|before| before.name != written.name));
@@ -118,7 +120,7 @@ impl EnginePolicy {
         let idle: Vec<Arc<Published>> = idle;
         for version in idle {
             let fleet = Arc::clone(&self.fleet);
-            self.driver.handle().spawn(async move {
+            self.thread.handle().spawn(async move {
                 fleet.unload_everywhere(&version.name).await;
                 let _ = std::fs::remove_dir_all(&version.folder);
             });
@@ -140,7 +142,7 @@ impl Drop for EnginePolicy {
         let versions = std::mem::take(&mut *self.versions());
         let all: Vec<Arc<Published>> = versions.older.into_iter().chain(versions.current).collect();
         let fleet = Arc::clone(&self.fleet);
-        let _ = self.driver.wait(async move {
+        let _ = self.thread.wait(async move {
             for version in all {
                 let unloaded = fleet.unload_everywhere(&version.name);
                 let _ = tokio::time::timeout(Duration::from_secs(5), unloaded).await;
@@ -207,7 +209,7 @@ impl PolicyLearner for EnginePolicy {
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let adapter = self.publish()?;
         let sampler =
-            || EngineSampler::new(&self.fleet, self.driver.handle(), &adapter, &self.tokenizer, max_context);
+            || EngineSampler::new(&self.fleet, self.thread.handle(), &adapter, &self.tokenizer, max_context);
         Ok((0..lanes).map(|_| Box::new(sampler()) as Box<dyn Sampler + Send>).collect())
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use turnwise_core::{Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler};
-use turnwise_text::Tokenizer;
+use turnwise_text::{Tokenizer, stop_length};
 
 use super::adapters::Published;
 use super::dialect::{Answer, End};
@@ -69,25 +69,6 @@ impl EngineSampler {
         }
     }
 
-    fn check(&self, request: RequestId, asked: &SampleRequest) -> Result<(), SampleError> {
-        let fail = |reason: String| Err(SampleError::Request { request, reason });
-        if asked.prompt.is_empty() {
-            return fail("the prompt is empty: the first token would have nothing to follow".into());
-        }
-        if asked.prompt.len() > self.max_context {
-            return fail(format!(
-                "the prompt has {} tokens, the context {}: raise max_context or shorten the history",
-                asked.prompt.len(),
-                self.max_context
-            ));
-        }
-        let vocabulary = self.fleet.vocabulary;
-        if let Some(token) = asked.prompt.iter().find(|&&token| token as usize >= vocabulary) {
-            return fail(format!("token {token} of the prompt is outside the vocabulary of {vocabulary}"));
-        }
-        Ok(())
-    }
-
     /// Takes an answer in.
     fn take(&mut self, request: RequestId, answer: Result<Answer, Unanswered>) -> Result<(), SampleError> {
         let Some(asked) = self.under_way.remove(&request) else { return Ok(()) };
@@ -104,7 +85,7 @@ impl EngineSampler {
         self.prompt_tokens.saved += answer.cached.min(asked.prompt as u64);
         self.prompt_tokens.computed += (asked.prompt as u64).saturating_sub(answer.cached);
         // A server looks for stop strings in text; where they end in tokens is for us to say.
-        if let Some(length) = stop_at(&self.tokenizer, &answer.tokens, &asked.stop_strings) {
+        if let Some(length) = stop_length(&self.tokenizer, &answer.tokens, &asked.stop_strings) {
             answer.tokens.truncate(length);
             answer.logprobs.truncate(length);
             answer.end = End::Stop;
@@ -147,43 +128,17 @@ impl EngineSampler {
     }
 }
 
-/// Number of tokens up to and with the first whose bytes complete one of the strings.
-fn stop_at(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
-    if stops.is_empty() {
-        return None;
-    }
-    let mut bytes: Vec<u8> = Vec::new();
-    tokens.iter().enumerate().find_map(|(index, &token)| {
-        let new = tokenizer.token_bytes(token);
-        bytes.extend_from_slice(new);
-        let completed = stops.iter().map(String::as_bytes).any(|stop| {
-            // One that ended before the new bytes would have been found before.
-            let start = bytes.len().saturating_sub(new.len() + stop.len().saturating_sub(1));
-            bytes[start..].windows(stop.len().max(1)).any(|window| window == stop)
-        });
-        completed.then_some(index + 1)
-    })
-}
-
 impl Sampler for EngineSampler {
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
         let id = self.next;
-        self.check(id, &request)?;
+        request.check_prompt(id, self.max_context, Some(self.fleet.vocabulary))?;
         self.next += 1;
-        let SampleRequest { session, prompt, params, seed } = request;
-        let room = self.max_context - prompt.len();
-        if params.max_tokens == 0 || room == 0 {
-            let finish = if params.max_tokens == 0 { FinishReason::Length } else { FinishReason::Context };
-            self.done.push(Completion {
-                request: id,
-                tokens: Vec::new(),
-                logprobs: Vec::new(),
-                entropies: Vec::new(),
-                finish,
-                weights_version: self.adapter.version,
-            });
+        if let Some(empty) = request.answer_without_tokens(id, self.max_context, self.adapter.version) {
+            self.done.push(empty);
             return Ok(id);
         }
+        let SampleRequest { session, prompt, params, seed } = request;
+        let room = self.max_context - prompt.len();
         let fleet = Arc::clone(&self.fleet);
         let place =
             self.sessions.entry(session).or_insert_with(|| Arc::new(AtomicUsize::new(fleet.assign())));
@@ -244,29 +199,5 @@ impl Drop for EngineSampler {
         for place in self.sessions.values() {
             self.fleet.release(place.load(Ordering::Relaxed));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use turnwise_text::TokenizerConfig;
-
-    use super::*;
-
-    #[test]
-    fn a_response_ends_with_the_token_that_completes_a_stop_string() {
-        let phrases = vec!["</act>x".into()];
-        let config = TokenizerConfig { phrases, max_pieces: 50, ..TokenizerConfig::default() };
-        let tokenizer = Tokenizer::train(["go to desk 1"].into_iter(), &config).unwrap();
-        let kept = |text: &str, stops: &[&str]| {
-            let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
-            let ids = tokenizer.encode(text);
-            stop_at(&tokenizer, &ids, &stops).map(|length| tokenizer.decode(&ids[..length]))
-        };
-        assert_eq!(kept("zzz</act>xyz", &["</act>"]).unwrap(), "zzz</act>x");
-        assert_eq!(kept("abcabdabd", &["abd"]).unwrap(), "abcabd");
-        assert_eq!(kept("aaé日b", &["none", "é日"]).unwrap(), "aaé日");
-        assert_eq!(kept("go", &["goes"]), None);
-        assert_eq!(kept("go", &[]), None);
     }
 }

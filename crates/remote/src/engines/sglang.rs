@@ -3,11 +3,20 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::dialect::{Answer, End, Question};
+use super::dialect::{Answer, End, Question, sampling_params};
 
 /// Every field of sampling is sent, as to vLLM. The seed counts where the server runs with deterministic inference.
 pub(crate) fn request(question: &Question<'_>) -> Value {
     let Question { id, adapter, prompt, params, max_tokens, seed } = question;
+    let sampling = sampling_params(
+        params,
+        json!({
+            "max_new_tokens": max_tokens,
+            "min_new_tokens": 0,
+            "sampling_seed": seed >> 33,
+            "no_stop_trim": true,
+        }),
+    );
     json!({
         "rid": id,
         "input_ids": prompt,
@@ -15,25 +24,7 @@ pub(crate) fn request(question: &Question<'_>) -> Value {
         "stream": false,
         "return_logprob": true,
         "logprob_start_len": -1,
-        "sampling_params": {
-            "n": 1,
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "top_k": if params.top_k == 0 { -1 } else { params.top_k as i64 },
-            "min_p": 0.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "repetition_penalty": 1.0,
-            "max_new_tokens": max_tokens,
-            "min_new_tokens": 0,
-            "sampling_seed": seed >> 33,
-            "stop": params.stop_strings,
-            "stop_token_ids": params.stop_tokens,
-            "no_stop_trim": true,
-            "ignore_eos": true,
-            "skip_special_tokens": false,
-            "spaces_between_special_tokens": false,
-        },
+        "sampling_params": sampling,
     })
 }
 

@@ -8,9 +8,10 @@ use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPol
 use turnwise_train::{Event, Observer, TrainError};
 
 use super::adapters::AdapterFolder;
+use super::error::EngineError;
 use super::fleet::Fleet;
-use super::http::Driver;
 use super::policy::EnginePolicy;
+use crate::thread::RequestThread;
 
 /// Makes policies whose samplers are on inference servers, where the config has a table `rollout.engine`; every other config
 /// is left to the source inside.
@@ -51,7 +52,10 @@ impl<S: PolicySource> PolicySource for EngineSource<S> {
         let fleet = Arc::new(Fleet::new(&servers, 0)?);
         AdapterFolder::open(&servers.adapter_dir, &servers.server_adapter_dir, &config.name)?;
         let max_context = config.rollout.max_context;
-        Driver::start()?.wait(async move { fleet.check_up(max_context).await })??;
+        RequestThread::start()
+            .map_err(|error| EngineError::no_thread(&error))?
+            .wait(async move { fleet.check_up(max_context).await })
+            .map_err(EngineError::from)??;
         Ok(())
     }
 

@@ -3,12 +3,23 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::dialect::{Answer, End, Question};
+use super::dialect::{Answer, End, Question, sampling_params};
 
 /// Every field of sampling is sent: what is left out comes from the model's `generation_config.json` or from defaults such as
 /// `max_tokens` = 16. The end tokens are among the stop tokens, so that the server's own are switched off.
 pub(crate) fn request(question: &Question<'_>) -> Value {
     let Question { id, adapter, prompt, params, max_tokens, seed } = question;
+    let sampling = sampling_params(
+        params,
+        json!({
+            "max_tokens": max_tokens,
+            "min_tokens": 0,
+            // A whole number that every JSON reader holds exactly.
+            "seed": seed >> 11,
+            "include_stop_str_in_output": true,
+            "logprobs": 0,
+        }),
+    );
     json!({
         "request_id": id,
         "model": adapter,
@@ -16,27 +27,7 @@ pub(crate) fn request(question: &Question<'_>) -> Value {
         "stream": false,
         // The prefix cache never mixes versions, whatever the server keys it by.
         "cache_salt": adapter,
-        "sampling_params": {
-            "n": 1,
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "top_k": if params.top_k == 0 { -1 } else { params.top_k as i64 },
-            "min_p": 0.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "repetition_penalty": 1.0,
-            "max_tokens": max_tokens,
-            "min_tokens": 0,
-            // A whole number that every JSON reader holds exactly.
-            "seed": seed >> 11,
-            "stop": params.stop_strings,
-            "stop_token_ids": params.stop_tokens,
-            "include_stop_str_in_output": true,
-            "ignore_eos": true,
-            "logprobs": 0,
-            "skip_special_tokens": false,
-            "spaces_between_special_tokens": false,
-        },
+        "sampling_params": sampling,
     })
 }
 

@@ -1,18 +1,20 @@
 //! A session with a training service, and its calls. All of them block.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use super::error::{TinkerError, shortened};
 use super::example::Example;
 use super::passes::{NamedLoss, chunked, encode, logprobs_of};
 use super::requests::{Outcome, Repeat, Requests, Timing};
-use super::runtime::Runtime;
 use super::transport::{Payload, Transport};
+use crate::thread::{RequestThread, ThreadEnded};
 
 /// Encoding of passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl RemoteModel {
 /// A session. The service drops it and its models some minutes after this is dropped.
 pub struct Client {
     requests: Arc<Requests>,
-    runtime: Arc<Runtime>,
+    thread: RequestThread,
     session: String,
     dialect: Dialect,
     models: Vec<String>,
@@ -107,17 +109,17 @@ impl Client {
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));
-        let runtime = Arc::new(Runtime::start()?);
+        let thread = RequestThread::start().map_err(|error| TinkerError::no_thread(&error))?;
         let asker = Arc::clone(&requests);
-        let (session, dialect, models) = runtime.wait(async move {
+        let (session, dialect, models) = wait(&thread, async move {
             let session = asker.open_session().await?;
             let dialect = asker.probe().await?;
             Ok((session, dialect, asker.models().await?))
         })?;
-        runtime.spawn(Arc::clone(&requests).beat(session.clone()));
+        thread.handle().spawn(Arc::clone(&requests).beat(session.clone()));
         let label = session.chars().filter(char::is_ascii_alphanumeric).collect();
         let (counter, samples) = (AtomicI64::new(0), AtomicI64::new(1));
-        Ok(Self { requests, runtime, session, dialect, models, counter, samples, label })
+        Ok(Self { requests, thread, session, dialect, models, counter, samples, label })
     }
 
     /// Encoding of passes.
@@ -139,7 +141,7 @@ impl Client {
         repeat: Repeat,
     ) -> Result<Outcome, TinkerError> {
         let requests = Arc::clone(&self.requests);
-        self.runtime.wait(async move { requests.carry_out(what, path, &make, repeat).await })
+        wait(&self.thread, async move { requests.carry_out(what, path, &make, repeat).await })
     }
 
     /// Carries a request with one JSON body out, whose result is JSON.
@@ -165,7 +167,7 @@ impl Client {
         let body = json!({ "session_id": self.session, "base_model": base_model, "lora_config": lora,
             "model_role": "policy" });
         let requests = Arc::clone(&self.requests);
-        let id = self.runtime.wait(async move {
+        let id = wait(&self.thread, async move {
             let make = |_| Payload::json(&body);
             // A second one would be another model, which takes room.
             let taken = requests.submit(what, "api/v1/create_model", &make, Repeat::Never).await?;
@@ -240,7 +242,7 @@ impl Client {
         let payloads: Vec<Payload> =
             chunks.iter().map(|chunk| encode(self.dialect, model, loss, chunk, forward_only)).collect();
         let requests = Arc::clone(&self.requests);
-        let outcomes = self.runtime.wait(async move {
+        let outcomes = wait(&self.thread, async move {
             let mut taken = Vec::new();
             for payload in &payloads {
                 taken.push(requests.submit(what, path, &|_| payload.clone(), repeat).await?);
@@ -378,7 +380,7 @@ impl Client {
         };
         let from = format!("api/v1/training_runs/{model}/checkpoints/{name}/archive");
         let (requests, to) = (Arc::clone(&self.requests), to.to_owned());
-        self.runtime.wait(async move { requests.download(what, &from, &to).await })
+        wait(&self.thread, async move { requests.download(what, &from, &to).await })
     }
 
     /// Number of the next response that is asked for, over all samplers of the session.
@@ -391,7 +393,7 @@ impl Client {
         let bodies: Vec<Payload> =
             models.map(|model| Payload::json(&json!({ "model_id": model.id }))).collect();
         let requests = Arc::clone(&self.requests);
-        let _ = self.runtime.wait(async move {
+        let _ = wait(&self.thread, async move {
             for body in bodies {
                 let _ = requests.transport.post("api/v1/unload_model", body, Duration::from_secs(2)).await;
             }
@@ -403,9 +405,19 @@ impl Client {
         &self.requests
     }
 
-    pub(super) fn runtime(&self) -> &Arc<Runtime> {
-        &self.runtime
+    /// The runtime that requests are under way on.
+    pub(super) fn handle(&self) -> &Handle {
+        self.thread.handle()
     }
+}
+
+/// Runs a request on the thread and waits for its result.
+fn wait<T: Send + 'static>(
+    thread: &RequestThread,
+    request: impl Future<Output = Result<T, TinkerError>> + Send + 'static,
+) -> Result<T, TinkerError> {
+    let ended = |error: ThreadEnded| TinkerError::Protocol { what: "a request", reason: error.to_string() };
+    thread.wait(request).map_err(ended)?
 }
 
 fn json_result(what: &'static str, outcome: Outcome) -> Result<Value, TinkerError> {

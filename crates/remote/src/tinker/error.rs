@@ -76,6 +76,12 @@ pub enum TinkerError {
     },
 }
 
+impl TinkerError {
+    pub(crate) fn no_thread(error: &std::io::Error) -> Self {
+        Self::Setting { key: "url", reason: format!("no thread can be started for the service: {error}") }
+    }
+}
+
 impl From<TinkerError> for LearnError {
     fn from(error: TinkerError) -> Self {
         Self::Backend(error.to_string())

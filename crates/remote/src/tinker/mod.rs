@@ -17,7 +17,7 @@
 //! | `client`, `session` | a session and its calls, and how it begins |
 //! | `passes`, `proto`, `example` | passes on the wire: requests, messages, sequences |
 //! | `requests` | submission, results, what is tried again |
-//! | `transport`, `runtime` | HTTP, and the thread behind it |
+//! | `transport` | HTTP |
 //!
 //! Source of the interface: SkyRL 0.3 and 0.4 (`skyrl/tinker/api.py`) and the `tinker` client of Python, 0.38.
 
@@ -31,7 +31,6 @@ mod policy;
 pub mod proto;
 mod reduction;
 mod requests;
-mod runtime;
 mod sampler;
 mod session;
 mod source;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use turnwise_core::{
     Completion, FinishReason, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
 };
-use turnwise_text::Tokenizer;
+use turnwise_text::{Tokenizer, stop_length};
 
 use super::client::Client;
 use super::error::TinkerError;
@@ -83,7 +83,7 @@ impl TinkerSampler {
             (false, true) => FinishReason::Context,
             (false, false) => FinishReason::Length,
         };
-        if let Some(length) = end_of_stop(&self.tokenizer, &tokens, &asked.stop_strings) {
+        if let Some(length) = stop_length(&self.tokenizer, &tokens, &asked.stop_strings) {
             tokens.truncate(length);
             logprobs.truncate(length);
             finish = FinishReason::Stop;
@@ -97,30 +97,18 @@ impl Sampler for TinkerSampler {
     fn submit(&mut self, request: SampleRequest) -> Result<RequestId, SampleError> {
         let id = self.next;
         self.next += 1;
-        let fail = |reason: String| Err(SampleError::Request { request: id, reason });
-        let SampleRequest { prompt, params, seed, .. } = request;
-        if prompt.is_empty() {
-            return fail("the prompt is empty: the first token would have nothing to follow".into());
-        }
-        if prompt.len() > self.max_context {
-            return fail(format!(
-                "the prompt has {} tokens, the context {}: raise max_context or shorten the history",
-                prompt.len(),
-                self.max_context
-            ));
-        }
-        let room = self.max_context - prompt.len();
-        if room == 0 {
-            let (finish, weights_version) = (FinishReason::Context, self.version);
-            let (tokens, logprobs, entropies) = (Vec::new(), Vec::new(), Vec::new());
-            self.done.push(Completion { request: id, tokens, logprobs, entropies, finish, weights_version });
+        request.check_prompt(id, self.max_context, None)?;
+        if let Some(empty) = request.answer_without_tokens(id, self.max_context, self.version) {
+            self.done.push(empty);
             return Ok(id);
         }
+        let SampleRequest { prompt, params, seed, .. } = request;
+        let room = self.max_context - prompt.len();
         let number = (seed.rng().bits() >> 33) as u32;
         let body = self.body(&prompt, &params, room, number);
         self.open.insert(id, Asked { stop_strings: params.stop_strings, context: room < params.max_tokens });
         let (requests, sender) = (Arc::clone(self.client.requests()), self.sender.clone());
-        self.client.runtime().spawn(async move {
+        self.client.handle().spawn(async move {
             let make = |_| Payload::json(&body);
             // A second response would not be used.
             let found = requests.carry_out("asample", "api/v1/asample", &make, Repeat::Harmless).await;
@@ -185,25 +173,6 @@ impl TinkerSampler {
     }
 }
 
-/// Tokens up to the one that completes a stop string; `None` where none is complete.
-fn end_of_stop(tokenizer: &Tokenizer, tokens: &[u32], stops: &[String]) -> Option<usize> {
-    if stops.is_empty() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    tokens
-        .iter()
-        .position(|&token| {
-            let before = bytes.len();
-            bytes.extend_from_slice(tokenizer.token_bytes(token));
-            stops.iter().any(|stop| {
-                let start = before.saturating_sub(stop.len().saturating_sub(1));
-                bytes[start..].windows(stop.len().max(1)).any(|window| window == stop.as_bytes())
-            })
-        })
-        .map(|index| index + 1)
-}
-
 /// The response in a result, in either encoding.
 fn sampled(outcome: Outcome) -> Result<Sampled, TinkerError> {
     let found = match outcome {
@@ -245,24 +214,4 @@ fn of_json(value: &Value) -> Result<Sampled, String> {
         logprobs: list("logprobs")?.iter().map(|value| value.as_f64().unwrap_or(f64::NAN) as f32).collect(),
         stopped: sequence["stop_reason"] == "stop",
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use turnwise_text::TokenizerConfig;
-
-    use super::*;
-
-    #[test]
-    fn responses_end_with_the_token_that_completes_a_stop_string() {
-        let tokenizer = Tokenizer::train(["a b"].into_iter(), &TokenizerConfig::default()).unwrap();
-        let tokens = tokenizer.encode("go\nnow</act> x");
-        let end = |stops: &[&str]| {
-            let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
-            end_of_stop(&tokenizer, &tokens, &stops).map(|end| tokenizer.decode(&tokens[..end]))
-        };
-        assert_eq!(end(&["</act>"]).as_deref(), Some("go\nnow</act>"));
-        assert_eq!(end(&["</act>", "\n"]).as_deref(), Some("go\n"));
-        assert_eq!((end(&["</go>"]), end(&[])), (None, None));
-    }
 }

@@ -7,6 +7,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION
 use reqwest::redirect::Policy;
 
 use super::error::TinkerError;
+use crate::body::{bounded_body, install_tls};
 
 /// Most bytes of an answer that is held in memory.
 const LARGEST_ANSWER: usize = 256 << 20;
@@ -86,8 +87,7 @@ impl Transport {
         if base.scheme() == "https" && !cfg!(feature = "tls") {
             return Err(fail("url", "https needs a program with the feature `tls`".into()));
         }
-        #[cfg(feature = "tls")]
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_tls();
         let key = match key_env {
             "" => None,
             name => Some(key_of(name)?),
@@ -194,13 +194,9 @@ async fn read(sent: reqwest::Result<reqwest::Response>) -> Result<Reply, Fault> 
     let status = response.status().as_u16();
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let protobuf = kind.is_some_and(|kind| kind.starts_with(PROTOBUF));
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| Fault::Lost(reason(error)))? {
-        if body.len() + chunk.len() > LARGEST_ANSWER {
-            return Err(Fault::TooLarge(LARGEST_ANSWER));
-        }
-        body.extend_from_slice(&chunk);
-    }
+    let body =
+        bounded_body(&mut response, LARGEST_ANSWER).await.map_err(|error| Fault::Lost(reason(error)))?;
+    let body = body.ok_or(Fault::TooLarge(LARGEST_ANSWER))?;
     Ok(Reply { status, protobuf, body })
 }
 

@@ -59,7 +59,7 @@ impl Traits {
     pub(crate) const JSON: Self = Self { dialect: Dialect::Json, ..Self::JAX };
 }
 
-/// What a future has come to.
+/// State of a future.
 type Finished = Result<(Vec<u8>, bool), String>;
 
 pub(crate) struct Service {

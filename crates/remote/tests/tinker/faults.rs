@@ -1,4 +1,4 @@
-//! What goes wrong on the way: nothing is lost, nothing counts twice, and what cannot be repaired names itself.
+//! Faults of the connection and the service: nothing is lost, nothing counts twice, and what cannot be repaired names itself.
 
 use std::time::{Duration, Instant};
 

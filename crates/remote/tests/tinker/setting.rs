@@ -142,7 +142,7 @@ impl Setting {
     }
 }
 
-/// What a loss is built from: old log-probabilities off the policy's own, so that ratios clip, and advantages of both signs.
+/// Ingredients of a loss: old log-probabilities off the policy's own, so that ratios clip, and advantages of both signs.
 pub(crate) fn objective_batch(sequences: &[TokenSequence], logprobs: &[Vec<f32>]) -> ObjectiveBatch {
     let sequence = |(index, (sequence, own)): (usize, (&TokenSequence, &Vec<f32>))| {
         let moved = |step: f32, phase: f32| -> Vec<f32> {

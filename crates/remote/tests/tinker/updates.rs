@@ -66,7 +66,7 @@ fn update(
     Updated { loss: report.loss, norm: policy.step(4e-3).unwrap().gradient_norm }
 }
 
-/// How far two updates on the service end from two native ones, relative to the way they went; every number on the way is
+/// Distance at which two updates on the service end from two native ones, relative to the way they went; every number on the way is
 /// compared too.
 fn distance(setting: &Setting, config: &Config, supervised: bool) -> f64 {
     let tokens = setting.sequences();
@@ -151,7 +151,7 @@ fn losses_that_the_service_has_go_by_name() {
     assert!(sent(Traits::JSON, LOSSES[1].1, false).1 > 2);
 }
 
-/// What the tests above rest on: a reduction that is not the service's gives another update.
+/// The assumption of the tests above: a reduction that is not the service's gives another update.
 #[test]
 fn a_wrong_reduction_gives_another_update() {
     // It says norms as if it summed, and takes means.
@@ -169,7 +169,7 @@ fn a_named_reduction_that_the_measurement_contradicts_is_refused() {
     assert!(error.contains("policy.learner.reduction") && error.contains("seq-mean-batch-mean"), "{error}");
     let config = setting.config(None, &["policy.learner.reduction=seq-mean-batch-mean"]).unwrap();
     assert!(setting.policy(&config).is_ok());
-    // The room of what was measured on is free again.
+    // The models that were measured on are gone from the service again.
     assert_eq!(setting.double.lock().models.len(), 0, "policies give their room back");
 }
 

@@ -1,4 +1,4 @@
-//! What the double reads and writes.
+//! Messages of the double, in both dialects.
 
 use prost::Message as _;
 use serde_json::{Value, json};

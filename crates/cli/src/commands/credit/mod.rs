@@ -11,14 +11,14 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Deserialize;
 use turnwise_core::{Batch, PerTurn};
-use turnwise_credit::{CreditConfig, CreditReport, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, CreditReport, Inputs, Pipeline, Supplies, TurnField};
 use turnwise_decompose::turnrd::TurnRd;
 use turnwise_model::{LearnerConfig, NativeLearner};
 use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
 use turnwise_train::config::{DecomposerConfig, TurnRdSettings};
 use turnwise_train::turnrd_credits;
-use turnwise_trajectory_io::{Dump, DumpBatch, Field, Format, ReadOptions, Row, read, write_rows};
+use turnwise_trajectory_io::{Dump, DumpBatch, Format, ReadOptions, Row, read, write_rows};
 
 use crate::ui;
 
@@ -150,13 +150,13 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
     let config = settings::config(&args.preset, args.verl_agent, &args.set)?;
     let pipeline = Pipeline::from_config(&config)?;
     let dump = read(&args.file, &ReadOptions { format: args.format.0, rewards: args.reward })?;
-    let needs = settings::needs(&pipeline);
+    let needs = pipeline.fields();
     let mut learned = match (&args.turnrd, &args.policy) {
         (Some(network), Some(policy)) => Some(Learned::load(network, policy, args.pool_tokens)?),
         _ => None,
     };
     for (method, field) in &needs {
-        if *field == Field::Credit && learned.is_some() {
+        if *field == TurnField::Credit && learned.is_some() {
             continue;
         }
         dump.require(method, *field)
@@ -210,13 +210,13 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Advice on a field that is missing.
-fn hint(preset: &str, field: Field) -> String {
+fn hint(preset: &str, field: TurnField) -> String {
     match field {
-        Field::Credit => format!(
+        TurnField::Credit => format!(
             "`{preset}` takes the credit of every turn from a judge or a trained decomposer; name one with --turnrd \
              and --policy, give each turn its `credit`, or use has-progressive"
         ),
-        Field::Values => {
+        TurnField::Values => {
             format!("`{preset}` needs a critic; give each turn its `values`, or use a group-relative method")
         }
         _ => format!("So `{preset}` cannot be computed from this file"),

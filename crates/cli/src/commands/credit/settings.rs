@@ -2,9 +2,8 @@
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use turnwise_credit::{CreditConfig, Pipeline, TurnField};
+use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_methods::{Methods, credit_with};
-use turnwise_trajectory_io::Field;
 
 /// The credit part of a preset, changed by the overrides.
 pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
@@ -32,19 +31,6 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, value)?)
 }
 
-/// The fields that a file must have in every turn, with the method that reads each.
-pub(super) fn needs(pipeline: &Pipeline) -> Vec<(&'static str, Field)> {
-    let field = |field| match field {
-        TurnField::Observation => Field::Observation,
-        TurnField::Action => Field::Action,
-        TurnField::Entropies => Field::Entropy,
-        TurnField::Progress => Field::Progress,
-        TurnField::Values => Field::Values,
-        TurnField::Credit => Field::Credit,
-    };
-    pipeline.fields().into_iter().map(|(method, needed)| (method, field(needed))).collect()
-}
-
 /// Notes on a config for the user, besides its numbers.
 pub(super) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
     let mut notes = Vec::new();
@@ -61,6 +47,8 @@ pub(super) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use turnwise_credit::TurnField;
+
     use super::*;
     use turnwise_core::Preset;
     use turnwise_credit::EstimatorConfig;
@@ -96,8 +84,8 @@ mod tests {
     #[test]
     fn every_preset_says_what_it_needs() {
         for Preset { name, .. } in Methods::builtin().presets() {
-            let needs = needs(&Pipeline::from_config(&with(name, &[]).unwrap()).unwrap());
-            let entropy = needs.iter().any(|(_, field)| *field == Field::Entropy);
+            let needs = Pipeline::from_config(&with(name, &[]).unwrap()).unwrap().fields();
+            let entropy = needs.iter().any(|(_, field)| *field == TurnField::Entropies);
             let expected = name.starts_with("aem") || name.starts_with("stapo") || *name == "empg";
             assert_eq!(entropy, expected, "{name}: {needs:?}");
         }
