@@ -134,6 +134,7 @@ fn settings(config: &ModelConfig, learner: LearnerConfig, longest: usize, diverg
         second_gradient: false,
         critic: None,
         sampling: None,
+        staleness: 0,
     }
 }
 

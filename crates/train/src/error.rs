@@ -95,6 +95,9 @@ pub enum TrainError {
     /// A worker thread ended unexpectedly.
     #[error("a rollout thread ended unexpectedly; the log above says why")]
     Thread,
+    /// The system has no thread left for a rollout.
+    #[error("cannot start a thread for a rollout: {0}; lower rollout.lanes or rollout.env_threads")]
+    ThreadStart(std::io::Error),
 }
 
 impl TrainError {

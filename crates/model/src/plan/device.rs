@@ -218,6 +218,7 @@ mod tests {
             second_gradient: false,
             critic: None,
             sampling: Some((1, EngineConfig { slots: 64, max_context: 2560 })),
+            staleness: 0,
         }
     }
 

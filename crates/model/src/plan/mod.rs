@@ -63,6 +63,9 @@ pub struct PlanSettings {
     pub critic: Option<[usize; 2]>,
     /// The samplers of one process: how many, and their size.
     pub sampling: Option<(usize, EngineConfig)>,
+    /// Rollouts that are under way while the policy is trained (`rollout.max_staleness`); 0 where sampling and training take
+    /// turns.
+    pub staleness: u64,
 }
 
 /// The memory that a run takes at most.
@@ -100,6 +103,9 @@ impl MemoryPlan {
         if let Some((engines, engine)) = settings.sampling {
             plan.sampling(config, engines as u64, engine, settings.learner.compute);
         }
+        if settings.staleness > 0 {
+            plan.during_training(settings.staleness, trainable);
+        }
         plan.add(
             PlanPhase::Training,
             "gradients",
@@ -136,6 +142,18 @@ impl MemoryPlan {
         let detail = format!("{engines} lanes x {slots} sequences x {max_context} tokens, all full");
         self.add(PlanPhase::Sampling, "key/value cache", cache, detail);
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
+    }
+
+    /// What is there for sampling is there all the time, once for every rollout under way; each has the trained numbers
+    /// as they were when it began.
+    fn during_training(&mut self, rollouts: u64, trainable: u64) {
+        for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {
+            item.phase = PlanPhase::Always;
+            item.bytes *= rollouts + 1;
+            item.detail.push_str(&format!(", {} rollouts", rollouts + 1));
+        }
+        let detail = format!("{trainable} numbers x {rollouts} rollouts that began before");
+        self.add(PlanPhase::Always, "earlier weights", rollouts * trainable * NUMBER, detail);
     }
 
     /// The buffers of forward and backward passes.
@@ -177,7 +195,8 @@ impl MemoryPlan {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
 
-    /// The most there is at a time: samplers and the buffers of training are never there together.
+    /// The most there is at a time: samplers and the buffers of training are there together only where their phase says
+    /// so ([`PlanPhase::Always`]).
     pub fn peak(&self) -> u64 {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }

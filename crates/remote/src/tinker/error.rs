@@ -84,7 +84,7 @@ impl TinkerError {
 
 impl From<TinkerError> for LearnError {
     fn from(error: TinkerError) -> Self {
-        Self::Backend(error.to_string())
+        Self::Unavailable(error.to_string())
     }
 }
 

@@ -3,3 +3,4 @@
 
 mod double;
 mod runs;
+mod staleness;

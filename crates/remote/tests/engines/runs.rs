@@ -38,7 +38,7 @@ const TINY: &[&str] = &[
 ];
 
 /// A tiny run on these servers, with more on top.
-fn config(kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
+pub(crate) fn config(kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
     let urls: Vec<String> = servers.iter().map(|server| format!("{:?}", server.url())).collect();
     let engine = [
         format!("rollout.engine.kind={kind}"),
@@ -76,9 +76,9 @@ impl Observer for Notes {
 }
 
 /// All that a finished run left.
-struct Finished {
-    trajectories: Vec<Trajectory>,
-    metrics: Vec<MetricsLine>,
+pub(crate) struct Finished {
+    pub(crate) trajectories: Vec<Trajectory>,
+    pub(crate) metrics: Vec<MetricsLine>,
     notes: Notes,
 }
 
@@ -119,7 +119,7 @@ fn read(root: &Path, notes: Notes) -> Finished {
     }
 }
 
-fn finish(config: Config, root: &Path) -> Finished {
+pub(crate) fn finish(config: Config, root: &Path) -> Finished {
     let (steps, size) = (config.train.steps, config.rollout.tasks_per_step * config.rollout.group_size);
     let (mut run, mut notes) = start(config, root).unwrap();
     assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
@@ -134,7 +134,17 @@ fn finish(config: Config, root: &Path) -> Finished {
 /// Largest distance between the log-probabilities of the last step's trajectories and the scoring of the policy that
 /// sampled them: that of the checkpoint before.
 fn largest_distance(finished: &Finished, root: &Path, step: u64, temperature: f64) -> f32 {
-    let checkpoint = root.join(format!("checkpoints/step-{step:06}"));
+    distance_to(finished, root, [step, step], temperature)
+}
+
+/// The same of a step and of any checkpoint.
+pub(crate) fn distance_to(
+    finished: &Finished,
+    root: &Path,
+    [step, checkpoint]: [u64; 2],
+    temperature: f64,
+) -> f32 {
+    let checkpoint = root.join(format!("checkpoints/step-{checkpoint:06}"));
     let policy = Policy::load(&checkpoint).unwrap();
     let mut learner = NativeLearner::new(policy.weights, LearnerConfig::default()).unwrap();
     let of_step = finished.trajectories.iter().filter(|trajectory| trajectory.step == step);
@@ -398,6 +408,15 @@ fn entropies_come_from_a_scoring_pass_where_credit_reads_them() {
         assert_eq!(filled.len(), entropies.len());
         assert!(filled.iter().zip(&entropies).all(|(one, other)| (one - other).abs() < 1e-5));
         assert!(filled.iter().all(|entropy| *entropy > 0.0));
+    }
+    // Estimated by the tokens that were sampled: no pass, and other numbers.
+    let estimated = tempfile::tempdir().unwrap();
+    let more = [more[0], more[1], "rollout.engine.entropies=sampled"];
+    let found = finish(config("vllm", &[&server], estimated.path(), &more), &estimated.path().join("run"));
+    for (turn, exact) in found.turns().zip(finished.turns()) {
+        let negative: Vec<f32> = turn.old_logprobs.iter().map(|logprob| -logprob).collect();
+        assert_eq!((&turn.entropies, &turn.response_ids), (&negative, &exact.response_ids));
+        assert_ne!(turn.entropies, exact.entropies);
     }
     // Where nobody reads them there is no pass.
     let plain = tempfile::tempdir().unwrap();

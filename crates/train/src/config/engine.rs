@@ -15,6 +15,18 @@ pub enum ServerKind {
     Sglang,
 }
 
+/// Entropies of sampled turns, where credit reads them (AEM, EMPG, STAPO): servers give none over the whole vocabulary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EntropyKind {
+    /// One scoring pass of the learner: exact over the full vocabulary.
+    #[default]
+    Exact,
+    /// The negative log-probability of the one token that was sampled: an estimate without bias that costs nothing, and is
+    /// noisy in short turns.
+    Sampled,
+}
+
 /// Inference servers that sample in the place of the engine in this process. The learner trains an adapter
 /// (`policy.lora`) and hands every new version of it to the servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -42,6 +54,9 @@ pub struct ServersConfig {
     /// Seconds for which a request, or the loading of an adapter, is tried before it is given up.
     #[schemars(range(min = 0.001, max = 604800.0))]
     pub give_up_s: f64,
+    /// Entropies of sampled turns where credit reads them: `exact` by a scoring pass of the learner, `sampled` estimated by the
+    /// negative log-probabilities of the sampled tokens.
+    pub entropies: EntropyKind,
 }
 
 impl Default for ServersConfig {
@@ -55,6 +70,7 @@ impl Default for ServersConfig {
             max_requests_per_server: 64,
             timeout_s: 600.0,
             give_up_s: 1800.0,
+            entropies: EntropyKind::default(),
         }
     }
 }

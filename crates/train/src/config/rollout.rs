@@ -77,6 +77,11 @@ pub struct RolloutConfig {
     /// Times that such a trajectory is sampled again at most.
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
+    /// Steps that a rollout may be older than the weights it trains. 0: a step's rollout begins when the updates of the step
+    /// before it are done. With N the rollouts of the next N steps are under way while a step is updated, each sampled
+    /// as a whole by the weights of N steps before it is trained on.
+    #[schemars(range(max = 64))]
+    pub max_staleness: u64,
     /// Inference servers (vLLM, SGLang) that sample in the place of this process. Needs a program built with
     /// `--features remote`. Absent: this process samples.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,6 +107,7 @@ impl Default for RolloutConfig {
             env_retries: 2,
             on_error: OnError::Mask,
             max_resamples: 2,
+            max_staleness: 0,
             engine: None,
         }
     }

@@ -5,12 +5,12 @@ use std::path::Path;
 use toml::Table;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{Pipeline, TurnField};
-use turnwise_model::{LoraConfig, ModelError};
+use turnwise_model::{Device, LoraConfig, ModelError};
 use turnwise_objective::{Loss, RatioKind};
 use turnwise_settings::{Problem, SettingsError, problems, suggest};
 
 use super::load::schema_with;
-use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, Switch};
+use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, Switch};
 use crate::TrainError;
 
 /// Most trajectories of a step.
@@ -252,7 +252,33 @@ impl Rules<'_> {
                 format!("is {buffer}, more than rollout.max_response_tokens = {limit}; lower it"),
             );
         }
+        self.staleness();
         self.servers();
+    }
+
+    /// Rollouts under way during updates need weights that the updates leave alone.
+    fn staleness(&mut self) {
+        let Config { rollout, policy, train, .. } = self.config;
+        let RolloutConfig { max_staleness, engine, .. } = rollout;
+        if *max_staleness > 0 && train.recompute_old_logprobs {
+            self.fail(
+                "train.recompute_old_logprobs",
+                format!(
+                    "is true and rollout.max_staleness is {max_staleness}: the loss's ratios must be to the weights that \
+                     sampled, which are older; set one of the two off"
+                ),
+            );
+        }
+        let reason = if *max_staleness == 0 {
+            return;
+        } else if matches!(policy.learner, PolicyLearnerConfig::Tinker(_)) {
+            "and a Tinker-compatible service (policy.learner) samples the weights that it trains"
+        } else if policy.device == Device::Cuda && engine.is_none() {
+            "and a device (policy.device) samples the weights that it trains; sample on servers (rollout.engine)"
+        } else {
+            return;
+        };
+        self.fail("rollout.max_staleness", format!("is {max_staleness}, {reason}, or set it to 0"));
     }
 
     /// Rules of inference servers: what they can be given, and what they answer.

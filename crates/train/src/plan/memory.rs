@@ -87,6 +87,8 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         // One engine, which takes the caches of all its sequences when it is made.
         Device::Cuda => sampling_lanes(config),
     };
+    let here = config.rollout.engine.is_none();
+    let engine = EngineConfig { slots, max_context: config.rollout.max_context };
     PlanSettings {
         learner,
         trainable,
@@ -96,7 +98,9 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         divergences: passes.needs_divergences(),
         second_gradient: passes.bias_gradient,
         critic,
-        sampling: Some((lanes, EngineConfig { slots, max_context: config.rollout.max_context })),
+        // Servers have memory of their own.
+        sampling: here.then_some((lanes, engine)),
+        staleness: if here { config.rollout.max_staleness } else { 0 },
     }
 }
 
@@ -319,12 +323,26 @@ mod tests {
             "credit.estimator={kind=\"ppo\"}",
             "objective.normalization.delta=2.0",
             "policy.scratch.layers=8",
+            "rollout.max_staleness=1",
         ] {
             assert!(total(&["policy.scratch.hidden_size=512", more]) > base, "{more}");
         }
         for less in ["train.lanes=1", "train.recompute_layers=true"] {
             assert!(total(&["policy.scratch.hidden_size=512", less]) < base, "{less}");
         }
+    }
+
+    #[test]
+    fn servers_have_memory_of_their_own() {
+        let servers = "rollout.engine={urls=[\"http://127.0.0.1:1\"], adapter_dir=\"a\"}";
+        let sampling = |more: &[&str]| {
+            let config = config(more);
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            MemoryReport::new(&config, &model).machine.plan.of(PlanPhase::Sampling)
+        };
+        assert!(sampling(&["policy.lora={rank=4}"]) > 0);
+        assert_eq!(sampling(&["policy.lora={rank=4}", servers]), 0);
+        assert_eq!(sampling(&["policy.lora={rank=4}", servers, "rollout.max_staleness=2"]), 0);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, Trajectory};
+use turnwise_core::{Batch, LearnError, Trajectory};
 
 use crate::TrainError;
 pub use crate::record::position::{Phase, Position};
@@ -138,9 +138,11 @@ impl RunDirectory {
 
     /// The error of an update with the batch that led to it, which is written to `failed/` for inspection.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
-        // What failed for want of disk or a peer says so itself; a batch says nothing about it.
-        if !matches!(error, TrainError::Learn(_) | TrainError::Objective(_)) {
-            return error;
+        // What failed for want of disk, a peer or a service says so itself; a batch says nothing about it.
+        match error {
+            TrainError::Learn(LearnError::Unavailable(_)) => return error,
+            TrainError::Learn(_) | TrainError::Objective(_) => {}
+            _ => return error,
         }
         let position = Position { step: position.step + 1, ..position };
         let path = self.root.join("failed").join(format!("{}.jsonl.zst", position.label()));

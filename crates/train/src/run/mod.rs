@@ -16,6 +16,7 @@ pub mod source;
 mod start;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_core::Tasks;
@@ -38,6 +39,7 @@ use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
 use crate::sft::warm_start::WarmStart;
+use crate::step::queue::RolloutQueue;
 use crate::step::{Method, StepContext, step};
 
 pub use shared_warm_start::warm_start_settings;
@@ -56,7 +58,7 @@ pub enum RunEnd {
 pub struct Run {
     pub(crate) config: Config,
     pub(crate) directory: RunDirectory,
-    pub(crate) actor: Actor,
+    pub(crate) actor: Arc<Actor>,
     pub(crate) learners: Learners,
     pub(crate) state: RunState,
     pub(crate) metrics: MetricsWriter,
@@ -164,6 +166,8 @@ impl Run {
             origin: "env.split".into(),
             reason: format!("the split `{}` has no tasks", self.config.env.split),
         })?;
+        let config = Arc::new(self.config.clone());
+        let mut rollouts = RolloutQueue::new(Arc::clone(&self.actor), config, Arc::new(order));
         let (pipeline, loss) = (self.config.pipeline()?, self.config.loss()?);
         let embedder = embedder(&self.config.credit)?;
         if loss.passes().needs_reference() {
@@ -173,7 +177,8 @@ impl Run {
         while self.state.position.step < total {
             let method =
                 Method { config: &self.config, pipeline: &pipeline, loss: &loss, embedder: &*embedder };
-            let mut context = StepContext { directory: &self.directory, order: &order, observer, stop };
+            let mut context =
+                StepContext { directory: &self.directory, rollouts: &mut rollouts, observer, stop };
             let Some(metrics) =
                 step(&self.actor, &mut self.learners, &mut self.state, &method, &mut context)?
             else {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use toml::{Table, Value};
 
@@ -169,7 +170,7 @@ impl Run {
         directory.write("config.toml", config.to_toml()?.as_bytes())?;
         observer.event(Event::Note(format!("warm start taken over from {}", found.path.display())));
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
-        let actor = Actor::new(&config, world, tokenizer)?;
+        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
         let learners = Learners { policy, critic: None, decomposer };
         let notes = std::mem::take(&mut observer.notes);

@@ -90,7 +90,7 @@ impl Run {
             },
             observer,
         )?;
-        let actor = Actor::new(&config, world, tokenizer)?;
+        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let directory = RunDirectory::create(directory.root())?;
         directory.write_json("panel.json", &panels)?;
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), 0)?;
@@ -143,7 +143,7 @@ impl Run {
         let state = RunState::of_checkpoint(&config, &stored);
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
         let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
-        let actor = Actor::new(&config, world, tokenizer)?;
+        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let position = state.position;
         let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         // From here on the directory changes.

@@ -4,12 +4,14 @@ use turnwise_core::{Batch, TokenSequence, Trajectory};
 use turnwise_credit::TurnField;
 
 use crate::TrainError;
+use crate::config::EntropyKind;
 use crate::learners::policy::PolicyLearner;
 use crate::step::Method;
 
 /// Fills in the entropies that credit reads and the sampler did not give, by one scoring pass of the learner at the
-/// sampling temperature: exact over the full vocabulary, under the weights that sampled. Does nothing where they are there
-/// or nobody reads them.
+/// sampling temperature: exact over the full vocabulary, under the weights before the update, which are those that sampled
+/// unless rollouts are older (`rollout.max_staleness`). With `rollout.engine.entropies = "sampled"` by `-log p` of the
+/// sampled tokens instead. Does nothing where they are there or nobody reads them.
 pub(crate) fn fill_entropies(
     batch: &mut Batch,
     method: &Method<'_>,
@@ -23,6 +25,13 @@ pub(crate) fn fill_entropies(
     };
     let mut wanting: Vec<&mut Trajectory> =
         batch.groups.iter_mut().flat_map(|group| &mut group.trajectories).filter(unknown).collect();
+    let engine = method.config.rollout.engine.as_ref();
+    if engine.is_some_and(|engine| engine.entropies == EntropyKind::Sampled) {
+        for turn in wanting.iter_mut().flat_map(|trajectory| &mut trajectory.turns) {
+            turn.entropies = turn.old_logprobs.iter().map(|logprob| -logprob).collect();
+        }
+        return Ok(());
+    }
     let sequences: Vec<TokenSequence> =
         wanting.iter().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
     if sequences.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! | file | stage |
 //! |---|---|
-//! | `sample` | sample: rounds of rollouts until there is a batch |
+//! | `queue`, `sample` | sample: the rollouts under way, rounds of them until there is a batch |
 //! | `entropies` | entropies, where credit reads them and the sampler does not know them |
 //! | [`rewards`] | rewards: what the loss adds to them |
 //! | [`credit`] | credit: one advantage per turn, from what the estimator asks for |
@@ -14,6 +14,7 @@
 pub mod credit;
 mod entropies;
 pub mod masked_contexts;
+pub(crate) mod queue;
 pub(crate) mod record;
 pub mod rewards;
 mod sample;
@@ -33,12 +34,11 @@ use crate::record::metrics::Metrics;
 use crate::record::observer::Observer;
 use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
-use crate::rollout::tasks::TaskOrder;
 use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
+use crate::step::queue::RolloutQueue;
 use crate::step::record::{StepRecord, mismatch};
 use crate::step::rewards::shape_rewards;
-use crate::step::sample::sample;
 use crate::step::training_set::training_set;
 use crate::step::update::update;
 
@@ -53,7 +53,7 @@ pub(crate) struct Method<'a> {
 /// Inputs of a step besides the parts of a run that it changes.
 pub(crate) struct StepContext<'a> {
     pub(crate) directory: &'a RunDirectory,
-    pub(crate) order: &'a TaskOrder,
+    pub(crate) rollouts: &'a mut RolloutQueue,
     pub(crate) observer: &'a mut dyn Observer,
     pub(crate) stop: &'a AtomicBool,
 }
@@ -68,7 +68,10 @@ pub(crate) fn step(
 ) -> Result<Option<Metrics>, TrainError> {
     let (config, at) = (method.config, state.position.step);
     let mut record = StepRecord::default();
-    let Some(sampled) = record.timed("rollout", || sample(actor, learners, state, config, context))? else {
+    let StepContext { rollouts, observer, .. } = context;
+    let Some(sampled) =
+        record.timed("rollout", || rollouts.next(learners, state, *observer, context.stop))?
+    else {
         return Ok(None);
     };
     let mut batch = sampled.batch;

@@ -1,23 +1,20 @@
 //! The training batch of one step: rounds of rollouts until the selection has what it wants.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_core::{Batch, Group, PromptTokens, Sampler as _, Task, Trajectory};
+use turnwise_core::{Batch, Group, PromptTokens, Sampler, Task, Trajectory};
 use turnwise_credit::selection::{Selection, SelectionConfig};
 
 use crate::TrainError;
-use crate::config::{Config, OnError};
-use crate::learners::Learners;
-use crate::learners::policy::PolicyLearner;
+use crate::config::{Config, OnError, RolloutConfig};
 use crate::record::metrics::Metrics;
 use crate::record::observer::{Event, Observer, Round};
-use crate::record::state::RunState;
-use crate::rollout::Job;
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::faults::{Faults, run_with_resampling};
 use crate::rollout::tasks::TaskOrder;
-use crate::step::StepContext;
+use crate::rollout::{Job, RolloutProgress};
 
 /// A batch and what it took to get it.
 pub(crate) struct Sampled {
@@ -32,64 +29,51 @@ pub(crate) struct Sampled {
     pub(crate) masked: Vec<Trajectory>,
 }
 
-/// Everything that the rounds of a step share.
-struct SampleContext<'a> {
-    actor: &'a Actor,
-    policy: &'a dyn PolicyLearner,
-    config: &'a Config,
-    state: &'a RunState,
-    order: &'a TaskOrder,
+/// The sampling of one step. It has all that it reads, so that it can go on while the policy is updated.
+pub(crate) struct SamplingJob {
+    pub(crate) actor: Arc<Actor>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) order: Arc<TaskOrder>,
+    /// Samplers over the weights that all rounds are sampled with, one a lane.
+    pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
+    /// The step that is sampled for.
+    pub(crate) step: u64,
+    /// Place in the order of tasks of the step's first one.
+    pub(crate) first_task: u64,
     /// Members that a group needs at least to be trained on, where others of it failed.
-    fewest: usize,
-    stop: &'a AtomicBool,
+    pub(crate) fewest: usize,
 }
 
-/// Samples the batch of a step; `None` when it was stopped from outside.
-pub(crate) fn sample(
-    actor: &Actor,
-    learners: &mut Learners,
-    state: &RunState,
-    config: &Config,
-    step: &mut StepContext<'_>,
-) -> Result<Option<Sampled>, TrainError> {
-    // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
-    learners.release();
-    // A critic judges a trajectory by itself; everything else compares it with another of its task.
-    let fewest = if learners.critic.is_some() { 1 } else { 2 };
-    let (policy, order, stop) = (learners.policy.as_ref(), step.order, step.stop);
-    let context = SampleContext { actor, policy, config, state, order, fewest, stop };
-    let Some(mut sampled) = context.rounds(step.observer)? else { return Ok(None) };
-    let report = learners.policy.sampling_report();
-    report.notes.into_iter().for_each(|note| step.observer.event(Event::Note(note)));
-    sampled.metrics.0.extend(report.metrics.0);
-    Ok(Some(sampled))
-}
-
-impl SampleContext<'_> {
-    /// Rounds of rollouts until the selection has what it wants.
-    fn rounds(&self, observer: &mut dyn Observer) -> Result<Option<Sampled>, TrainError> {
-        let settings = &self.config.rollout;
+impl SamplingJob {
+    /// Samples rounds of rollouts until the selection has what it wants; `None` when it was stopped from outside.
+    pub(crate) fn run(
+        mut self,
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Option<Sampled>, TrainError> {
+        let config = Arc::clone(&self.config);
+        let settings = &config.rollout;
         let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
         let (mut drawn, mut trajectories, mut solved, mut reward) = (0, 0.0, 0.0, 0.0);
         let (mut masked, mut failed, mut resampled, mut dropped) = (Vec::new(), 0, 0, 0);
-        let mut prompt_tokens = PromptTokens::default();
         loop {
             let count = selection.missing();
             if count == 0 {
                 break;
             }
-            let tasks = self.order.draw(self.state.tasks_drawn + drawn, count)?;
+            let tasks = self.order.draw(self.first_task + drawn, count)?;
             let number = (selection.max_rounds() > 1).then(|| Round {
                 number: selection.rounds() + 1,
                 most: selection.max_rounds(),
                 kept: selection.kept(),
                 wanted: settings.tasks_per_step,
             });
-            let Some((mut round, again, tokens)) = self.round(&tasks, drawn as usize, number, observer)?
-            else {
+            let mut tick = |progress: &RolloutProgress| {
+                observer.event(rollout_event(progress, &tasks, settings, number));
+            };
+            let Some((mut round, again)) = self.round(&tasks, drawn as usize, stop, &mut tick)? else {
                 return Ok(None);
             };
-            prompt_tokens.add(tokens);
             drawn += count as u64;
             resampled += again;
             let mut faults = Faults::take_out(&mut round, self.fewest)?;
@@ -97,7 +81,7 @@ impl SampleContext<'_> {
                 observer.event(Event::Note(format!(
                     "step {}: {} trajectories failed through no fault of the policy and are left out, {} groups with \
                      them; the first reason: {reason}",
-                    self.state.position.step + 1,
+                    self.step + 1,
                     faults.failed,
                     faults.groups
                 )));
@@ -108,10 +92,12 @@ impl SampleContext<'_> {
             for trajectory in round.iter().flat_map(|group| &group.trajectories) {
                 trajectories += 1.0;
                 solved += f64::from(u8::from(trajectory.success));
-                reward += trajectory.environment_return(self.config.env.reward_scale);
+                reward += trajectory.environment_return(config.env.reward_scale);
             }
             selection.add(round);
         }
+        let mut prompt_tokens = PromptTokens::default();
+        self.samplers.iter().for_each(|sampler| prompt_tokens.add(sampler.prompt_tokens()));
         let mut metrics = Metrics::default();
         metrics.set("train/success_rate", solved / trajectories);
         metrics.set("train/reward/mean", reward / trajectories);
@@ -135,43 +121,44 @@ impl SampleContext<'_> {
     }
 
     /// One round: a group for each task. `first` numbers the groups of a step through all of its rounds,
-    /// so that no two draws share a seed. Says how many trajectories were sampled again because they failed, and the
-    /// samplers' prompt tokens.
+    /// so that no two draws share a seed. Says how many trajectories were sampled again because they failed.
     fn round(
-        &self,
+        &mut self,
         tasks: &[Task],
         first: usize,
-        number: Option<Round>,
-        observer: &mut dyn Observer,
-    ) -> Result<Option<(Vec<Group>, usize, PromptTokens)>, TrainError> {
-        let group_size = self.config.rollout.group_size;
+        stop: &AtomicBool,
+        tick: &mut dyn FnMut(&RolloutProgress),
+    ) -> Result<Option<(Vec<Group>, usize)>, TrainError> {
+        let settings = &self.config.rollout;
         let job = |group, task: &Task, sample| Job::new(task.clone(), group, sample);
         let jobs: Vec<Job> = tasks
             .iter()
             .enumerate()
-            .flat_map(|(index, task)| (0..group_size).map(move |sample| job(first + index, task, sample)))
+            .flat_map(|(index, task)| {
+                (0..settings.group_size).map(move |sample| job(first + index, task, sample))
+            })
             .collect();
-        let (lanes, slots) = sampling_lanes(self.config);
-        let context = self.actor.context(self.config, slots, self.state.position.step, self.stop);
-        let mut samplers = self.policy.samplers(lanes, slots, self.config.rollout.max_context)?;
-        let total = jobs.len();
-        let settings = &self.config.rollout;
+        let slots = sampling_lanes(&self.config).1;
+        let context = self.actor.context(&self.config, slots, self.step, stop);
         let again = if settings.on_error == OnError::Resample { settings.max_resamples } else { 0 };
-        let trajectories = run_with_resampling(&context, &jobs, &mut samplers, again, |progress| {
-            observer.event(Event::Rollout {
-                finished: progress.finished.load(Ordering::Relaxed),
-                total,
-                solved: progress.solved.load(Ordering::Relaxed),
-                tokens: progress.tokens.load(Ordering::Relaxed),
-                round: number,
-            });
-        })?;
-        let mut tokens = PromptTokens::default();
-        for sampler in &samplers {
-            tokens.add(sampler.prompt_tokens());
-        }
+        let trajectories = run_with_resampling(&context, &jobs, &mut self.samplers, again, tick)?;
         let groups = |trajectories| into_groups(trajectories, first, tasks.len());
-        Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again, tokens)))
+        Ok(trajectories.map(|(trajectories, again)| (groups(trajectories), again)))
+    }
+}
+
+fn rollout_event<'a>(
+    progress: &RolloutProgress,
+    tasks: &[Task],
+    settings: &RolloutConfig,
+    round: Option<Round>,
+) -> Event<'a> {
+    Event::Rollout {
+        finished: progress.finished.load(Ordering::Relaxed),
+        total: tasks.len() * settings.group_size,
+        solved: progress.solved.load(Ordering::Relaxed),
+        tokens: progress.tokens.load(Ordering::Relaxed),
+        round,
     }
 }
 

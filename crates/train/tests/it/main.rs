@@ -19,6 +19,7 @@ mod resume;
 mod rollout;
 mod search;
 mod shared_warm_start;
+mod staleness;
 mod warning;
 mod webshop;
 mod worlds;

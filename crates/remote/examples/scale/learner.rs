@@ -1,0 +1,117 @@
+//! A trainer that takes its time: the native one of a tiny model, which is given one sequence of every minibatch and sleeps for
+//! as long as a trainer elsewhere needs for all of them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use turnwise_core::{
+    LearnError, Learner, LossReport, MaskedContext, MaskedContextLearner, MaskedContextObjective, Objective,
+    Sampler, StepReport, TokenScores, TokenSequence,
+};
+use turnwise_model::Weights;
+use turnwise_policy::BaseModel;
+use turnwise_train::config::Config;
+use turnwise_train::learners::policy::{HiddenStates, PolicyLearner};
+use turnwise_train::record::checkpoint::Checkpoint;
+use turnwise_train::run::source::{NativeSource, NewRun, PolicySource, SourcedPolicy};
+use turnwise_train::{Observer, Phase, TrainError};
+
+/// Makes policies with slow trainers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlowSource {
+    /// Tokens, prompts included, that the trainer takes a second.
+    pub(crate) tokens_per_s: f64,
+}
+
+impl SlowSource {
+    fn slow(self, (inner, tokenizer): SourcedPolicy) -> SourcedPolicy {
+        (Box::new(SlowLearner { inner, tokens_per_s: self.tokens_per_s }), tokenizer)
+    }
+}
+
+impl PolicySource for SlowSource {
+    fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError> {
+        Ok(self.slow(NativeSource.start(run, observer)?))
+    }
+
+    fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError> {
+        Ok(self.slow(NativeSource.resume(config, checkpoint)?))
+    }
+}
+
+struct SlowLearner {
+    inner: Box<dyn PolicyLearner>,
+    tokens_per_s: f64,
+}
+
+impl Learner for SlowLearner {
+    fn forward_backward(
+        &mut self,
+        batch: &[TokenSequence],
+        objective: &dyn Objective,
+    ) -> Result<LossReport, LearnError> {
+        let tokens: usize = batch.iter().map(|sequence| sequence.tokens.len()).sum();
+        std::thread::sleep(Duration::from_secs_f64(tokens as f64 / self.tokens_per_s));
+        self.inner.forward_backward(&batch[..batch.len().min(1)], objective)
+    }
+
+    fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
+        self.inner.logprobs(batch)
+    }
+
+    fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
+        self.inner.step(learning_rate)
+    }
+
+    fn weights_version(&self) -> u64 {
+        self.inner.weights_version()
+    }
+}
+
+impl MaskedContextLearner for SlowLearner {
+    fn forward_backward_masked(
+        &mut self,
+        batch: &[TokenSequence],
+        masked_contexts: &[MaskedContext],
+        objective: (&dyn Objective, &dyn MaskedContextObjective),
+    ) -> Result<LossReport, LearnError> {
+        self.inner.forward_backward_masked(batch, masked_contexts, objective)
+    }
+}
+
+impl HiddenStates for SlowLearner {
+    fn max_context(&self) -> usize {
+        self.inner.max_context()
+    }
+}
+
+impl PolicyLearner for SlowLearner {
+    fn samplers(
+        &self,
+        lanes: usize,
+        max_num_seqs: usize,
+        max_context: usize,
+    ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
+        self.inner.samplers(lanes, max_num_seqs, max_context)
+    }
+
+    fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
+        self.inner.score(batch, temperature)
+    }
+
+    fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError> {
+        self.inner.begin_phase(config, phase)
+    }
+
+    fn save(&self, folder: &Path) -> Result<(), TrainError> {
+        self.inner.save(folder)
+    }
+
+    fn base(&self) -> Option<&BaseModel> {
+        self.inner.base()
+    }
+
+    fn weights(&self) -> Option<Weights> {
+        self.inner.weights()
+    }
+}

@@ -1,0 +1,233 @@
+//! Rollouts under way: those of coming steps are sampled while the policy is updated (`rollout.max_staleness`).
+//!
+//! At step `k`, before its rollout is waited for, the rollouts of all steps up to `k + max_staleness` have begun. A rollout is
+//! sampled as a whole by the weights as they were when it began, so that what a step trains on depends on the config and on
+//! nothing else: not on how long anything took. No rollout begins before the updates that end in a checkpoint of the
+//! config's period and is trained on after it: a run that goes on from there begins the same rollouts with the same weights.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use turnwise_credit::selection::SelectionConfig;
+
+use crate::TrainError;
+use crate::config::Config;
+use crate::learners::Learners;
+use crate::record::observer::{EvaluationPoint, Event, Observer, Round};
+use crate::record::state::RunState;
+use crate::rollout::actor::Actor;
+use crate::rollout::engines::sampling_lanes;
+use crate::rollout::tasks::TaskOrder;
+use crate::step::sample::{Sampled, SamplingJob};
+
+/// Time after which it is looked again whether the run was asked to stop.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Rollouts of the steps to come, each on a thread of its own.
+pub(crate) struct RolloutQueue {
+    actor: Arc<Actor>,
+    config: Arc<Config>,
+    order: Arc<TaskOrder>,
+    under_way: VecDeque<UnderWay>,
+    /// The place in the order of tasks after the last rollout that began, sent once it is known.
+    drawn: Option<Receiver<u64>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// The rollout of one step.
+struct UnderWay {
+    /// Steps that were done when it began.
+    began: u64,
+    reports: Receiver<Report>,
+    thread: JoinHandle<Result<Option<(Sampled, Duration)>, TrainError>>,
+}
+
+/// Something that a rollout's thread has to say to whoever observes the run.
+enum Report {
+    Note(String),
+    Rollout { finished: usize, total: usize, solved: usize, tokens: usize, round: Option<Round> },
+}
+
+impl RolloutQueue {
+    pub(crate) fn new(actor: Arc<Actor>, config: Arc<Config>, order: Arc<TaskOrder>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        Self { actor, config, order, under_way: VecDeque::new(), drawn: None, stop }
+    }
+
+    /// Waits for the batch of the run's position; `None` when it was stopped from outside.
+    pub(crate) fn next(
+        &mut self,
+        learners: &mut Learners,
+        state: &RunState,
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Option<Sampled>, TrainError> {
+        let at = state.position.step;
+        if self.config.rollout.max_staleness == 0 {
+            // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
+            learners.release();
+        }
+        while at + (self.under_way.len() as u64) < last_to_begin(&self.config, at) {
+            let rollout = self.begin(learners, state)?;
+            self.under_way.push_back(rollout);
+        }
+        let Some(rollout) = self.under_way.pop_front() else { return Ok(None) };
+        let began = rollout.began;
+        let Some((mut sampled, took)) = self.wait(rollout, observer, stop)? else { return Ok(None) };
+        let report = learners.policy.sampling_report();
+        report.notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
+        sampled.metrics.0.extend(report.metrics.0);
+        if self.config.rollout.max_staleness > 0 {
+            sampled.metrics.set("rollout/staleness", (at - began) as f64);
+            sampled.metrics.set("perf/sampling_s", took.as_secs_f64());
+        }
+        Ok(Some(sampled))
+    }
+
+    /// Begins the rollout of the first step that has none, with the weights as they are.
+    fn begin(&mut self, learners: &Learners, state: &RunState) -> Result<UnderWay, TrainError> {
+        let config = &self.config;
+        let step = state.position.step + self.under_way.len() as u64;
+        let (lanes, slots) = sampling_lanes(config);
+        let samplers = learners.policy.samplers(lanes, slots, config.rollout.max_context)?;
+        // A critic judges a trajectory by itself; everything else compares it with another of its task.
+        let fewest = if learners.critic.is_some() { 1 } else { 2 };
+        let (actor, order) = (Arc::clone(&self.actor), Arc::clone(&self.order));
+        let job =
+            SamplingJob { actor, config: Arc::clone(config), order, samplers, step, first_task: 0, fewest };
+        // Where none is under way, the run knows the place in the order.
+        let first = self.drawn.take().filter(|_| !self.under_way.is_empty());
+        let (drawn, after) = channel();
+        let (reporter, reports) = channel();
+        let (tasks_drawn, stop) = (state.tasks_drawn, Arc::clone(&self.stop));
+        let thread = std::thread::Builder::new()
+            .name(format!("rollout {step}"))
+            .spawn(move || {
+                let first_task = match first {
+                    None => tasks_drawn,
+                    // The rollout before it has failed or was stopped, and says so itself.
+                    Some(first) => match first.recv() {
+                        Ok(first) => first,
+                        Err(_) => return Ok(None),
+                    },
+                };
+                work(SamplingJob { first_task, ..job }, &drawn, reporter, &stop)
+            })
+            .map_err(TrainError::ThreadStart)?;
+        self.drawn = Some(after);
+        Ok(UnderWay { began: state.position.step, reports, thread })
+    }
+
+    /// Hands on what a rollout says until it is done.
+    fn wait(
+        &self,
+        rollout: UnderWay,
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Option<(Sampled, Duration)>, TrainError> {
+        loop {
+            match rollout.reports.recv_timeout(WAIT) {
+                Ok(report) => observer.event(report.into()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+        rollout.thread.join().unwrap_or(Err(TrainError::Thread))
+    }
+}
+
+impl Drop for RolloutQueue {
+    /// Stops what is under way and waits for its end, so that nothing samples once the run is gone.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for rollout in self.under_way.drain(..) {
+            let _ = rollout.thread.join();
+        }
+    }
+}
+
+/// Samples a step and says how long that took. `drawn` is sent the place in the order of tasks after it, as soon as that is
+/// known: at once where every group is taken, else at the end.
+fn work(
+    job: SamplingJob,
+    drawn: &Sender<u64>,
+    reporter: Sender<Report>,
+    stop: &AtomicBool,
+) -> Result<Option<(Sampled, Duration)>, TrainError> {
+    let started = Instant::now();
+    let first = job.first_task;
+    if job.config.rollout.selection == SelectionConfig::All {
+        let _ = drawn.send(first + job.config.rollout.tasks_per_step as u64);
+    }
+    let Some(sampled) = job.run(&mut Reporter(reporter), stop)? else { return Ok(None) };
+    let _ = drawn.send(first + sampled.drawn);
+    Ok(Some((sampled, started.elapsed())))
+}
+
+/// The first step whose rollout may not begin at step `at`: it would be too old, or trained on after a checkpoint of the
+/// config's period, or after the end.
+fn last_to_begin(config: &Config, at: u64) -> u64 {
+    let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
+    let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);
+    let end = (at + config.rollout.max_staleness + 1).min(config.train.steps);
+    end.min(boundary(config.train.checkpoint_every)).min(boundary(kept))
+}
+
+/// Sends the events of a rollout to the thread of the run.
+struct Reporter(Sender<Report>);
+
+impl Observer for Reporter {
+    fn event(&mut self, event: Event<'_>) {
+        let report = match event {
+            Event::Note(note) => Report::Note(note),
+            Event::Rollout { finished, total, solved, tokens, round } => {
+                Report::Rollout { finished, total, solved, tokens, round }
+            }
+            Event::Stage(_) | Event::Step { .. } | Event::Checkpoint(_) => return,
+        };
+        let _ = self.0.send(report);
+    }
+
+    fn evaluate(&mut self, _point: &mut EvaluationPoint<'_>) -> Result<std::ops::ControlFlow<()>, String> {
+        Ok(std::ops::ControlFlow::Continue(()))
+    }
+}
+
+impl From<Report> for Event<'_> {
+    fn from(report: Report) -> Self {
+        match report {
+            Report::Note(note) => Event::Note(note),
+            Report::Rollout { finished, total, solved, tokens, round } => {
+                Event::Rollout { finished, total, solved, tokens, round }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rollouts_begin_early_but_not_across_a_checkpoint() {
+        let mut config = Config::default();
+        (config.train.steps, config.train.checkpoint_every) = (10, 4);
+        let begun = |config: &Config| (0..10).map(|at| last_to_begin(config, at)).collect::<Vec<_>>();
+        config.rollout.max_staleness = 0;
+        assert_eq!(begun(&config), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        config.rollout.max_staleness = 2;
+        assert_eq!(begun(&config), [3, 4, 4, 4, 7, 8, 8, 8, 10, 10]);
+        config.train.checkpoint_every = 0;
+        assert_eq!(begun(&config), [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]);
+        config.train.keep_best = Some("valid".into());
+        config.eval.every = 5;
+        assert_eq!(begun(&config), [3, 4, 5, 5, 5, 8, 9, 10, 10, 10]);
+    }
+}
