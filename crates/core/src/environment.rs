@@ -159,6 +159,12 @@ pub trait TaskSet: Send + Sync {
         false
     }
 
+    /// Number of episodes that can begin now, where there is a limit: servers of environments have room for few. An episode
+    /// that cannot begin yet waits without holding anything up.
+    fn free_episodes(&self) -> Option<usize> {
+        None
+    }
+
     /// Most steps that [`TaskSet::step_many`] should be given.
     fn batch_limit(&self) -> usize {
         1

@@ -98,6 +98,10 @@ impl TaskSet for WorldTasks {
         self.0.task_set().is_instant()
     }
 
+    fn free_episodes(&self) -> Option<usize> {
+        self.0.task_set().free_episodes()
+    }
+
     fn batch_limit(&self) -> usize {
         self.0.task_set().batch_limit()
     }

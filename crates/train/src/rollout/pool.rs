@@ -5,7 +5,8 @@
 //! end. A call that takes longer than it may is given up: its trajectory gets [`EnvError::Timeout`], and a new thread takes
 //! the place of the one that hangs, which ends when the call returns, if ever. A transient error is tried again, a fatal
 //! one is handed on. An environment whose episode has ended is closed and kept for the next one; one that failed is
-//! dropped.
+//! dropped. Where a world has room for few episodes ([`TaskSet::free_episodes`]), one begins when there is room for it, and steps
+//! go before it.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,6 +48,9 @@ impl Default for EnvCalls {
         Self { threads: 16, timeout: Duration::from_mins(2), retries: 2, backoff: Duration::from_millis(200) }
     }
 }
+
+/// Time after which a world that had no room for another episode is asked again.
+const ROOM: Duration = Duration::from_millis(10);
 
 /// The name of a call inside one lane.
 pub(crate) type Ticket = u64;
@@ -105,6 +109,8 @@ struct State {
     threads: usize,
     /// Threads that wait for a call.
     waiting: usize,
+    /// Resets under way: whether they take an episode's room already is not known.
+    beginning: usize,
     /// The number of the next thread.
     next: u64,
     closed: bool,
@@ -246,7 +252,8 @@ impl Shared {
             if state.closed {
                 return None;
             }
-            if let Some(first) = state.queue.pop_front() {
+            if let Some(first) = self.next_call(&mut state) {
+                state.beginning += usize::from(matches!(first.work, Work::Begin { .. }));
                 let (operation, limit) = match first.work {
                     Work::Begin { .. } => ("reset", 1),
                     Work::Step { .. } => ("step", self.task_set.batch_limit()),
@@ -264,9 +271,24 @@ impl Shared {
                 return Some(works);
             }
             state.waiting += 1;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = if state.queue.is_empty() {
+                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                // Calls that wait for room: nobody says when there is some.
+                self.changed.wait_timeout(state, ROOM).unwrap_or_else(PoisonError::into_inner).0
+            };
             state.waiting -= 1;
         }
+    }
+
+    /// The first call of the queue that can be carried out now.
+    fn next_call(&self, state: &mut State) -> Option<Call> {
+        let first = state.queue.front()?;
+        let full = matches!(first.work, Work::Begin { .. })
+            && self.task_set.free_episodes().is_some_and(|free| free <= state.beginning);
+        let begins = |call: &Call| matches!(call.work, Work::Begin { .. });
+        let at = if full { state.queue.iter().position(|call| !begins(call))? } else { 0 };
+        state.queue.remove(at)
     }
 
     /// Hands outcomes on; false where the calls were given up, and this thread was replaced.
@@ -281,6 +303,7 @@ impl Shared {
     }
 
     fn begin(&self, task: &Task, seed: Seed) -> Outcome {
+        let _begun = Begun(self);
         let attempt = || {
             let idle = self.lock().idle.pop();
             let mut environment = idle.map_or_else(|| self.task_set.environment(), Ok)?;
@@ -372,6 +395,15 @@ impl Shared {
             outcomes.extend(self.steps(steps).into_iter().map(Some));
         }
         outcomes
+    }
+}
+
+/// A reset under way; it is over when this is dropped, by a panic too.
+struct Begun<'a>(&'a Shared);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.lock().beginning -= 1;
     }
 }
 

@@ -12,6 +12,11 @@ struct Scripted {
     closed: AtomicUsize,
     batches: Mutex<Vec<usize>>,
     batch_limit: usize,
+    /// Episodes that there is room for; 0: any number.
+    room: usize,
+    /// Episodes under way, and the most there were.
+    episodes: AtomicUsize,
+    most: AtomicUsize,
 }
 
 struct Episode(Arc<Scripted>);
@@ -38,6 +43,8 @@ impl Episode {
 
 impl Environment for Episode {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
+        let now = self.0.episodes.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.most.fetch_max(now, Ordering::SeqCst);
         self.act(&task.goal).map(|()| Observation::new(task.id.clone()))
     }
 
@@ -46,6 +53,7 @@ impl Environment for Episode {
     }
 
     fn close(&mut self) {
+        self.0.episodes.fetch_sub(1, Ordering::SeqCst);
         self.0.closed.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -72,6 +80,10 @@ impl TaskSet for World {
 
     fn batch_limit(&self) -> usize {
         self.0.batch_limit.max(1)
+    }
+
+    fn free_episodes(&self) -> Option<usize> {
+        (self.0.room > 0).then(|| self.0.room.saturating_sub(self.0.episodes.load(Ordering::SeqCst)))
     }
 
     fn step_many(&self, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
@@ -209,4 +221,31 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
     // Six resets and the first step came before.
     assert_eq!(failed, [8]);
     assert_eq!(*world.batches.lock().unwrap(), [3, 2]);
+}
+
+#[test]
+fn an_episode_begins_when_the_world_has_room_and_steps_go_before_it() {
+    // With as many threads as waiting resets, these would otherwise keep all threads from the steps.
+    let world = Arc::new(Scripted { room: 2, ..Scripted::default() });
+    let pool = pool(&world, calls(2));
+    let mut lane = pool.lane();
+    for _ in 0..6 {
+        lane.begin(task("sleep 5"), seed());
+    }
+    let mut finished = 0;
+    while lane.open() > 0 {
+        for (_, outcome) in lane.poll(Instant::now() + Duration::from_secs(30)) {
+            match outcome {
+                Outcome::Begun(environment, _) => {
+                    lane.step(environment, Action::from("sleep 5"));
+                }
+                Outcome::Stepped(environment, _) => {
+                    lane.close(environment);
+                    finished += 1;
+                }
+                Outcome::Failed(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert_eq!((finished, world.most.load(Ordering::SeqCst)), (6, 2));
 }
