@@ -11,12 +11,15 @@ use turnwise_train::config::{self, Config, ConfigSource};
 use turnwise_train::run::source::PolicySource;
 use turnwise_train::{Methods, RunParts, TrainError};
 
-/// The registry.
+/// The registry; with the feature `remote` it has the worlds of servers too.
 pub(crate) fn registry() -> Registry {
     let search = SearchKind::default().with_tables(Arc::new(|path| {
         turnwise_trajectory_io::parquet_rows(path).map_err(|error| error.to_string())
     }));
-    Registry::builtin().with(search.with_retrievers(Arc::new(retriever)))
+    let worlds = Registry::builtin().with(search.with_retrievers(Arc::new(retriever)));
+    #[cfg(feature = "remote")]
+    let worlds = turnwise_remote::environments::with_environments(worlds);
+    worlds
 }
 
 /// Opens what the search world names and has not itself: vectors, hybrids and servers.
@@ -71,6 +74,21 @@ mod tests {
     use turnwise_retrieval::RetrieverKind;
 
     use super::*;
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn configs_of_environments_behind_servers_are_sound() {
+        const KINDS: [&str; 3] = ["openenv", "mcp", "appworld"];
+        for kind in KINDS {
+            let file = format!("{}/../../configs/remote/{kind}.toml", env!("CARGO_MANIFEST_DIR"));
+            let config = load(&ConfigSource { files: vec![file.into()], ..ConfigSource::default() }).unwrap();
+            assert_eq!(config.env.kind, kind);
+        }
+        let wrong = vec!["env.kind=\"openenv\"".to_owned(), "env.urls=7".to_owned()];
+        let error =
+            load(&ConfigSource { overrides: wrong, ..ConfigSource::default() }).unwrap_err().to_string();
+        assert!(error.contains("env.urls"), "{error}");
+    }
 
     #[test]
     fn servers_vectors_and_hybrids_are_opened() {

@@ -17,6 +17,9 @@ use crate::{alfworld, ezpoints, process, search, sokoban, webshop};
 const TEMPLATES: [(&str, &str); 2] =
     [("plain", include_str!("../templates/plain.toml")), ("tools", include_str!("../templates/tools.toml"))];
 
+/// Kinds that `turnwise-remote` adds to a program built with its feature `remote`.
+const REMOTE: [&str; 3] = ["openenv", "mcp", "appworld"];
+
 /// The kinds of worlds there are, by name.
 ///
 /// A user's own world is added with [`Registry::with`]. A registry is cheap to clone; two are equal if they have the
@@ -65,6 +68,12 @@ impl Registry {
     /// There is none of this name; the error has the nearest.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
+            if REMOTE.contains(&name) {
+                let reason = format!(
+                    "the world `{name}` needs a program with servers: cargo build --release --features remote"
+                );
+                return SettingsError(vec![Problem::new("kind", reason)]);
+            }
             let known: Vec<&str> = self.kinds().map(Kind::name).collect();
             let meant =
                 suggest(name, &known).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
@@ -259,6 +268,7 @@ mod tests {
             ("alfworld", "goal_seed = 5", "goal_seed"),
             ("alfworld", "expert.search_order = \"lightly\"", "expert.search_order"),
             ("webship", "", "did you mean `webshop`?"),
+            ("openenv", "", "--features remote"),
         ] {
             let error = resolve(kind, text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -1,11 +1,12 @@
-//! Parts of a run that are elsewhere: sampling on inference servers, training on services. The only crate with an async runtime, which no
+//! Parts of a run that are elsewhere: sampling on inference servers, training on services, worlds that servers play. The only crate with an async runtime, which no
 //! public function shows: all of them block.
 //!
 //! | folder | subject |
 //! |---|---|
 //! | [`engines`] | rollouts on vLLM and SGLang servers |
 //! | [`tinker`] | training and sampling on services with the Tinker interface |
-//! | `thread.rs`, `body.rs` | the thread that requests are under way on, bounded bodies: what both use |
+//! | `environments` | worlds that servers play (feature `environments`) |
+//! | `thread.rs`, `http.rs`, `body.rs` | the thread that requests are under way on, requests, bounded bodies: what they share |
 //!
 //! A run takes its policy from a source; this one hands the policies of another source to servers where the config has a table
 //! `rollout.engine`:
@@ -37,5 +38,8 @@
 
 mod body;
 pub mod engines;
+#[cfg(feature = "environments")]
+pub mod environments;
+mod http;
 mod thread;
 pub mod tinker;

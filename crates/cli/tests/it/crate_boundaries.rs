@@ -42,7 +42,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
             "policy",
         ],
     ),
-    ("remote", &["core", "files", "settings", "objective", "text", "model", "policy", "train"]),
+    ("remote", &["core", "files", "settings", "objective", "env", "text", "model", "policy", "train"]),
     (
         "eval",
         &["core", "settings", "credit", "objective", "env", "text", "model", "decompose", "policy", "train"],

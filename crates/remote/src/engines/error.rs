@@ -3,6 +3,7 @@
 use thiserror::Error;
 use turnwise_train::TrainError;
 
+use crate::http::NoClient;
 use crate::thread::ThreadEnded;
 
 /// Error of setting servers up or of handing an adapter to them. No message has an address or a key in it: servers are named
@@ -48,6 +49,15 @@ impl EngineError {
 
     pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
         Self::Setting { key, reason: reason.into() }
+    }
+}
+
+impl From<NoClient> for EngineError {
+    fn from(error: NoClient) -> Self {
+        match error {
+            NoClient::Key => Self::setting("api_key_env", "holds a key that no header can carry"),
+            NoClient::Build(reason) => Self::Backend(reason),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::adapters::Published;
 use super::dialect::{self, Answer, End, Loading, Question, Refusal};
 use super::error::EngineError;
 use super::gate::Gate;
-use super::http::{Http, HttpError};
+use crate::http::{Http, HttpError};
 
 /// Longest answer of a call that is not sampling.
 const SMALL: usize = 1 << 20;

@@ -14,7 +14,6 @@
 //! | `fleet.rs` | the servers, sessions that stay with one, repetitions |
 //! | `gate.rs` | back-pressure |
 //! | `dialect.rs`, `vllm.rs`, `sglang.rs` | what servers are asked and answer |
-//! | `http.rs` | requests with bounded answers |
 //! | `error.rs` | [`EngineError`] |
 
 mod adapters;
@@ -23,7 +22,7 @@ mod dialect;
 mod error;
 mod fleet;
 mod gate;
-mod http;
+
 mod policy;
 mod sampler;
 mod sglang;

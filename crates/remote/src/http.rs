@@ -5,7 +5,6 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-use super::error::EngineError;
 use crate::body::{bounded_body, install_tls};
 
 /// Time in which a connection must stand.
@@ -22,6 +21,15 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
 }
 
+/// Reason why there is no client.
+#[derive(Debug)]
+pub(crate) enum NoClient {
+    /// The key is not one that a header can carry.
+    Key,
+    /// The library's.
+    Build(String),
+}
+
 /// Reason why there is no answer. The texts have no address in them.
 #[derive(Debug)]
 pub(crate) enum HttpError {
@@ -34,27 +42,26 @@ pub(crate) enum HttpError {
 }
 
 /// A client.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Http {
     client: reqwest::Client,
 }
 
 impl Http {
     /// A client that shows this key, where there is one.
-    pub(crate) fn new(key: Option<&str>) -> Result<Self, EngineError> {
+    pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
         install_tls();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = key {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-                .map_err(|_| EngineError::setting("api_key_env", "holds a key that no header can carry"))?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| NoClient::Key)?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
         // Servers are where the addresses say: no redirects with a key on board, no proxies.
         let builder = reqwest::Client::builder().default_headers(headers).redirect(Policy::none()).no_proxy();
         let client = builder.connect_timeout(CONNECT).build();
-        let client = client.map_err(|error| EngineError::Backend(error.without_url().to_string()))?;
+        let client = client.map_err(|error| NoClient::Build(error.without_url().to_string()))?;
         Ok(Self { client })
     }
 

@@ -1,0 +1,100 @@
+//! Addresses and keys of servers, as settings give them.
+
+use std::time::Duration;
+
+use reqwest::Url;
+
+use super::error::ServerError;
+
+/// The addresses of `env.urls`.
+///
+/// # Errors
+/// There are none, or one is none that can be used.
+pub(crate) fn addresses(urls: &[String]) -> Result<Vec<Url>, ServerError> {
+    if urls.is_empty() {
+        return Err(ServerError::setting(
+            "urls",
+            "is empty; give the addresses of the servers, such as [\"http://127.0.0.1:8000\"]",
+        ));
+    }
+    urls.iter().enumerate().map(|(index, url)| address(index, url)).collect()
+}
+
+/// One address; the error does not repeat it.
+fn address(index: usize, url: &str) -> Result<Url, ServerError> {
+    let wrong = |reason: &str| {
+        ServerError::setting("urls", format!("number {index} {reason}, such as http://127.0.0.1:8000"))
+    };
+    let url = Url::parse(url.trim_end_matches('/')).map_err(|_| wrong("is no address"))?;
+    if !["http", "https"].contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
+        return Err(wrong("must be http:// or https:// and a host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("has a password in it; name a variable with env.api_key_env, and give an address"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("has a query; give an address without one"));
+    }
+    if url.scheme() == "https" && !cfg!(feature = "tls") {
+        return Err(wrong("is https, which needs a build of turnwise-remote with its feature `tls`"));
+    }
+    Ok(url)
+}
+
+/// The address of a path below another.
+pub(crate) fn below(url: &Url, path: &str) -> String {
+    format!("{}/{path}", url.as_str().trim_end_matches('/'))
+}
+
+/// The key in an environment variable; none where no variable is named.
+///
+/// # Errors
+/// The variable cannot be read.
+pub(crate) fn key(variable: &str) -> Result<Option<String>, ServerError> {
+    if variable.is_empty() {
+        return Ok(None);
+    }
+    std::env::var(variable).map(Some).map_err(|_| {
+        ServerError::setting("api_key_env", format!("the environment has no readable variable {variable}"))
+    })
+}
+
+/// Seconds as a duration; more than a clock counts are as long as it counts.
+pub(crate) fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> String {
+        addresses(&[url.to_owned()]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn addresses_are_checked_and_never_repeated() {
+        let url = addresses(&["http://127.0.0.1:8000/env/".to_owned()]).unwrap().remove(0);
+        assert_eq!(below(&url, "ws"), "http://127.0.0.1:8000/env/ws");
+        assert!(addresses(&[]).unwrap_err().to_string().contains("env.urls: is empty"));
+        for (url, expected) in [
+            ("secret-host", "number 0 is no address"),
+            ("ftp://secret-host", "must be http:// or https://"),
+            ("http://me:secret-word@host", "has a password in it"),
+            ("http://host/?key=secret", "has a query"),
+        ] {
+            let error = refusal(url);
+            assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_comes_from_the_environment() {
+        assert_eq!(key("").unwrap(), None);
+        let error = key("TURNWISE_NO_SUCH_VARIABLE").unwrap_err().to_string();
+        assert!(
+            error.starts_with("env.api_key_env: ") && error.contains("TURNWISE_NO_SUCH_VARIABLE"),
+            "{error}"
+        );
+    }
+}

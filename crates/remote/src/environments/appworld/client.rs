@@ -1,0 +1,164 @@
+//! The routes of an AppWorld server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::environments::address::{addresses, below, seconds};
+use crate::environments::error::ServerError;
+use crate::http::{Http, Reply};
+use crate::thread::RequestThread;
+
+use super::settings::AppWorldConfig;
+
+/// A task as a server describes it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Described {
+    /// What the supervisor wants.
+    pub(super) instruction: String,
+    /// Whom the agent works for.
+    pub(super) supervisor: Map<String, Value>,
+    /// Date and time of the world.
+    #[serde(default)]
+    pub(super) datetime: Value,
+}
+
+/// Judgement of the state at the end.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Judged {
+    /// All tests pass.
+    pub(super) success: bool,
+    /// Number of tests.
+    #[serde(default)]
+    pub(super) num_tests: usize,
+    /// The tests that pass.
+    #[serde(default)]
+    pub(super) passes: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Output<T> {
+    output: T,
+}
+
+/// Servers.
+#[derive(Debug)]
+pub(super) struct Client {
+    thread: RequestThread,
+    http: Http,
+    urls: Vec<Url>,
+    timeout: Duration,
+    limit: usize,
+}
+
+impl Client {
+    /// A client of the servers that settings name.
+    ///
+    /// # Errors
+    /// An address is none.
+    pub(super) fn new(config: &AppWorldConfig) -> Result<Arc<Self>, ServerError> {
+        Ok(Arc::new(Self {
+            urls: addresses(&config.urls)?,
+            http: Http::new(None)?,
+            thread: RequestThread::start()
+                .map_err(|error| ServerError::Lost(format!("no thread for requests: {error}")))?,
+            timeout: seconds(config.timeout_s),
+            limit: config.max_message_bytes,
+        }))
+    }
+
+    /// Number of servers.
+    pub(super) fn servers(&self) -> usize {
+        self.urls.len()
+    }
+
+    /// A task, whatever world the server has.
+    ///
+    /// # Errors
+    /// The server fails, or has no such task.
+    pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
+        let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
+        let url = below(&self.urls[server], &format!("tasks/{id}"));
+        let reply = self.thread.wait(async move { http.get(&url, limits.0, limits.1).await });
+        let reply = reply.map_err(ServerError::from).and_then(|reply| Ok(reply?));
+        reply.and_then(|reply| read(&reply, "tasks")).map_err(|error| error.of_server(server))
+    }
+
+    /// Starts a world.
+    ///
+    /// # Errors
+    /// The server fails.
+    pub(super) fn initialize(
+        &self,
+        server: usize,
+        id: &str,
+        config: &AppWorldConfig,
+    ) -> Result<Described, ServerError> {
+        let mut arguments: Map<String, Value> = config.initialize.clone().into_iter().collect();
+        arguments.insert("task_id".into(), id.into());
+        arguments.insert("experiment_name".into(), config.experiment.clone().into());
+        self.post(server, "initialize", &Value::Object(arguments))
+    }
+
+    /// Runs code; what it prints, or that it failed and why.
+    ///
+    /// # Errors
+    /// The server fails.
+    pub(super) fn execute(&self, server: usize, id: &str, code: &str) -> Result<String, ServerError> {
+        self.post(server, "execute", &json!({"task_id": id, "code": code}))
+    }
+
+    /// True if the code has said that the task is done.
+    ///
+    /// # Errors
+    /// The server fails.
+    pub(super) fn is_completed(&self, server: usize, id: &str) -> Result<bool, ServerError> {
+        self.post(server, "task_completed", &json!({"task_id": id}))
+    }
+
+    /// Judges the state.
+    ///
+    /// # Errors
+    /// The server fails.
+    pub(super) fn evaluate(&self, server: usize, id: &str) -> Result<Judged, ServerError> {
+        self.post(server, "evaluate", &json!({"task_id": id, "suppress_errors": true, "report": false}))
+    }
+
+    /// Ends a world; a failure is of no consequence, because the next one takes its place.
+    pub(super) fn close(&self, server: usize, id: &str) {
+        let _: Result<Value, ServerError> = self.post(server, "close", &json!({"task_id": id}));
+    }
+
+    fn post<T: DeserializeOwned>(
+        &self,
+        server: usize,
+        path: &'static str,
+        body: &Value,
+    ) -> Result<T, ServerError> {
+        let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
+        let (url, body) = (below(&self.urls[server], path), body.to_string().into_bytes());
+        let reply = self.thread.wait(async move { http.post(&url, None, body, limits).await });
+        let reply = reply.map_err(ServerError::from).and_then(|reply| Ok(reply?));
+        reply.and_then(|reply| read(&reply, path)).map_err(|error| error.of_server(server))
+    }
+}
+
+fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<T, ServerError> {
+    match reply.status {
+        200 => {}
+        // What AppWorld says of a world that another client has started, too.
+        500.. => return Err(ServerError::Lost(format!("it answers HTTP {} to /{path}", reply.status))),
+        status => {
+            return Err(ServerError::Answer(format!(
+                "it answers HTTP {status} to /{path}; is it AppWorld's?"
+            )));
+        }
+    }
+    let wrong =
+        |error: serde_json::Error| ServerError::Answer(format!("its answer to /{path} is none: {error}"));
+    serde_json::from_slice::<Output<T>>(&reply.body).map(|answer| answer.output).map_err(wrong)
+}

@@ -1,0 +1,94 @@
+//! Demonstrations: actions that a task's line has, carried out by the servers.
+
+use serde_json::Value;
+use turnwise_core::{Action, EnvError, Purpose, Seed, Task, TaskSet, ToolCall};
+use turnwise_env::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+
+/// Key of a task's metadata.
+const KEY: &str = "demonstration";
+
+/// Keeps actions with a task; a call is the JSON object `{"name": .., "arguments": ..}`.
+pub(crate) fn keep(task: &mut Task, actions: Vec<Value>) {
+    if !actions.is_empty() {
+        task.metadata.insert(KEY.into(), actions.into());
+    }
+}
+
+/// The actions that a task keeps.
+fn kept(task: &Task) -> &[Value] {
+    task.metadata.get(KEY).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn action(value: &Value) -> Action {
+    let call = || Some((value.get("name")?.as_str()?.to_owned(), value.get("arguments")?.clone()));
+    match (value, call()) {
+        (Value::String(text), _) => Action::from(text),
+        (_, Some((name, arguments))) => Action::Call(ToolCall { id: String::new(), name, arguments }),
+        _ => Action::from(value.to_string()),
+    }
+}
+
+/// Episodes of tasks that keep actions, as the servers play them; those that do not end in success are left out. `None` where
+/// no task of the split keeps any.
+///
+/// # Errors
+/// There is no such split, or the servers failed every episode.
+pub(crate) fn demonstrate(
+    set: &dyn TaskSet,
+    request: &DemonstrationRequest<'_>,
+) -> Result<Option<Demonstrations>, EnvError> {
+    let mut tasks = set.tasks(request.split)?;
+    tasks.retain(|task| !kept(task).is_empty());
+    if tasks.is_empty() {
+        return Ok(None);
+    }
+    let mut found = Demonstrations::default();
+    let mut failed = None;
+    for (number, task) in tasks.iter().cycle().take(request.count).enumerate() {
+        let seed = Seed::derive(request.seed, Purpose::Demonstration, &[number as u64]);
+        match play(set, task, seed, request) {
+            Ok(Some(episode)) => found.episodes.push(episode),
+            Ok(None) => found.dropped += 1,
+            Err(error) => {
+                found.dropped += 1;
+                failed = Some(error);
+            }
+        }
+    }
+    match failed {
+        Some(error) if found.episodes.is_empty() => Err(error),
+        _ => Ok(Some(found)),
+    }
+}
+
+/// One episode; `None` where it does not end in success.
+fn play(
+    set: &dyn TaskSet,
+    task: &Task,
+    seed: Seed,
+    request: &DemonstrationRequest<'_>,
+) -> Result<Option<Demonstration>, EnvError> {
+    let mut environment = set.environment()?;
+    let mut seen = environment.reset(task, seed)?;
+    let mut turns = Vec::new();
+    for value in kept(task).iter().take(request.max_turns) {
+        let action = action(value);
+        let step = environment.step(&action)?;
+        let before = std::mem::replace(&mut seen, step.observation);
+        let words = action.text().into_owned();
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, words, true, step.reward));
+        if step.success {
+            environment.close();
+            return Ok(Some(Demonstration {
+                task: task.clone(),
+                turns,
+                final_observation: seen.into_text(),
+            }));
+        }
+        if step.terminated {
+            break;
+        }
+    }
+    environment.close();
+    Ok(None)
+}

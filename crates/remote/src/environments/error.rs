@@ -1,0 +1,88 @@
+//! Failures of requests to an environment's server.
+
+use thiserror::Error;
+use turnwise_core::EnvError;
+
+use crate::http::{HttpError, NoClient};
+use crate::thread::ThreadEnded;
+
+/// Failure of a request. No text has an address or a key in it: servers are named by their place in `env.urls`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ServerError {
+    /// A setting that cannot work.
+    #[error("env.{key}: {reason}")]
+    Setting {
+        /// The key.
+        key: &'static str,
+        /// The problem and what would do.
+        reason: String,
+    },
+    /// There is no connection, or it is gone, and with it the episode.
+    #[error("{0}")]
+    Lost(String),
+    /// The server has no room for another episode.
+    #[error("{0}")]
+    Full(String),
+    /// The server answers, and what it answers is an error or not of the right form.
+    #[error("{0}")]
+    Answer(String),
+}
+
+impl ServerError {
+    pub(crate) fn setting(key: &'static str, reason: impl Into<String>) -> Self {
+        Self::Setting { key, reason: reason.into() }
+    }
+
+    /// The same failure with the server's name before it.
+    pub(crate) fn of_server(self, server: usize) -> Self {
+        let named = |text: String| format!("env.urls[{server}]: {text}");
+        match self {
+            Self::Setting { .. } => self,
+            Self::Lost(text) => Self::Lost(named(text)),
+            Self::Full(text) => Self::Full(named(text)),
+            Self::Answer(text) => Self::Answer(named(text)),
+        }
+    }
+
+    /// The error of a reset: an episode that has not begun may begin later, or on another server.
+    pub(crate) fn of_reset(self) -> EnvError {
+        match self {
+            Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),
+            Self::Setting { .. } | Self::Answer(_) => EnvError::Other(self.to_string()),
+        }
+    }
+
+    /// The error of a step, after which the episode is gone: making the step again cannot help.
+    pub(crate) fn of_step(&self) -> EnvError {
+        EnvError::Other(self.to_string())
+    }
+}
+
+impl From<ThreadEnded> for ServerError {
+    fn from(error: ThreadEnded) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl From<NoClient> for ServerError {
+    fn from(error: NoClient) -> Self {
+        match error {
+            NoClient::Key => Self::setting("api_key_env", "holds a key that no header can carry"),
+            NoClient::Build(reason) => Self::Lost(reason),
+        }
+    }
+}
+
+impl From<HttpError> for ServerError {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Unreachable(reason) => {
+                Self::Lost(format!("no connection ({reason}); is the server up?"))
+            }
+            HttpError::Broken(reason) => Self::Lost(format!("the connection broke: {reason}")),
+            HttpError::Timeout => {
+                Self::Lost("no answer in time; raise env.timeout_s if it needs longer".into())
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A client of a server: a child process or streamable HTTP.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ErrorCode, PaginatedRequestParams};
+use rmcp::service::RunningService;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
+use rmcp::{Peer, RoleClient, ServiceError, ServiceExt as _};
+use serde_json::{Map, Value};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{ChildStderr, Command};
+use tokio::time::timeout;
+
+use super::settings::McpConfig;
+use crate::environments::address::seconds;
+use crate::environments::error::ServerError;
+
+/// Variables that every program gets.
+const USUAL: [&str; 11] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "TEMP"];
+
+/// Bytes of stderr that are kept.
+const STDERR: usize = 2048;
+
+/// Pages of a list of tools.
+const PAGES: usize = 100;
+
+/// Time for a server to end.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// Way to a server.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// A process of its own.
+    Process,
+    /// An address.
+    Http(String),
+}
+
+/// Outcome of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Called {
+    /// The text that a policy reads.
+    pub(super) text: String,
+    /// The value, where the tool gives one.
+    pub(super) value: Option<Value>,
+    /// The tool says that it failed.
+    pub(super) failed: bool,
+}
+
+/// A session with a server.
+#[derive(Debug)]
+pub(super) struct Session {
+    client: RunningService<RoleClient, ()>,
+    /// Requests of the session.
+    pub(super) caller: Caller,
+}
+
+/// Requests of a session.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    peer: Peer<RoleClient>,
+    limit: Duration,
+    stderr: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Session {
+    /// Starts or connects to a server and greets it.
+    ///
+    /// # Errors
+    /// There is no server, or it speaks no version of MCP that is known here.
+    pub(super) async fn open(
+        way: Way,
+        key: Option<String>,
+        config: Arc<McpConfig>,
+    ) -> Result<Self, ServerError> {
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        let greeted = async {
+            match &way {
+                Way::Process => {
+                    let (process, errors) =
+                        TokioChildProcess::builder(command(&config)).stderr(Stdio::piped()).spawn().map_err(
+                            |error| ServerError::setting("command", format!("cannot be started: {error}")),
+                        )?;
+                    if let Some(errors) = errors {
+                        tokio::spawn(keep(errors, Arc::clone(&stderr)));
+                    }
+                    ().serve(process).await.map_err(|_| "it does not speak MCP over its stdin and stdout")
+                }
+                Way::Http(url) => {
+                    let mut transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+                        .max_sse_event_size(config.max_message_bytes)
+                        .max_json_response_size(config.max_message_bytes)
+                        // A new session would not have the state of the old one.
+                        .reinit_on_expired_session(false);
+                    if let Some(key) = key {
+                        transport = transport.auth_header(key);
+                    }
+                    let client = reqwest::Client::builder()
+                        .redirect(reqwest::redirect::Policy::none())
+                        .no_proxy()
+                        .pool_max_idle_per_host(0)
+                        .build()
+                        .map_err(|error| ServerError::Lost(error.without_url().to_string()))?;
+                    let transport = StreamableHttpClientTransport::with_client(client, transport);
+                    ().serve(transport)
+                        .await
+                        .map_err(|_| "no MCP over HTTP there; is the server up, and is its path right?")
+                }
+            }
+            .map_err(|reason| ServerError::Lost(reason.to_owned()))
+        };
+        let limit = seconds(config.start_timeout_s);
+        let client = timeout(limit, greeted).await.unwrap_or_else(|_| {
+            let seconds = config.start_timeout_s;
+            Err(ServerError::Lost(format!(
+                "no greeting within {seconds} s; raise env.start_timeout_s if it needs longer"
+            )))
+        });
+        let client = client.map_err(|error| with_stderr(error, &stderr))?;
+        let caller = Caller { peer: client.peer().clone(), limit: seconds(config.timeout_s), stderr };
+        Ok(Self { client, caller })
+    }
+
+    /// Ends the session, and the process where there is one.
+    pub(super) async fn close(self) {
+        let _ = timeout(GOODBYE, self.client.cancel()).await;
+    }
+}
+
+impl Caller {
+    /// The tools there are, as the protocol describes them.
+    ///
+    /// # Errors
+    /// The server fails, or the list has no end.
+    pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..PAGES {
+            let page = PaginatedRequestParams::default().with_cursor(cursor);
+            let page =
+                timeout(self.limit, self.peer.list_tools(Some(page))).await.map_err(|_| self.late())?;
+            let page = page.map_err(|error| self.failed(&error))?;
+            for tool in page.tools {
+                tools.push(
+                    serde_json::to_value(tool).map_err(|error| ServerError::Answer(error.to_string()))?,
+                );
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(tools);
+            }
+        }
+        Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
+    }
+
+    /// Calls a tool. A call that the server refuses for its name or arguments has failed, as one whose tool failed.
+    ///
+    /// # Errors
+    /// The server fails.
+    pub(super) async fn call(
+        &self,
+        name: String,
+        arguments: Map<String, Value>,
+    ) -> Result<Called, ServerError> {
+        let call = self.peer.call_tool(CallToolRequestParams::new(name).with_arguments(arguments));
+        match timeout(self.limit, call).await.map_err(|_| self.late())? {
+            Ok(result) => Ok(called(result)),
+            Err(ServiceError::McpError(error))
+                if [ErrorCode::INVALID_PARAMS, ErrorCode::METHOD_NOT_FOUND].contains(&error.code) =>
+            {
+                Ok(Called { text: error.message.into_owned(), value: None, failed: true })
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn late(&self) -> ServerError {
+        let seconds = self.limit.as_secs_f64();
+        ServerError::Lost(format!(
+            "no answer within {seconds} s; raise env.timeout_s if the tool needs longer"
+        ))
+    }
+
+    /// The reason of a failure, in words without addresses.
+    fn failed(&self, error: &ServiceError) -> ServerError {
+        match error {
+            ServiceError::McpError(error) => {
+                ServerError::Answer(format!("it answers with error {}: {}", error.code.0, error.message))
+            }
+            ServiceError::TransportSend(_) | ServiceError::TransportClosed => {
+                with_stderr(ServerError::Lost("the connection to the server broke".into()), &self.stderr)
+            }
+            _ => ServerError::Answer("its answer has not the form that MCP wants".into()),
+        }
+    }
+}
+
+/// The server's command, with few variables.
+fn command(config: &McpConfig) -> Command {
+    let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
+    command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);
+    for name in USUAL.into_iter().chain(config.environment.iter().map(String::as_str)) {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    if let Some(directory) = &config.directory {
+        command.current_dir(directory);
+    }
+    // Ctrl-C reaches this process first, which ends its episodes.
+    #[cfg(unix)]
+    command.process_group(0);
+    command
+}
+
+/// Keeps the end of what a process writes to stderr.
+async fn keep(mut errors: ChildStderr, kept: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = errors.read(&mut buffer).await {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..count]);
+        let over = kept.len().saturating_sub(STDERR);
+        kept.drain(..over);
+    }
+}
+
+fn with_stderr(error: ServerError, stderr: &Mutex<Vec<u8>>) -> ServerError {
+    let kept = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = String::from_utf8_lossy(&kept).trim().to_owned();
+    match error {
+        ServerError::Lost(text) if !kept.is_empty() => {
+            ServerError::Lost(format!("{text}; its stderr ends with: {kept}"))
+        }
+        error => error,
+    }
+}
+
+/// A result as text and value.
+fn called(result: CallToolResult) -> Called {
+    let part = |block: &ContentBlock| match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Image(_) => "[image]".to_owned(),
+        ContentBlock::Audio(_) => "[audio]".to_owned(),
+        _ => "[resource]".to_owned(),
+    };
+    let mut text = result.content.iter().map(part).collect::<Vec<_>>().join("\n");
+    if let (true, Some(value)) = (text.is_empty(), &result.structured_content) {
+        text = value.to_string();
+    }
+    Called { text, value: result.structured_content, failed: result.is_error.unwrap_or(false) }
+}

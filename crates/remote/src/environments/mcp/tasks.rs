@@ -1,0 +1,163 @@
+//! The lines of task files.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use turnwise_core::{Task, TaskLimits};
+
+use crate::environments::demonstrations::keep;
+
+/// Key of a task's metadata under which its rules stand.
+const RULES: &str = "rules";
+
+/// A call that a task makes itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Call {
+    /// The tool.
+    pub(super) tool: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub(super) arguments: Map<String, Value>,
+    /// Argument in which the policy's answer is put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) answer_argument: Option<String>,
+}
+
+/// Comparison of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Match {
+    /// Equal without white space at the ends.
+    #[default]
+    Exact,
+    /// A regular expression fits the whole answer.
+    Regex,
+}
+
+/// The rules of a task: what is done before it, and when it is solved.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rules {
+    /// Answers that solve it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) answers: Vec<String>,
+    /// Comparison with them.
+    #[serde(default, rename = "match")]
+    pub(super) comparison: Match,
+    /// The tool that judges, in the place of answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) verify: Option<Call>,
+    /// Calls before the first observation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) setup: Vec<Call>,
+}
+
+/// A line.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Line {
+    id: String,
+    instruction: String,
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    answer: Option<Value>,
+    #[serde(default, rename = "match")]
+    comparison: Match,
+    #[serde(default)]
+    verify: Option<Call>,
+    #[serde(default)]
+    setup: Vec<Call>,
+    #[serde(default)]
+    demonstration: Vec<Value>,
+    #[serde(default)]
+    limits: TaskLimits,
+}
+
+/// The task of a line.
+///
+/// # Errors
+/// Nothing says when it is solved, or its pattern is none.
+pub(super) fn task(line: Line) -> Result<Task, String> {
+    let text = |value: Value| match value {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(truth) => Ok(truth.to_string()),
+        _ => Err("`answer` is a text, a number, true or false, or a list of them".to_owned()),
+    };
+    let answers: Vec<String> = match line.answer {
+        None => Vec::new(),
+        Some(Value::Array(several)) => several.into_iter().map(text).collect::<Result<_, _>>()?,
+        Some(one) => vec![text(one)?],
+    };
+    if answers.is_empty() == line.verify.is_none() {
+        return Err("a task has either `answer` or `verify`, which say when it is solved".to_owned());
+    }
+    if line.comparison == Match::Regex {
+        for answer in &answers {
+            pattern(answer).map_err(|error| format!("`answer` is no regular expression: {error}"))?;
+        }
+    }
+    let Line { comparison, verify, setup, .. } = line;
+    let rules = Rules { answers, comparison, verify, setup };
+    let mut task = Task {
+        limits: line.limits,
+        ..Task::new(line.id, line.kind.unwrap_or_else(|| "mcp".into()), line.instruction)
+    };
+    task.metadata.insert(RULES.into(), serde_json::to_value(rules).map_err(|error| error.to_string())?);
+    keep(&mut task, line.demonstration);
+    Ok(task)
+}
+
+/// A pattern of the whole answer.
+pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
+    regex::Regex::new(&format!("^(?:{answer})$"))
+}
+
+/// The rules of a task.
+///
+/// # Errors
+/// It is none of these files.
+pub(super) fn rules(task: &Task) -> Result<Rules, String> {
+    let rules = task.metadata.get(RULES).ok_or("it has no rules")?;
+    Rules::deserialize(rules).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Task, String> {
+        serde_json::from_str(line).map_err(|error| error.to_string()).and_then(task)
+    }
+
+    #[test]
+    fn a_line_says_when_its_task_is_solved() {
+        let task =
+            read(r#"{"id":"a","instruction":"add","answer":[7,"seven"],"demonstration":["x"]}"#).unwrap();
+        assert_eq!((task.goal.as_str(), task.kind.as_str()), ("add", "mcp"));
+        assert_eq!(rules(&task).unwrap().answers, ["7", "seven"]);
+        let judged = read(
+            r#"{"id":"a","instruction":"i","verify":{"tool":"check"},"setup":[{"tool":"put","arguments":{"n":1}}]}"#,
+        );
+        let rules = rules(&judged.unwrap()).unwrap();
+        assert_eq!(
+            (rules.verify.unwrap().tool.as_str(), rules.setup[0].arguments["n"].clone()),
+            ("check", 1.into())
+        );
+        for (line, expected) in [
+            (r#"{"id":"a","instruction":"i"}"#, "either `answer` or `verify`"),
+            (
+                r#"{"id":"a","instruction":"i","answer":"x","verify":{"tool":"c"}}"#,
+                "either `answer` or `verify`",
+            ),
+            (r#"{"id":"a","instruction":"i","answer":{}}"#, "`answer` is a text"),
+            (r#"{"id":"a","instruction":"i","answer":"(","match":"regex"}"#, "no regular expression"),
+            (r#"{"id":"a","answer":"x"}"#, "missing field `instruction`"),
+            (r#"{"id":"a","instruction":"i","answer":"x","reward":1}"#, "unknown field `reward`"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The task set over servers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
+use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations};
+use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
+
+use super::judge::reward;
+use super::session::{Called, Session, Way};
+use super::settings::McpConfig;
+use super::tasks::{Call, Line, Rules, rules, task};
+use super::tools::{Asked, Tools, name_of};
+use crate::body::install_tls;
+use crate::environments::address::{addresses, key};
+use crate::environments::demonstrations::demonstrate;
+use crate::environments::error::ServerError;
+use crate::environments::slots::{Slot, Slots};
+use crate::environments::tasks::{Splits, read_splits};
+use crate::environments::text::cut;
+use crate::thread::RequestThread;
+
+/// Time for which a reset waits for a session that another episode still has.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// Tasks that are solved with the tools of MCP servers.
+#[derive(Clone, Debug)]
+pub struct McpSet(Arc<Served>);
+
+#[derive(Debug)]
+struct Served {
+    thread: RequestThread,
+    ways: Vec<Way>,
+    key: Option<String>,
+    slots: Arc<Slots>,
+    tools: Tools,
+    splits: Splits,
+    config: Arc<McpConfig>,
+    max_turns: usize,
+}
+
+impl McpSet {
+    /// Reads the tasks and asks a server for its tools. Episodes are cut off after `max_turns` actions (0: never).
+    ///
+    /// # Errors
+    /// A setting cannot work, a task is none, a server is not there, or it has not the tools that tasks name.
+    pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
+        let of_setting = |error: ServerError| EnvError::Other(error.to_string());
+        if config.tasks.is_empty() {
+            let reason =
+                "is empty; name files of tasks, such as { train = \"train.jsonl\", test = \"test.jsonl\" }";
+            return Err(of_setting(ServerError::setting("tasks", reason)));
+        }
+        install_tls();
+        let ways = ways(config).map_err(of_setting)?;
+        let splits = read_splits(&config.tasks, |line: Line| task(line))?;
+        let key = key(&config.api_key_env).map_err(of_setting)?;
+        let thread = RequestThread::start()
+            .map_err(|error| EnvError::Other(format!("no thread for requests: {error}")))?;
+        let config = Arc::new(config.clone());
+        let mut listed = Vec::new();
+        for (server, way) in ways.iter().enumerate() {
+            let session = Session::open(way.clone(), key.clone(), Arc::clone(&config));
+            let tools = thread
+                .wait(async move {
+                    let session = session.await?;
+                    let tools = session.caller.tools().await;
+                    session.close().await;
+                    tools
+                })
+                .map_err(ServerError::from)
+                .and_then(|tools| tools)
+                .map_err(|error| of_setting(named(error, way, server)))?;
+            if server == 0 {
+                listed = tools;
+            } else if !tools.iter().map(name_of).eq(listed.iter().map(name_of)) {
+                let reason = format!("number {server} has other tools than number 0; they must be alike");
+                return Err(of_setting(ServerError::setting("urls", reason)));
+            }
+        }
+        let (judges, named_by_tasks) = tools_of(&splits)?;
+        let has = |tool: &str| listed.iter().any(|known| name_of(known) == tool);
+        if let Some(absent) = named_by_tasks.iter().find(|tool| !has(tool)) {
+            let reason = format!(
+                "a task names the tool `{absent}` in `verify` or `setup`, which the server does not have"
+            );
+            return Err(of_setting(ServerError::setting("tasks", reason)));
+        }
+        let names = judges.iter().map(String::as_str).collect();
+        let tools = Tools::new(&listed, &config, &names).map_err(of_setting)?;
+        let slots = Slots::new(ways.len(), config.sessions);
+        Ok(Self(Arc::new(Served { thread, ways, key, slots, tools, splits, config, max_turns })))
+    }
+}
+
+/// The ways that settings name.
+fn ways(config: &McpConfig) -> Result<Vec<Way>, ServerError> {
+    match (config.command.is_empty(), config.urls.is_empty()) {
+        (false, true) => Ok(vec![Way::Process]),
+        (true, false) => Ok(addresses(&config.urls)?.into_iter().map(|url| Way::Http(url.into())).collect()),
+        _ => Err(ServerError::setting(
+            "command",
+            "name either a command such as [\"python3\", \"server.py\"] or addresses in env.urls",
+        )),
+    }
+}
+
+/// A failure with the name of what failed.
+fn named(error: ServerError, way: &Way, server: usize) -> ServerError {
+    match (way, error) {
+        (Way::Http(_), error) => error.of_server(server),
+        (Way::Process, ServerError::Lost(text)) => ServerError::Lost(format!("env.command: {text}")),
+        (Way::Process, ServerError::Answer(text)) => ServerError::Answer(format!("env.command: {text}")),
+        (Way::Process, error) => error,
+    }
+}
+
+/// The tools that judge tasks, and all that tasks call themselves.
+fn tools_of(splits: &Splits) -> Result<(BTreeSet<String>, BTreeSet<String>), EnvError> {
+    let (mut judges, mut all) = (BTreeSet::new(), BTreeSet::new());
+    for split in splits.names() {
+        for task in splits.tasks(&split)? {
+            let rules = rules(&task).map_err(EnvError::Other)?;
+            judges.extend(rules.verify.map(|call| call.tool));
+            all.extend(rules.setup.into_iter().map(|call| call.tool));
+        }
+    }
+    all.extend(judges.iter().cloned());
+    Ok((judges, all))
+}
+
+impl TaskSet for McpSet {
+    fn name(&self) -> &'static str {
+        "mcp"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        self.0.splits.names()
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        self.0.splits.tasks(split)
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(McpEnvironment { served: Arc::clone(&self.0), episode: None }))
+    }
+
+    fn free_episodes(&self) -> Option<usize> {
+        Some(self.0.slots.free())
+    }
+}
+
+impl World for McpSet {
+    fn task_set(&self) -> &dyn TaskSet {
+        self
+    }
+
+    fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
+        demonstrate(self, request)
+    }
+}
+
+/// An episode in a session.
+#[derive(Debug)]
+struct McpEnvironment {
+    served: Arc<Served>,
+    episode: Option<Episode>,
+}
+
+#[derive(Debug)]
+struct Episode {
+    session: Session,
+    slot: Slot,
+    rules: Rules,
+    turns: usize,
+    max_turns: usize,
+}
+
+impl Served {
+    /// Calls a tool in a session, which comes back.
+    fn call(
+        &self,
+        server: usize,
+        session: &Session,
+        name: String,
+        arguments: Map<String, Value>,
+    ) -> Result<Called, ServerError> {
+        let caller = session.caller.clone();
+        let called = self.thread.wait(async move { caller.call(name, arguments).await });
+        let called = called.map_err(ServerError::from).and_then(|called| called);
+        called.map_err(|error| named(error, &self.ways[server], server))
+    }
+
+    fn begin(&self, rules: Rules, max_turns: usize) -> Result<Episode, ServerError> {
+        let slot = self
+            .slots
+            .take(&[], WAIT)
+            .ok_or_else(|| ServerError::Full("all sessions of env.sessions are in use".to_owned()))?;
+        let server = slot.server;
+        let session = Session::open(self.ways[server].clone(), self.key.clone(), Arc::clone(&self.config));
+        let session = self.thread.wait(session).map_err(ServerError::from).and_then(|session| session);
+        let session = session.map_err(|error| named(error, &self.ways[server], server))?;
+        let episode = Episode { session, slot, rules, turns: 0, max_turns };
+        for Call { tool, arguments, .. } in episode.rules.setup.clone() {
+            let called = self.call(server, &episode.session, tool.clone(), arguments)?;
+            if called.failed {
+                let text = format!("`setup` of the task: `{tool}` failed: {}", called.text);
+                return Err(named(ServerError::Answer(text), &self.ways[server], server));
+            }
+        }
+        Ok(episode)
+    }
+
+    /// Reward and success at the end of an episode.
+    fn judge(&self, episode: &Episode, answer: Option<&str>) -> Result<(f64, bool), ServerError> {
+        let server = episode.slot.server;
+        let Some(Call { tool, mut arguments, answer_argument }) = episode.rules.verify.clone() else {
+            let right = answer.is_some_and(|answer| episode.rules.is_answer(answer));
+            return Ok((f64::from(u8::from(right)), right));
+        };
+        if let Some(name) = answer_argument {
+            arguments.insert(name, answer.unwrap_or_default().into());
+        }
+        let called = self.call(server, &episode.session, tool, arguments)?;
+        let reward = reward(&called).map_err(|error| named(error, &self.ways[server], server))?;
+        Ok((reward, reward >= self.config.success_reward))
+    }
+
+    /// Ends a session without waiting for it; the room that it has is free once it has ended.
+    fn end(&self, episode: Episode) {
+        let Episode { session, slot, .. } = episode;
+        self.thread.handle().spawn(async move {
+            session.close().await;
+            drop(slot);
+        });
+    }
+}
+
+impl Environment for McpEnvironment {
+    fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
+        self.close();
+        let rules = rules(task).map_err(|_| EnvError::UnknownTask(task.id.clone()))?;
+        let limits = [self.served.max_turns, task.limits.turns.unwrap_or(0)];
+        let max_turns = limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(0);
+        self.episode = Some(self.served.begin(rules, max_turns).map_err(ServerError::of_reset)?);
+        Ok(Observation::new(self.served.tools.list()))
+    }
+
+    fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        let served = &self.served;
+        episode.turns += 1;
+        let cut_off = episode.max_turns > 0 && episode.turns >= episode.max_turns;
+        let mut answer = None;
+        let (text, understood) = match served.tools.read(action) {
+            Err(reason) => (format!("That is no call of a tool: {reason}."), false),
+            Ok(Asked::Answer(given)) => {
+                answer = Some(given);
+                (String::new(), true)
+            }
+            Ok(Asked::Tool(name, arguments)) => {
+                let called = served.call(episode.slot.server, &episode.session, name, arguments);
+                let called = called.map_err(|error| error.of_step())?;
+                (called.text, !called.failed)
+            }
+        };
+        let (reward, success) = if answer.is_some() || cut_off {
+            served.judge(episode, answer.as_deref()).map_err(|error| error.of_step())?
+        } else {
+            (0.0, false)
+        };
+        Ok(Step {
+            observation: Observation::new(cut(text, served.config.observation_chars)),
+            reward,
+            terminated: answer.is_some(),
+            truncated: cut_off && answer.is_none(),
+            success,
+            understood,
+            ..Step::default()
+        })
+    }
+
+    fn close(&mut self) {
+        if let Some(episode) = self.episode.take() {
+            self.served.end(episode);
+        }
+    }
+}
+
+impl Drop for McpEnvironment {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The kind `mcp`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct McpKind;
+
+impl WorldKind for McpKind {
+    type Settings = McpConfig;
+
+    fn name(&self) -> &'static str {
+        "mcp"
+    }
+
+    fn summary(&self) -> &'static str {
+        "tasks that are solved with the tools of an MCP server"
+    }
+
+    fn open(&self, settings: &McpConfig, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
+        Ok(Box::new(McpSet::open(settings, options.max_turns)?))
+    }
+
+    fn usual(&self) -> Usual<'static> {
+        Usual { template: "tools", ..Usual::default() }
+    }
+}

@@ -1,0 +1,181 @@
+//! A WebSocket with one request at a time.
+//!
+//! A task of the requests' thread reads it all the time: servers send pings while a policy is thinking and close connections
+//! that do not answer them.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+use super::wire::CLOSE;
+use crate::environments::error::ServerError;
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Time for the goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Limits of a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Time in which the connection must stand.
+    pub(super) connect: Duration,
+    /// Time of an answer.
+    pub(super) answer: Duration,
+    /// The longest answer in bytes.
+    pub(super) bytes: usize,
+}
+
+/// A request and where its answer goes.
+struct Order {
+    text: String,
+    reply: oneshot::Sender<Result<String, ServerError>>,
+}
+
+/// A session. Dropping it says goodbye and closes the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    orders: mpsc::Sender<Order>,
+    limits: Limits,
+}
+
+impl Session {
+    /// Connects to an address (`ws://` or `wss://`), with a key where there is one.
+    ///
+    /// # Errors
+    /// There is no server, or it takes no WebSocket here.
+    pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
+        let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
+        if let Some(key) = key {
+            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+                .map_err(|_| ServerError::setting("api_key_env", "holds a key that no header can carry"))?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(limits.bytes))
+            .max_frame_size(Some(limits.bytes));
+        let connected = timeout(limits.connect, connect_async_with_config(request, Some(config), true)).await;
+        let (socket, _) = connected
+            .map_err(|_| ServerError::Lost("no connection in time; is the server up?".into()))?
+            .map_err(|error| lost(&error, limits))?;
+        let (orders, queue) = mpsc::channel(1);
+        tokio::spawn(serve(socket, queue, limits));
+        Ok(Self { orders, limits })
+    }
+
+    /// Sends a message and waits for the answer.
+    ///
+    /// # Errors
+    /// The connection broke, or the answer took too long or was too long. The session is of no use afterwards.
+    pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || ServerError::Lost("the connection is closed".into());
+        let exchange = async {
+            self.orders.send(Order { text, reply }).await.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        };
+        timeout(self.limits.answer, exchange).await.unwrap_or_else(|_| {
+            let seconds = self.limits.answer.as_secs_f64();
+            Err(ServerError::Lost(format!(
+                "no answer within {seconds} s; raise env.timeout_s if the environment needs longer"
+            )))
+        })
+    }
+}
+
+/// Carries orders out until there are no more or the connection ends.
+async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Limits) {
+    let mut waiting: Option<oneshot::Sender<Result<String, ServerError>>> = None;
+    // What a server says before it was asked anything: the reason why it closes.
+    let mut greeting = None;
+    let mut asked = false;
+    let end = loop {
+        tokio::select! {
+            // What has come before an order is no answer to it.
+            biased;
+            message = socket.next() => match message {
+                Some(Ok(Message::Text(text))) => match waiting.take() {
+                    Some(reply) => {
+                        let _ = reply.send(Ok(text.to_string()));
+                    }
+                    None if !asked && greeting.is_none() => greeting = Some(text.to_string()),
+                    None => break ServerError::Answer("it sent a message that nobody asked for".into()),
+                },
+                Some(Ok(Message::Binary(_))) => break ServerError::Answer("it sent bytes in place of text".into()),
+                Some(Ok(Message::Close(frame))) => {
+                    let code = frame.map(|frame| format!(" (code {})", u16::from(frame.code)));
+                    break ServerError::Lost(format!("the server closed the connection{}", code.unwrap_or_default()));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(Error::Io(error))) => break ServerError::Lost(format!("the connection broke ({error})")),
+                Some(Err(error)) => break lost(&error, limits),
+                None => break ServerError::Lost("the server closed the connection".into()),
+            },
+            order = orders.recv() => match order {
+                None => {
+                    let goodbye = async {
+                        let _ = socket.send(Message::text(CLOSE)).await;
+                        let _ = socket.close(None).await;
+                    };
+                    let _ = timeout(GOODBYE, goodbye).await;
+                    return;
+                }
+                Some(order) => {
+                    asked = true;
+                    if let Some(text) = greeting.take() {
+                        let _ = order.reply.send(Ok(text));
+                    } else {
+                        waiting = Some(order.reply);
+                        // Where it cannot be sent, reading says why: the server may have said so before it closed.
+                        let _ = socket.send(Message::text(order.text)).await;
+                    }
+                }
+            },
+        }
+    };
+    // Closed before whoever waits hears of it.
+    drop(socket);
+    if let Some(reply) = waiting {
+        let _ = reply.send(Err(end.clone()));
+    }
+    while let Some(order) = orders.recv().await {
+        let _ = order.reply.send(greeting.take().map_or_else(|| Err(end.clone()), Ok));
+    }
+}
+
+/// The reason why a connection is not there, without its address.
+fn lost(error: &Error, limits: Limits) -> ServerError {
+    ServerError::Lost(match error {
+        Error::Io(error) => format!("no connection ({error}); is the server up?"),
+        Error::Http(response) => {
+            format!("it answers HTTP {} where OpenEnv has its WebSocket", response.status().as_u16())
+        }
+        Error::Tls(_) => {
+            "the TLS connection was refused; is its certificate one that the system trusts?".into()
+        }
+        Error::Capacity(_) => {
+            let bytes = limits.bytes;
+            return ServerError::Answer(format!(
+                "an answer of more than {bytes} bytes; raise env.max_message_bytes if it is sound"
+            ));
+        }
+        Error::ConnectionClosed
+        | Error::AlreadyClosed
+        | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+            "the server closed the connection".into()
+        }
+        Error::Protocol(error) => format!("no WebSocket ({error})"),
+        Error::Utf8(_) => "it sent text that is not UTF-8".into(),
+        _ => "no WebSocket there".into(),
+    })
+}

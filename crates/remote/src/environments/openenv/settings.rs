@@ -1,0 +1,93 @@
+//! The keys of `[env]`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Treatment of an exception in a server's `step`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecutionErrors {
+    /// The environment failed: the trajectory counts for nothing.
+    #[default]
+    Fault,
+    /// The action was wrong: its text is the observation, and the episode goes on.
+    Observation,
+}
+
+/// The settings of an OpenEnv environment behind servers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OpenEnvConfig {
+    /// Addresses of servers of the same environment, for example `["http://127.0.0.1:8000"]`; episodes are spread over them.
+    pub urls: Vec<String>,
+    /// Environment variable with the key that is sent to the servers; none if empty.
+    pub api_key_env: String,
+    /// Episodes that a server plays at once: its `max_concurrent_envs`.
+    #[schemars(range(min = 1, max = 65536))]
+    pub sessions_per_server: usize,
+    /// The goal that prompts state; the server's own description of the environment if empty.
+    pub goal: String,
+    /// Files of tasks by split, JSON lines; without any, tasks are seeds.
+    pub tasks: BTreeMap<String, PathBuf>,
+    /// Number of training tasks where there are no files: the seeds from 0.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub train: usize,
+    /// Number of test tasks where there are no files: the seeds from 1,000,000.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub test: usize,
+    /// Further arguments of every reset.
+    pub reset: BTreeMap<String, Value>,
+    /// Fields of an observation that are shown; all if empty. A single one is shown without its name.
+    pub observation: Vec<String>,
+    /// Longest observation in characters; the rest of a longer one is cut off.
+    #[schemars(range(min = 16, max = 10000000))]
+    pub observation_chars: usize,
+    /// Field of an observation that lists the actions that would be understood now; none if empty.
+    pub admissible: String,
+    /// Field of an action that plain text goes to; the only required one if empty.
+    pub action_field: String,
+    /// Sum of an episode's rewards from which on it is a success once the server says that it is done.
+    pub success_return: f64,
+    /// Treatment of an exception in the server's `step`.
+    pub execution_errors: ExecutionErrors,
+    /// Limit of a connection's start, in seconds.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub connect_timeout_s: f64,
+    /// Limit of an answer, in seconds.
+    #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
+    pub timeout_s: f64,
+    /// Time for which a server that says it is full is asked again, in seconds.
+    #[schemars(range(min = 0.0, max = 86400.0))]
+    pub full_timeout_s: f64,
+    /// The longest message of a server, in bytes.
+    #[schemars(range(min = 1024, max = 1073741824))]
+    pub max_message_bytes: usize,
+}
+
+impl Default for OpenEnvConfig {
+    fn default() -> Self {
+        Self {
+            urls: Vec::new(),
+            api_key_env: String::new(),
+            sessions_per_server: 1,
+            goal: String::new(),
+            tasks: BTreeMap::new(),
+            train: 256,
+            test: 64,
+            reset: BTreeMap::new(),
+            observation: Vec::new(),
+            observation_chars: 20_000,
+            admissible: String::new(),
+            action_field: String::new(),
+            success_return: 1.0,
+            execution_errors: ExecutionErrors::Fault,
+            connect_timeout_s: 10.0,
+            timeout_s: 60.0,
+            full_timeout_s: 20.0,
+            max_message_bytes: 16 << 20,
+        }
+    }
+}

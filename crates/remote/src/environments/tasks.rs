@@ -1,0 +1,143 @@
+//! Tasks in files: JSON lines, one file a split.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use turnwise_core::{EnvError, Task};
+
+/// The tasks of a world by split, training first.
+#[derive(Debug)]
+pub(crate) struct Splits(Vec<(String, Vec<Task>)>);
+
+impl Splits {
+    /// These splits, the one called `train` first and the others as they come.
+    ///
+    /// # Errors
+    /// A split is empty, or two tasks have the same name.
+    pub(crate) fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
+        splits.sort_by_key(|(name, _)| name != "train");
+        let mut seen = HashSet::new();
+        for (split, tasks) in &splits {
+            if tasks.is_empty() {
+                return Err(EnvError::Other(format!("the split `{split}` has no tasks")));
+            }
+            if let Some(task) = tasks.iter().find(|task| !seen.insert(task.id.as_str())) {
+                return Err(EnvError::Other(format!(
+                    "the split `{split}` has a second task `{}`; ids are unique in all splits together",
+                    task.id
+                )));
+            }
+        }
+        Ok(Self(splits))
+    }
+
+    /// The names of the splits.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The tasks of a split.
+    ///
+    /// # Errors
+    /// There is no such split.
+    pub(crate) fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        let found = self.0.iter().find(|(name, _)| name == split);
+        found
+            .map(|(_, tasks)| tasks.clone())
+            .ok_or_else(|| EnvError::UnknownSplit { split: split.to_owned(), known: self.names().join(", ") })
+    }
+}
+
+/// The tasks of files, by split. `read` makes a task of a line's object, or says what is wrong with it.
+///
+/// # Errors
+/// A file cannot be read, or a line is no task; the error names both.
+pub(crate) fn read_splits<T: DeserializeOwned>(
+    files: &BTreeMap<String, PathBuf>,
+    read: impl Fn(T) -> Result<Task, String>,
+) -> Result<Splits, EnvError> {
+    let of_file = |(split, path): (&String, &PathBuf)| {
+        let tasks: Result<Vec<Task>, EnvError> = lines(path)?
+            .into_iter()
+            .map(|(number, line)| {
+                let parsed: Result<T, String> =
+                    serde_json::from_str(&line).map_err(|error| error.to_string());
+                parsed.and_then(&read).map_err(|reason| EnvError::File {
+                    path: format!("{}, line {number}", path.display()),
+                    reason,
+                })
+            })
+            .collect();
+        Ok((split.clone(), tasks?))
+    };
+    Splits::new(files.iter().map(of_file).collect::<Result<_, EnvError>>()?)
+}
+
+/// The lines of a file that are not blank, with their numbers from 1.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
+    let failed = |source| EnvError::Io { path: path.display().to_string(), source };
+    let file = BufReader::new(std::fs::File::open(path).map_err(failed)?);
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(file.lines()) {
+        let line = line.map_err(failed)?;
+        if !line.trim().is_empty() {
+            lines.push((number, line));
+        }
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Line {
+        id: String,
+    }
+
+    fn read(train: &str, test: &str) -> Result<Splits, EnvError> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = BTreeMap::new();
+        for (split, text) in [("test", test), ("train", train)] {
+            let path = folder.path().join(format!("{split}.jsonl"));
+            std::fs::write(&path, text).unwrap();
+            files.insert(split.to_owned(), path);
+        }
+        read_splits(&files, |line: Line| {
+            if line.id == "bad" { Err("it is bad".into()) } else { Ok(Task::new(line.id, "", "")) }
+        })
+    }
+
+    #[test]
+    fn training_is_first_and_blank_lines_are_none() {
+        let splits = read("{\"id\":\"a\"}\n\n{\"id\":\"b\"}\n", "{\"id\":\"c\"}").unwrap();
+        assert_eq!(splits.names(), ["train", "test"]);
+        let ids: Vec<String> = splits.tasks("train").unwrap().into_iter().map(|task| task.id).collect();
+        assert_eq!(ids, ["a", "b"]);
+        assert!(splits.tasks("dev").unwrap_err().to_string().contains("this environment has train, test"));
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_line() {
+        for (train, expected) in [
+            ("{\"id\":\"a\"}\nno JSON", "train.jsonl, line 2: "),
+            ("{\"id\":\"a\",\"x\":1}", "line 1: unknown field `x`"),
+            ("\n{\"id\":\"bad\"}", "line 2: it is bad"),
+            ("", "the split `train` has no tasks"),
+            ("{\"id\":\"c\"}", "second task `c`"),
+        ] {
+            let error = read(train, "{\"id\":\"c\"}").unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let files = BTreeMap::from([("train".to_owned(), PathBuf::from("no/such.jsonl"))]);
+        let error = read_splits(&files, |_: Line| Err(String::new())).unwrap_err().to_string();
+        assert!(error.contains("no/such.jsonl"), "{error}");
+    }
+}
