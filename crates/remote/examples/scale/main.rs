@@ -2,8 +2,10 @@
 //! much of the servers' time is idle, with and without rollouts during updates.
 //!
 //! ```sh
-//! cargo run --release -p turnwise-remote --example scale -- [steps=6] [in_flight=2000] [servers=8] [tokens_per_s=60000]
+//! cargo run --release -p turnwise-remote --example scale -- [steps=6] [in_flight=2000] [servers=8] [tokens_per_s=60000] [staleness=1]
 //! ```
+//!
+//! Without `staleness` it makes a run without rollouts during updates and one with `rollout.max_staleness = 1`.
 //!
 //! The controller is a run as `turnwise train` makes it: the household, prompts, credit, checkpoints, adapters written and
 //! loaded under new names, requests over HTTP. The servers are a process of their own (`servers.rs`): they take as long as
@@ -40,16 +42,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut settings =
         BTreeMap::from([("steps", 6), ("in_flight", 2000), ("servers", 8), ("tokens_per_s", 60_000)]);
+    let mut ages = vec![0, 1];
     for argument in &arguments {
         let (key, value) = argument.split_once('=').ok_or("settings are key=number")?;
-        *settings.get_mut(key).ok_or_else(|| format!("there is no setting {key}"))? = value.parse()?;
+        let value = value.parse()?;
+        if key == "staleness" {
+            ages = vec![value];
+        } else {
+            *settings.get_mut(key).ok_or_else(|| format!("there is no setting {key}"))? = value;
+        }
     }
     println!("{settings:?}");
     println!(
         "staleness  trajectories  a step   time  per s  servers idle  slots free  CPU of the controller  memory   requests  \
          wait for rollouts"
     );
-    for staleness in [0, 1] {
+    for staleness in ages {
         measure(&settings, staleness)?;
     }
     Ok(())
