@@ -144,7 +144,7 @@ impl MemoryPlan {
         self.add(PlanPhase::Sampling, "sampling rows", rows, "activations and logits of a step".into());
     }
 
-    /// What is there for sampling is there all the time, once for every rollout under way; each has the trained numbers
+    /// The memory of sampling, which is there all the time, once for every rollout under way; each has the trained numbers
     /// as they were when it began.
     fn during_training(&mut self, rollouts: u64, trainable: u64) {
         for item in self.items.iter_mut().filter(|item| item.phase == PlanPhase::Sampling) {

@@ -228,7 +228,7 @@ fn answer(tokens: &[u32], logprobs: &[f32], reason: &str) -> Response {
     Json(json!({ "request_id": "generate-1", "choices": [choice] })).into_response()
 }
 
-/// What the adapter samples.
+/// Tokens that the adapter samples, with their log-probabilities.
 fn check(policy: &Policy, request: SampleRequest) -> Result<(Vec<u32>, Vec<f32>), String> {
     let shared = SharedWeights::of(&policy.weights, 0, Device::Cpu, Compute::F32)
         .map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ use turnwise_model::{Compute, Device, LearnerConfig, NativeLearner, Weights};
 use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
 
-/// How a request goes wrong.
+/// A way in which a request goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The connection breaks in the middle of the answer.

@@ -18,7 +18,7 @@ use super::settings::AppWorldConfig;
 /// A task as a server describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Described {
-    /// What the supervisor wants.
+    /// The task, in the words of the supervisor.
     pub(super) instruction: String,
     /// Whom the agent works for.
     pub(super) supervisor: Map<String, Value>,

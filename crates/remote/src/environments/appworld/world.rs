@@ -95,7 +95,7 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, Opening> {
     Ok(tasks)
 }
 
-/// What an agent is to know besides the instruction.
+/// The first observation: the supervisor's name and addresses, and the date.
 fn introduction(described: &Described) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let field = |key: &str| described.supervisor.get(key).map(text).unwrap_or_default();

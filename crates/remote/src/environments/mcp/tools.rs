@@ -19,7 +19,7 @@ pub(super) struct Tools {
     answer: String,
 }
 
-/// What a policy asks for.
+/// A policy's request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
     /// A tool of the server.
@@ -79,7 +79,7 @@ impl Tools {
         tool_list(&self.shown)
     }
 
-    /// What an action asks for: a call, or its words `name({..})`, or the JSON object of one.
+    /// The request of an action: a call, or its words `name({..})`, or the JSON object of one.
     ///
     /// # Errors
     /// It is no call that can be made; the text says why, for the policy to read.

@@ -1,4 +1,4 @@
-//! What the policy wrote, as an action of the server's schema.
+//! Actions of the server's schema, from the policy's text.
 
 use serde_json::{Map, Value, json};
 use turnwise_core::{Action, ToolCall};

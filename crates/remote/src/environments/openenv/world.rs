@@ -139,7 +139,7 @@ impl From<ServerError> for Opening {
     }
 }
 
-/// What a server says about itself.
+/// A server's description of itself.
 struct Description {
     schema: ActionSchema,
     name: String,
@@ -324,7 +324,7 @@ struct Episode {
     slot: Slot,
     turns: usize,
     total: f64,
-    /// What is seen when an action is none.
+    /// The actions offered at the last observation, seen again when a text is no action.
     admissible: Vec<String>,
 }
 
