@@ -17,6 +17,7 @@ mod play;
 mod puzzles;
 mod questions;
 mod search;
+mod shared_build;
 mod sweep;
 mod turnrd;
 mod turnrd_run;
