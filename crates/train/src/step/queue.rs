@@ -17,7 +17,7 @@ use turnwise_credit::selection::SelectionConfig;
 use crate::TrainError;
 use crate::config::Config;
 use crate::learners::Learners;
-use crate::record::observer::{EvaluationPoint, Event, Observer, Round};
+use crate::record::observer::{Event, Observer};
 use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
@@ -42,14 +42,8 @@ pub(crate) struct RolloutQueue {
 struct UnderWay {
     /// Steps that were done when it began.
     began: u64,
-    reports: Receiver<Report>,
+    events: Receiver<Event<'static>>,
     thread: JoinHandle<Result<Option<(Sampled, Duration)>, TrainError>>,
-}
-
-/// Something that a rollout's thread has to say to whoever observes the run.
-enum Report {
-    Note(String),
-    Rollout { finished: usize, total: usize, solved: usize, tokens: usize, round: Option<Round> },
 }
 
 impl RolloutQueue {
@@ -71,7 +65,7 @@ impl RolloutQueue {
             // Sampling has its own copy of the weights and its cache; what training works in need not lie beside.
             learners.release();
         }
-        while at + (self.under_way.len() as u64) < last_to_begin(&self.config, at) {
+        while at + (self.under_way.len() as u64) < first_to_wait(&self.config, at) {
             let rollout = self.begin(learners, state)?;
             self.under_way.push_back(rollout);
         }
@@ -102,7 +96,7 @@ impl RolloutQueue {
         // Where none is under way, the run knows the place in the order.
         let first = self.drawn.take().filter(|_| !self.under_way.is_empty());
         let (drawn, after) = channel();
-        let (reporter, reports) = channel();
+        let (reporter, events) = channel();
         let (tasks_drawn, stop) = (state.tasks_drawn, Arc::clone(&self.stop));
         let thread = std::thread::Builder::new()
             .name(format!("rollout {step}"))
@@ -115,11 +109,11 @@ impl RolloutQueue {
                         Err(_) => return Ok(None),
                     },
                 };
-                work(SamplingJob { first_task, ..job }, &drawn, reporter, &stop)
+                work(SamplingJob { first_task, ..job }, &drawn, &reporter, &stop)
             })
             .map_err(TrainError::ThreadStart)?;
         self.drawn = Some(after);
-        Ok(UnderWay { began: state.position.step, reports, thread })
+        Ok(UnderWay { began: state.position.step, events, thread })
     }
 
     /// Hands on what a rollout says until it is done.
@@ -130,8 +124,8 @@ impl RolloutQueue {
         stop: &AtomicBool,
     ) -> Result<Option<(Sampled, Duration)>, TrainError> {
         loop {
-            match rollout.reports.recv_timeout(WAIT) {
-                Ok(report) => observer.event(report.into()),
+            match rollout.events.recv_timeout(WAIT) {
+                Ok(event) => observer.event(event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -158,7 +152,7 @@ impl Drop for RolloutQueue {
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,
-    reporter: Sender<Report>,
+    reporter: &Sender<Event<'static>>,
     stop: &AtomicBool,
 ) -> Result<Option<(Sampled, Duration)>, TrainError> {
     let started = Instant::now();
@@ -166,49 +160,20 @@ fn work(
     if job.config.rollout.selection == SelectionConfig::All {
         let _ = drawn.send(first + job.config.rollout.tasks_per_step as u64);
     }
-    let Some(sampled) = job.run(&mut Reporter(reporter), stop)? else { return Ok(None) };
+    // Nobody hears it once the run is over.
+    let mut report = |event| drop(reporter.send(event));
+    let Some(sampled) = job.run(&mut report, stop)? else { return Ok(None) };
     let _ = drawn.send(first + sampled.drawn);
     Ok(Some((sampled, started.elapsed())))
 }
 
 /// The first step whose rollout may not begin at step `at`: it would be too old, or trained on after a checkpoint of the
 /// config's period, or after the end.
-fn last_to_begin(config: &Config, at: u64) -> u64 {
+fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);
     let end = (at + config.rollout.max_staleness + 1).min(config.train.steps);
     end.min(boundary(config.train.checkpoint_every)).min(boundary(kept))
-}
-
-/// Sends the events of a rollout to the thread of the run.
-struct Reporter(Sender<Report>);
-
-impl Observer for Reporter {
-    fn event(&mut self, event: Event<'_>) {
-        let report = match event {
-            Event::Note(note) => Report::Note(note),
-            Event::Rollout { finished, total, solved, tokens, round } => {
-                Report::Rollout { finished, total, solved, tokens, round }
-            }
-            Event::Stage(_) | Event::Step { .. } | Event::Checkpoint(_) => return,
-        };
-        let _ = self.0.send(report);
-    }
-
-    fn evaluate(&mut self, _point: &mut EvaluationPoint<'_>) -> Result<std::ops::ControlFlow<()>, String> {
-        Ok(std::ops::ControlFlow::Continue(()))
-    }
-}
-
-impl From<Report> for Event<'_> {
-    fn from(report: Report) -> Self {
-        match report {
-            Report::Note(note) => Event::Note(note),
-            Report::Rollout { finished, total, solved, tokens, round } => {
-                Event::Rollout { finished, total, solved, tokens, round }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -219,7 +184,7 @@ mod tests {
     fn rollouts_begin_early_but_not_across_a_checkpoint() {
         let mut config = Config::default();
         (config.train.steps, config.train.checkpoint_every) = (10, 4);
-        let begun = |config: &Config| (0..10).map(|at| last_to_begin(config, at)).collect::<Vec<_>>();
+        let begun = |config: &Config| (0..10).map(|at| first_to_wait(config, at)).collect::<Vec<_>>();
         config.rollout.max_staleness = 0;
         assert_eq!(begun(&config), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         config.rollout.max_staleness = 2;

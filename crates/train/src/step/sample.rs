@@ -9,7 +9,7 @@ use turnwise_credit::selection::{Selection, SelectionConfig};
 use crate::TrainError;
 use crate::config::{Config, OnError, RolloutConfig};
 use crate::record::metrics::Metrics;
-use crate::record::observer::{Event, Observer, Round};
+use crate::record::observer::{Event, Round};
 use crate::rollout::actor::Actor;
 use crate::rollout::engines::sampling_lanes;
 use crate::rollout::faults::{Faults, run_with_resampling};
@@ -48,7 +48,7 @@ impl SamplingJob {
     /// Samples rounds of rollouts until the selection has what it wants; `None` when it was stopped from outside.
     pub(crate) fn run(
         mut self,
-        observer: &mut dyn Observer,
+        report: &mut dyn FnMut(Event<'static>),
         stop: &AtomicBool,
     ) -> Result<Option<Sampled>, TrainError> {
         let config = Arc::clone(&self.config);
@@ -69,7 +69,7 @@ impl SamplingJob {
                 wanted: settings.tasks_per_step,
             });
             let mut tick = |progress: &RolloutProgress| {
-                observer.event(rollout_event(progress, &tasks, settings, number));
+                report(rollout_event(progress, &tasks, settings, number));
             };
             let Some((mut round, again)) = self.round(&tasks, drawn as usize, stop, &mut tick)? else {
                 return Ok(None);
@@ -78,7 +78,7 @@ impl SamplingJob {
             resampled += again;
             let mut faults = Faults::take_out(&mut round, self.fewest)?;
             if let Some(reason) = faults.reason() {
-                observer.event(Event::Note(format!(
+                report(Event::Note(format!(
                     "step {}: {} trajectories failed through no fault of the policy and are left out, {} groups with \
                      them; the first reason: {reason}",
                     self.step + 1,
@@ -147,12 +147,12 @@ impl SamplingJob {
     }
 }
 
-fn rollout_event<'a>(
+fn rollout_event(
     progress: &RolloutProgress,
     tasks: &[Task],
     settings: &RolloutConfig,
     round: Option<Round>,
-) -> Event<'a> {
+) -> Event<'static> {
     Event::Rollout {
         finished: progress.finished.load(Ordering::Relaxed),
         total: tasks.len() * settings.group_size,
