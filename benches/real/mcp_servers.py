@@ -29,6 +29,8 @@ import sys
 import tempfile
 import time
 
+from run_files import free_port, lines, steps, successes, trajectories
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORDS = ["red", "green", "blue", "black", "white", "brown", "grey", "pink"]
 
@@ -84,17 +86,8 @@ def task_files(folder):
     return files
 
 
-def lines(path):
-    data = path.read_bytes()
-    if path.suffix == ".zst":
-        data = subprocess.run(["zstd", "-dcq", path], check=True, stdout=subprocess.PIPE).stdout
-    return [json.loads(line) for line in data.decode().splitlines()]
-
-
 def start(log):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     program = subprocess.Popen([sys.executable, __file__, "--serve", str(port)], env={**os.environ, "MCP_LOG": str(log)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while True:
         try:
@@ -119,7 +112,7 @@ def said_in(trajectory):
 def check(run, log):
     """Prints the numbers of a run; what is wrong with them."""
     failed = []
-    played = [line for path in sorted((run / "trajectories").iterdir()) for line in lines(path)]
+    played = trajectories(run)
     called = [json.loads(line) for line in log.read_text().splitlines()]
     said = collections.Counter(call["word"] for call in called if call["tool"] == "say")
     rewards = collections.Counter(call["reward"] for call in called if call["tool"] == "judge")
@@ -128,10 +121,9 @@ def check(run, log):
     returns = collections.Counter(sum(turn["reward"] for turn in trajectory["turns"]) for trajectory in played)
     failed += [f"rewards that the server never gave: {returns - rewards}"] * bool(returns - rewards)
     stops = collections.Counter(json.dumps(trajectory["stop"]) for trajectory in played)
-    failed += [f"errors of the environment"] * any("error" in stop for stop in stops)
-    evaluations = [json.loads(path.read_text())[0]["success"] for path in sorted((run / "eval").glob("*.json"))]
-    solved = [(found["successes"], found["trials"]) for found in evaluations]
-    failed += [f"nothing was learnt"] * (not solved[-1][0] / solved[-1][1] > 0.3)
+    failed += ["errors of the environment"] * any("error" in stop for stop in stops)
+    solved = successes(run)
+    failed += ["nothing was learnt"] * (not solved[-1][0] / solved[-1][1] > 0.3)
     print(f"{len(played)} trajectories, {len(called)} calls on the server, ends {dict(stops)}")
     print(f"test tasks solved, of {solved[0][1]}: {solved[0][0]} after the warm start, {solved[-1][0]} at the end")
     return failed
@@ -164,8 +156,7 @@ def main():
             command = [options.turnwise, "train", ROOT / "configs/remote/mcp.toml", "--runs", folder, "name=run"]
             subprocess.run([*command, *common, *ways["http"], *options.overrides], check=True, stderr=subprocess.DEVNULL)
             failed += check(run, log)
-            steps = [line for line in lines(run / "metrics.jsonl") if line["phase"] == "rl"]
-            print(f"success by step: {[round(line['train/success_rate'], 3) for line in steps]}, {time.monotonic() - started:.0f} s in all")
+            print(f"success by step: {[round(line['train/success_rate'], 3) for line in steps(run)]}, {time.monotonic() - started:.0f} s in all")
             for way, settings in ways.items():
                 started, out = time.monotonic(), folder / f"{way}.jsonl"
                 command = [options.turnwise, "rollout", run, "--split", "test", "--tasks", "0", "--out", out]

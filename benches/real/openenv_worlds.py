@@ -21,13 +21,13 @@ import collections
 import json
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+from run_files import free_port, lines, steps, successes, trajectories
 import uvicorn
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment
@@ -74,9 +74,7 @@ class SayWord(Environment):
 
 
 def serve(sessions):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     app = create_fastapi_app(SayWord, Say, Seen, max_concurrent_envs=sessions, env_name="say")
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
     threading.Thread(target=server.run, daemon=True).start()
@@ -98,17 +96,6 @@ def task_files(folder):
                 out.write(json.dumps(line) + "\n")
         files[split] = path
     return files
-
-
-def lines(path):
-    data = path.read_bytes()
-    if path.suffix == ".zst":
-        data = subprocess.run(["zstd", "-dcq", path], check=True, stdout=subprocess.PIPE).stdout
-    return [json.loads(line) for line in data.decode().splitlines()]
-
-
-def trajectories(run):
-    return [line for path in sorted((run / "trajectories").iterdir()) for line in lines(path)]
 
 
 def main():
@@ -141,8 +128,7 @@ def main():
         stops = collections.Counter(json.dumps(t["stop"]) for t in played)
         print(f"how trajectories ended: {dict(stops)}")
         failed += ["errors of the environment"] * any("error" in stop for stop in stops)
-        evaluations = [json.loads(path.read_text()) for path in sorted((run / "eval").glob("*.json"))]
-        first, last = successes(evaluations[0]), successes(evaluations[-1])
+        first, *_, last = successes(run)
         print(f"test tasks solved: {first[0]} of {first[1]} after the warm start, {last[0]} of {last[1]} at the end")
         # Two guesses among eight words solve a fourth.
         failed += ["nothing was learnt"] * (not last[0] / last[1] > 0.5)
@@ -162,15 +148,6 @@ def main():
         failed += ["a failing server went unnoticed"] * (not all("error" in json.dumps(t["stop"]) for t in broken))
     print("all checks passed" if not failed else "FAILED: " + "; ".join(failed))
     sys.exit(bool(failed))
-
-
-def steps(run):
-    return [line for line in lines(run / "metrics.jsonl") if line["phase"] == "rl"]
-
-
-def successes(evaluation):
-    found = evaluation[0]["success"]
-    return found["successes"], found["trials"]
 
 
 if __name__ == "__main__":

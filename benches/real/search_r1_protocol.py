@@ -20,7 +20,6 @@ import json
 import math
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import threading
 import time
 
 import requests
+from run_files import free_port
 import uvicorn
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
@@ -51,12 +51,6 @@ def check(name, right):
     print(f"{'ok    ' if right else 'FAILED'} {name}")
     if not right:
         failed.append(name)
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Body(BaseModel):

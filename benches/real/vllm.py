@@ -26,6 +26,8 @@ import sys
 import time
 import urllib.request
 
+from run_files import lines
+
 TOLERANCE = 1e-3
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -33,10 +35,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def adapters(url):
     with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:
         return {model["id"] for model in json.load(answer)["data"] if model.get("parent")}
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def main():
