@@ -25,6 +25,13 @@ impl TaskLimits {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Turns after which an episode is cut off in a world whose own limit is `max_turns` (0: none): the smaller of the two,
+    /// `usize::MAX` without any.
+    pub fn turns_within(&self, max_turns: usize) -> usize {
+        let world = if max_turns == 0 { usize::MAX } else { max_turns };
+        self.turns.unwrap_or(usize::MAX).min(world)
+    }
 }
 
 /// One task of a task set: a start state and a goal.
@@ -84,6 +91,14 @@ mod tests {
         assert_ne!(task.content_digest(), limited.content_digest());
         let given = Task { digest: "d".into(), ..task };
         assert_eq!(given.content_digest(), "d");
+    }
+
+    #[test]
+    fn the_smaller_limit_of_turns_counts() {
+        let limits = |turns| TaskLimits { turns, ..TaskLimits::default() };
+        assert_eq!((limits(None).turns_within(0), limits(None).turns_within(4)), (usize::MAX, 4));
+        assert_eq!((limits(Some(3)).turns_within(0), limits(Some(3)).turns_within(4)), (3, 3));
+        assert_eq!(limits(Some(5)).turns_within(4), 4);
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub(crate) struct Reply {
 /// Reason why there is no client.
 #[derive(Debug)]
 pub(crate) enum NoClient {
-    /// The key is not one that a header can carry.
-    Key,
+    /// The key of `api_key_env`, and what is wrong with it.
+    Key(String),
     /// The library's.
     Build(String),
 }
@@ -41,6 +41,40 @@ pub(crate) enum HttpError {
     Timeout,
 }
 
+/// The key in an environment variable; none where no variable is named.
+///
+/// # Errors
+/// The variable cannot be read.
+pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
+    if variable.is_empty() {
+        return Ok(None);
+    }
+    let unreadable = |_| NoClient::Key(format!("the environment has no readable variable {variable}"));
+    std::env::var(variable).map(Some).map_err(unreadable)
+}
+
+/// The value of an `Authorization` header with a key, which no log shows.
+///
+/// # Errors
+/// No header can carry the key.
+pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+        .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The settings of all clients: servers are where their addresses say, so no redirects with a key on board, and no proxies.
+pub(crate) fn client_builder() -> reqwest::ClientBuilder {
+    install_tls();
+    reqwest::Client::builder().redirect(Policy::none()).no_proxy()
+}
+
+/// Seconds as a duration; more than a clock counts are as long as it counts.
+pub(crate) fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
+}
+
 /// A client.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
@@ -50,17 +84,12 @@ pub(crate) struct Http {
 impl Http {
     /// A client that shows this key, where there is one.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
-        install_tls();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = key {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| NoClient::Key)?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
+            headers.insert(AUTHORIZATION, bearer(key)?);
         }
-        // Servers are where the addresses say: no redirects with a key on board, no proxies.
-        let builder = reqwest::Client::builder().default_headers(headers).redirect(Policy::none()).no_proxy();
-        let client = builder.connect_timeout(CONNECT).build();
+        let client = client_builder().default_headers(headers).connect_timeout(CONNECT).build();
         let client = client.map_err(|error| NoClient::Build(error.without_url().to_string()))?;
         Ok(Self { client })
     }
@@ -117,4 +146,20 @@ fn named(error: reqwest::Error) -> HttpError {
         cause = source;
     }
     if unreachable { HttpError::Unreachable(cause.to_string()) } else { HttpError::Broken(cause.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_from_the_environment() {
+        assert_eq!(api_key("").unwrap(), None);
+        let Err(NoClient::Key(reason)) = api_key("TURNWISE_NO_SUCH_VARIABLE") else {
+            panic!("there is no such variable");
+        };
+        assert!(reason.contains("TURNWISE_NO_SUCH_VARIABLE"), "{reason}");
+        assert!(bearer("a key").unwrap().is_sensitive());
+        assert!(matches!(bearer("a\nkey"), Err(NoClient::Key(_))));
+    }
 }

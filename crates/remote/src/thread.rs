@@ -57,6 +57,17 @@ impl RequestThread {
         });
         receiver.recv().map_err(|_| ThreadEnded)
     }
+
+    /// Runs a future that can fail on the thread and waits for its result.
+    ///
+    /// # Errors
+    /// The future's, or the thread has ended.
+    pub(crate) fn try_wait<T: Send + 'static, E: From<ThreadEnded> + Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E> {
+        self.wait(future)?
+    }
 }
 
 impl Drop for RequestThread {

@@ -112,8 +112,7 @@ impl ProcessSet {
     /// An episode of a task as the program's expert plays it: observation and action of every turn, whether it solved
     /// the task, and what it saw last.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
-        let turns = if self.0.max_turns == 0 { usize::MAX } else { self.0.max_turns };
-        let max_turns = task.limits.turns.unwrap_or(usize::MAX).min(turns);
+        let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
         let request = Request::Demonstrate { task: &listed, seed: number_of(seed), max_turns };
         let process = self.0.programs[0].process().map_err(|error| of_reset(&error))?;

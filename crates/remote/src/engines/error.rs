@@ -55,7 +55,7 @@ impl EngineError {
 impl From<NoClient> for EngineError {
     fn from(error: NoClient) -> Self {
         match error {
-            NoClient::Key => Self::setting("api_key_env", "holds a key that no header can carry"),
+            NoClient::Key(reason) => Self::setting("api_key_env", reason),
             NoClient::Build(reason) => Self::Backend(reason),
         }
     }

@@ -13,7 +13,7 @@ use super::adapters::Published;
 use super::dialect::{self, Answer, End, Loading, Question, Refusal};
 use super::error::EngineError;
 use super::gate::Gate;
-use crate::http::{Http, HttpError};
+use crate::http::{Http, HttpError, api_key, seconds};
 
 /// Longest answer of a call that is not sampling.
 const SMALL: usize = 1 << 20;
@@ -87,22 +87,13 @@ impl Fleet {
             let reason = "https needs a build of turnwise-remote with its feature `tls`".into();
             return Err(EngineError::Server { server, reason });
         }
-        let key = match config.api_key_env.as_str() {
-            "" => None,
-            name => Some(std::env::var(name).map_err(|_| {
-                EngineError::setting(
-                    "api_key_env",
-                    format!("the environment has no readable variable {name}"),
-                )
-            })?),
-        };
+        let key = api_key(&config.api_key_env)?;
         let server = |url: &String| Server {
             url: url.trim_end_matches('/').to_owned(),
             gate: Gate::new(config.max_requests_per_server),
             sessions: AtomicUsize::new(0),
             loading: tokio::sync::Mutex::new(()),
         };
-        let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Ok(Self {
             http: Http::new(key.as_deref())?,
             kind: config.kind,

@@ -99,9 +99,7 @@ impl EnginePolicy {
         let written = Arc::new(self.folder.write(adapter, &base, self.inner.weights_version())?);
         drop(weights);
         let (fleet, published) = (Arc::clone(&self.fleet), Arc::clone(&written));
-        self.thread
-            .wait(async move { fleet.load_everywhere(&published).await })
-            .map_err(EngineError::from)??;
+        self.thread.try_wait(async move { fleet.load_everywhere(&published).await })?;
         let before = versions.current.replace(Arc::clone(&written));
         // The same bytes have the same name, and are not to be unloaded.
         versions.older.extend(before.filter(|before| before.name != written.name));

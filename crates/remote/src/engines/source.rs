@@ -54,8 +54,7 @@ impl<S: PolicySource> PolicySource for EngineSource<S> {
         let max_context = config.rollout.max_context;
         RequestThread::start()
             .map_err(|error| EngineError::no_thread(&error))?
-            .wait(async move { fleet.check_up(max_context).await })
-            .map_err(EngineError::from)??;
+            .try_wait(async move { fleet.check_up(max_context).await })?;
         Ok(())
     }
 

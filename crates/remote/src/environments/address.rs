@@ -1,6 +1,4 @@
-//! Addresses and keys of servers, as settings give them.
-
-use std::time::Duration;
+//! Addresses of servers, as settings give them.
 
 use reqwest::Url;
 
@@ -46,27 +44,10 @@ pub(crate) fn below(url: &Url, path: &str) -> String {
     format!("{}/{path}", url.as_str().trim_end_matches('/'))
 }
 
-/// The key in an environment variable; none where no variable is named.
-///
-/// # Errors
-/// The variable cannot be read.
-pub(crate) fn key(variable: &str) -> Result<Option<String>, ServerError> {
-    if variable.is_empty() {
-        return Ok(None);
-    }
-    std::env::var(variable).map(Some).map_err(|_| {
-        ServerError::setting("api_key_env", format!("the environment has no readable variable {variable}"))
-    })
-}
-
-/// Seconds as a duration; more than a clock counts are as long as it counts.
-pub(crate) fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::api_key;
 
     fn refusal(url: &str) -> String {
         addresses(&[url.to_owned()]).unwrap_err().to_string()
@@ -89,9 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_from_the_environment() {
-        assert_eq!(key("").unwrap(), None);
-        let error = key("TURNWISE_NO_SUCH_VARIABLE").unwrap_err().to_string();
+    fn a_missing_key_names_its_setting() {
+        let error = api_key("TURNWISE_NO_SUCH_VARIABLE").map_err(ServerError::from).unwrap_err().to_string();
         assert!(
             error.starts_with("env.api_key_env: ") && error.contains("TURNWISE_NO_SUCH_VARIABLE"),
             "{error}"

@@ -33,6 +33,10 @@ impl ServerError {
         Self::Setting { key, reason: reason.into() }
     }
 
+    pub(crate) fn no_thread(error: &std::io::Error) -> Self {
+        Self::Lost(format!("no thread for requests: {error}"))
+    }
+
     /// The same failure with the server's name before it.
     pub(crate) fn of_server(self, server: usize) -> Self {
         let named = |text: String| format!("env.urls[{server}]: {text}");
@@ -48,13 +52,15 @@ impl ServerError {
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),
-            Self::Setting { .. } | Self::Answer(_) => EnvError::Other(self.to_string()),
+            Self::Setting { .. } | Self::Answer(_) => self.into(),
         }
     }
+}
 
-    /// The error of a step, after which the episode is gone: making the step again cannot help.
-    pub(crate) fn of_step(&self) -> EnvError {
-        EnvError::Other(self.to_string())
+/// The error of a world that is opened, and of a step, after which the episode is gone: trying again cannot help.
+impl From<ServerError> for EnvError {
+    fn from(error: ServerError) -> Self {
+        Self::Other(error.to_string())
     }
 }
 
@@ -67,7 +73,7 @@ impl From<ThreadEnded> for ServerError {
 impl From<NoClient> for ServerError {
     fn from(error: NoClient) -> Self {
         match error {
-            NoClient::Key => Self::setting("api_key_env", "holds a key that no header can carry"),
+            NoClient::Key(reason) => Self::setting("api_key_env", reason),
             NoClient::Build(reason) => Self::Lost(reason),
         }
     }

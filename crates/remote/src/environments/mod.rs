@@ -5,7 +5,7 @@
 //! | [`openenv`] | environments of OpenEnv over their WebSocket |
 //! | [`mcp`] | tools of MCP servers |
 //! | [`appworld`] | AppWorld behind its environment servers |
-//! | `address.rs` | addresses and keys of servers |
+//! | `address.rs` | addresses of servers |
 //! | `demonstrations.rs` | actions of a task's line, to imitate |
 //! | `error.rs` | failures of requests to them |
 //! | `schema.rs` | objects held against a schema |

@@ -5,6 +5,11 @@ use serde_json::{Value, json};
 /// Mark where a text was cut off.
 const CUT: &str = " [...]";
 
+/// A value as words: a text as it is, anything else as JSON.
+pub(crate) fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// A text of at most `limit` characters (Unicode scalar values); of a longer one the start, and a mark.
 pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(limit) else { return text };

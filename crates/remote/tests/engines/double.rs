@@ -2,7 +2,6 @@
 //! real servers do wrong, or do where a client does not expect it, are switches.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +14,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use turnwise_core::{
     Completion, FinishReason, Purpose, SampleRequest, Sampler as _, SamplingParams, Seed, TokenSequence,
     TurnSpan,
@@ -24,6 +22,8 @@ use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Compute, Device, LearnerConfig, NativeLearner, Weights};
 use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
+
+use crate::serving::Server;
 
 /// A way in which a request goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,7 @@ struct Inner {
 /// A running server.
 pub(crate) struct Double {
     inner: Arc<Inner>,
-    pub(crate) address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    pub(crate) server: Server,
 }
 
 impl Double {
@@ -102,26 +100,12 @@ impl Double {
             at_once: AtomicUsize::new(0),
             most_at_once: AtomicUsize::new(0),
         });
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (ready, listening) = std::sync::mpsc::channel();
-        let state = Arc::clone(&inner);
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                ready.send(listener.local_addr().unwrap()).unwrap();
-                let server = axum::serve(listener, routes(state));
-                tokio::spawn(async move { server.await });
-                let _ = stopped.await;
-            });
-            // What stalls is left behind.
-            runtime.shutdown_background();
-        });
-        Self { inner, address: listening.recv().unwrap(), stop: Some(stop), thread: Some(thread) }
+        let server = Server::start(routes(Arc::clone(&inner)));
+        Self { inner, server }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url.clone()
     }
 
     pub(crate) fn switches(&self) -> &Switches {
@@ -150,13 +134,6 @@ impl Double {
     /// Most requests that it worked on at once.
     pub(crate) fn most_at_once(&self) -> usize {
         self.inner.most_at_once.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Double {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let _ = self.thread.take().unwrap().join();
     }
 }
 

@@ -3,4 +3,6 @@
 
 mod double;
 mod runs;
+#[path = "../common/serving.rs"]
+mod serving;
 mod staleness;

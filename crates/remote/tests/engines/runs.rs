@@ -248,7 +248,7 @@ fn faults_of_servers_change_nothing_that_is_sampled() {
         }
         // Not even the log has an address.
         let log = std::fs::read_to_string(root.join("log.jsonl")).unwrap();
-        assert!(!log.contains(&server.address.to_string()));
+        assert!(!log.contains(&server.server.address.to_string()));
     }
 }
 
@@ -353,7 +353,7 @@ fn servers_that_would_spoil_a_run_are_refused_at_its_start() {
             Err(error) => {
                 let error = error.to_string();
                 assert!(error.starts_with("rollout.engine.urls[0]: "), "{error}");
-                assert!(!error.contains(&server.address.port().to_string()), "{error}");
+                assert!(!error.contains(&server.server.address.port().to_string()), "{error}");
                 error
             }
         }

@@ -7,11 +7,24 @@ mod mcp;
 mod mcp_double;
 mod openenv;
 mod openenv_double;
+#[path = "../common/serving.rs"]
 mod serving;
+
+use std::time::{Duration, Instant};
 
 use turnwise_core::{Purpose, Seed};
 
 /// A seed of an environment.
 fn seed() -> Seed {
     Seed::derive(0, Purpose::Environment, &[])
+}
+
+/// Waits until something holds.
+#[track_caller]
+fn until(mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "it never came to that");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -12,8 +11,8 @@ use turnwise_env::world::World as _;
 use turnwise_remote::environments::mcp::{McpConfig, McpSet};
 
 use crate::mcp_double::Double;
-use crate::seed;
 use crate::serving::nowhere;
+use crate::{seed, until};
 
 /// Tasks: an answer, a pattern, a judge of the state after a call of the task's own, and a judge that gives words.
 const LINES: &str = r#"
@@ -59,15 +58,6 @@ fn call(environment: &mut Box<dyn Environment>, name: &str, arguments: Value) ->
 
 fn answer(environment: &mut Box<dyn Environment>, answer: &str) -> Step {
     call(environment, "answer", json!({"answer": answer})).unwrap()
-}
-
-#[track_caller]
-fn until(mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < end, "it never came to that");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

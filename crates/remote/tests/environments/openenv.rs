@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnwise_core::{Action, EnvError, Environment, Step, Task, TaskSet as _, ToolCall};
@@ -11,8 +11,8 @@ use turnwise_env::world::World as _;
 use turnwise_remote::environments::openenv::{ExecutionErrors, OpenEnvConfig, OpenEnvSet};
 
 use crate::openenv_double::Double;
-use crate::seed;
 use crate::serving::nowhere;
+use crate::{seed, until};
 
 fn config(url: &str) -> OpenEnvConfig {
     OpenEnvConfig {
@@ -37,15 +37,6 @@ fn begin(set: &OpenEnvSet) -> Box<dyn Environment> {
 
 fn step(environment: &mut Box<dyn Environment>, action: &str) -> Result<Step, EnvError> {
     environment.step(&Action::from(action))
-}
-
-#[track_caller]
-fn until(mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < end, "it never came to that");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ use turnwise_remote::tinker::Dialect;
 use turnwise_remote::tinker::proto::{ForwardBackwardRequest, SampleResponse, SampledSequence, token_bytes};
 
 use crate::passes::{Model, OPTIMIZER, Saved};
+use crate::serving::Server;
 use crate::wire::{Pass, numbers, output_json, output_message, packed};
 
 /// The only protobuf content type.
@@ -86,8 +87,8 @@ pub(crate) struct Service {
 pub(crate) struct Double {
     pub(crate) url: String,
     pub(crate) service: Arc<Mutex<Service>>,
-    /// Ends the double's thread when it is dropped.
-    _stop: tokio::sync::oneshot::Sender<()>,
+    /// Ends when it is dropped.
+    _server: Server,
 }
 
 type Shared = Arc<Mutex<Service>>;
@@ -121,18 +122,8 @@ impl Double {
             .route("/api/v1/{call}", post(call))
             .layer(middleware::from_fn_with_state(Arc::clone(&service), misbehave))
             .with_state(Arc::clone(&service));
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                sender.send(format!("http://{}", listener.local_addr().unwrap())).unwrap();
-                tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-                let _ = stopped.await;
-            });
-        });
-        Self { url: receiver.recv().unwrap(), service, _stop: stop }
+        let server = Server::start(router);
+        Self { url: server.url.clone(), service, _server: server }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Service> {

@@ -6,6 +6,8 @@ mod double;
 mod faults;
 mod passes;
 mod runs;
+#[path = "../common/serving.rs"]
+mod serving;
 mod setting;
 mod updates;
 mod wire;

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::environments::address::{addresses, below, seconds};
+use crate::environments::address::{addresses, below};
 use crate::environments::error::ServerError;
-use crate::http::{Http, Reply};
+use crate::http::{Http, HttpError, Reply, seconds};
 use crate::thread::RequestThread;
 
 use super::settings::AppWorldConfig;
@@ -64,8 +64,7 @@ impl Client {
         Ok(Arc::new(Self {
             urls: addresses(&config.urls)?,
             http: Http::new(None)?,
-            thread: RequestThread::start()
-                .map_err(|error| ServerError::Lost(format!("no thread for requests: {error}")))?,
+            thread: RequestThread::start().map_err(|error| ServerError::no_thread(&error))?,
             timeout: seconds(config.timeout_s),
             limit: config.max_message_bytes,
         }))
@@ -83,9 +82,7 @@ impl Client {
     pub(super) fn task(&self, server: usize, id: &str) -> Result<Described, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let url = below(&self.urls[server], &format!("tasks/{id}"));
-        let reply = self.thread.wait(async move { http.get(&url, limits.0, limits.1).await });
-        let reply = reply.map_err(ServerError::from).and_then(|reply| Ok(reply?));
-        reply.and_then(|reply| read(&reply, "tasks")).map_err(|error| error.of_server(server))
+        self.answer(server, "tasks", async move { http.get(&url, limits.0, limits.1).await })
     }
 
     /// Starts a world.
@@ -141,9 +138,18 @@ impl Client {
     ) -> Result<T, ServerError> {
         let (http, limits) = (self.http.clone(), (self.timeout, self.limit));
         let (url, body) = (below(&self.urls[server], path), body.to_string().into_bytes());
-        let reply = self.thread.wait(async move { http.post(&url, None, body, limits).await });
-        let reply = reply.map_err(ServerError::from).and_then(|reply| Ok(reply?));
-        reply.and_then(|reply| read(&reply, path)).map_err(|error| error.of_server(server))
+        self.answer(server, path, async move { http.post(&url, None, body, limits).await })
+    }
+
+    /// Waits for a reply and reads it.
+    fn answer<T: DeserializeOwned>(
+        &self,
+        server: usize,
+        path: &'static str,
+        reply: impl Future<Output = Result<Reply, HttpError>> + Send + 'static,
+    ) -> Result<T, ServerError> {
+        let read = || read(&self.thread.wait(reply)??, path);
+        read().map_err(|error: ServerError| error.of_server(server))
     }
 }
 

@@ -10,11 +10,10 @@ use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
 
 use super::client::{Client, Described};
 use super::settings::AppWorldConfig;
-use crate::body::install_tls;
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
 use crate::environments::tasks::{Splits, lines};
-use crate::environments::text::cut;
+use crate::environments::text::{cut, plain};
 
 /// The splits of AppWorld, training first.
 const SPLITS: [&str; 4] = ["train", "dev", "test_normal", "test_challenge"];
@@ -45,20 +44,12 @@ impl AppWorldSet {
     /// # Errors
     /// A setting cannot work, a file cannot be read, or a server is not there or does not know a task.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
-        install_tls();
-        let fatal = |error: ServerError| EnvError::Other(error.to_string());
-        let client = Client::new(config).map_err(fatal)?;
+        let client = Client::new(config)?;
         let mut found = Vec::new();
         for split in SPLITS {
             let path = config.datasets.join(format!("{split}.txt"));
             if path.exists() && (splits.is_empty() || splits.contains(&split)) {
-                found.push((
-                    split.to_owned(),
-                    read_split(&client, &path).map_err(|error| match error {
-                        Opening::File(error) => error,
-                        Opening::Server(error) => fatal(error),
-                    })?,
-                ));
+                found.push((split.to_owned(), read_split(&client, &path)?));
             }
         }
         if found.is_empty() {
@@ -67,7 +58,7 @@ impl AppWorldSet {
             let reason = format!(
                 "{folder} has none of {known} that are asked for; name AppWorld's folder data/datasets"
             );
-            return Err(fatal(ServerError::setting("datasets", reason)));
+            return Err(ServerError::setting("datasets", reason).into());
         }
         let slots = Slots::new(client.servers(), 1);
         let splits = Splits::new(found)?;
@@ -75,21 +66,16 @@ impl AppWorldSet {
     }
 }
 
-enum Opening {
-    File(EnvError),
-    Server(ServerError),
-}
-
 /// The tasks whose names a file has, a line each.
-fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, Opening> {
+fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
     let mut tasks = Vec::new();
-    for (number, line) in lines(path).map_err(Opening::File)? {
+    for (number, line) in lines(path)? {
         let id = line.trim();
         if !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
             let path = format!("{}, line {number}", path.display());
-            return Err(Opening::File(EnvError::File { path, reason: "is no name of a task".to_owned() }));
+            return Err(EnvError::File { path, reason: "is no name of a task".to_owned() });
         }
-        let described = client.task(0, id).map_err(Opening::Server)?;
+        let described = client.task(0, id)?;
         tasks.push(Task::new(id, "appworld", described.instruction));
     }
     Ok(tasks)
@@ -97,15 +83,14 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, Opening> {
 
 /// The first observation: the supervisor's name and addresses, and the date.
 fn introduction(described: &Described) -> String {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let field = |key: &str| described.supervisor.get(key).map(text).unwrap_or_default();
+    let field = |key: &str| described.supervisor.get(key).map(plain).unwrap_or_default();
     format!(
         "My name is {} {}, my e-mail address is {} and my phone number is {}. It is {}.",
         field("first_name"),
         field("last_name"),
         field("email"),
         field("phone_number"),
-        text(&described.datetime)
+        plain(&described.datetime)
     )
 }
 
@@ -173,8 +158,7 @@ impl Environment for AppWorldEnvironment {
         let slot = served.slots.take(&[], WAIT).ok_or_else(full)?;
         let described = served.client.initialize(slot.server, &task.id, &served.config);
         let described = described.map_err(ServerError::of_reset)?;
-        let limits = [served.max_turns, task.limits.turns.unwrap_or(0)];
-        let max_turns = limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(0);
+        let max_turns = task.limits.turns_within(served.max_turns);
         self.episode = Some(Episode { task: task.id.clone(), slot, turns: 0, max_turns });
         Ok(Observation::new(introduction(&described)))
     }
@@ -183,15 +167,14 @@ impl Environment for AppWorldEnvironment {
         let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
         let Served { client, config, .. } = &*self.served;
         let (server, task) = (episode.slot.server, episode.task.as_str());
-        let fault = |error: ServerError| error.of_step();
         episode.turns += 1;
-        let cut_off = episode.max_turns > 0 && episode.turns >= episode.max_turns;
+        let cut_off = episode.turns >= episode.max_turns;
         let (output, understood, completed) = match code(action) {
             Err(reason) => (format!("That is no code: {reason}."), false, false),
             Ok(code) => {
-                let output = client.execute(server, task, &code).map_err(fault)?;
+                let output = client.execute(server, task, &code)?;
                 let understood = !output.starts_with(FAILED);
-                (output, understood, client.is_completed(server, task).map_err(fault)?)
+                (output, understood, client.is_completed(server, task)?)
             }
         };
         let mut step = Step {
@@ -202,7 +185,7 @@ impl Environment for AppWorldEnvironment {
             ..Step::default()
         };
         if completed || cut_off {
-            let judged = client.evaluate(server, task).map_err(fault)?;
+            let judged = client.evaluate(server, task)?;
             step.success = judged.success;
             step.reward = if judged.success { config.success_reward } else { 0.0 };
             step.progress = (judged.num_tests > 0)

@@ -15,8 +15,8 @@ use tokio::process::{ChildStderr, Command};
 use tokio::time::timeout;
 
 use super::settings::McpConfig;
-use crate::environments::address::seconds;
 use crate::environments::error::ServerError;
+use crate::http::{client_builder, seconds};
 
 /// Variables that every program gets.
 const USUAL: [&str; 11] =
@@ -99,9 +99,7 @@ impl Session {
                     if let Some(key) = key {
                         transport = transport.auth_header(key);
                     }
-                    let client = reqwest::Client::builder()
-                        .redirect(reqwest::redirect::Policy::none())
-                        .no_proxy()
+                    let client = client_builder()
                         .pool_max_idle_per_host(0)
                         .build()
                         .map_err(|error| ServerError::Lost(error.without_url().to_string()))?;

@@ -8,7 +8,7 @@ use turnwise_core::{Action, ToolCall};
 use super::settings::McpConfig;
 use crate::environments::error::ServerError;
 use crate::environments::schema::Fields;
-use crate::environments::text::tool_list;
+use crate::environments::text::{plain, tool_list};
 
 /// The tools that a policy may call.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ impl Tools {
         };
         if name == self.answer {
             let answer = arguments.get("answer").ok_or("the field `answer` is missing")?;
-            return Ok(Asked::Answer(answer.as_str().map_or_else(|| answer.to_string(), str::to_owned)));
+            return Ok(Asked::Answer(plain(answer)));
         }
         if let Some(fields) = fields {
             fields.check(&arguments)?;

@@ -14,13 +14,13 @@ use super::session::{Called, Session, Way};
 use super::settings::McpConfig;
 use super::tasks::{Call, Line, Rules, rules, task};
 use super::tools::{Asked, Tools, name_of};
-use crate::body::install_tls;
-use crate::environments::address::{addresses, key};
+use crate::environments::address::addresses;
 use crate::environments::demonstrations::demonstrate;
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
 use crate::environments::tasks::{Splits, read_splits};
 use crate::environments::text::cut;
+use crate::http::api_key;
 use crate::thread::RequestThread;
 
 /// Time for which a reset waits for a session that another episode still has.
@@ -48,37 +48,32 @@ impl McpSet {
     /// # Errors
     /// A setting cannot work, a task is none, a server is not there, or it has not the tools that tasks name.
     pub fn open(config: &McpConfig, max_turns: usize) -> Result<Self, EnvError> {
-        let of_setting = |error: ServerError| EnvError::Other(error.to_string());
         if config.tasks.is_empty() {
             let reason =
                 "is empty; name files of tasks, such as { train = \"train.jsonl\", test = \"test.jsonl\" }";
-            return Err(of_setting(ServerError::setting("tasks", reason)));
+            return Err(ServerError::setting("tasks", reason).into());
         }
-        install_tls();
-        let ways = ways(config).map_err(of_setting)?;
+        let ways = ways(config)?;
         let splits = read_splits(&config.tasks, |line: Line| task(line))?;
-        let key = key(&config.api_key_env).map_err(of_setting)?;
-        let thread = RequestThread::start()
-            .map_err(|error| EnvError::Other(format!("no thread for requests: {error}")))?;
+        let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
+        let thread = RequestThread::start().map_err(|error| ServerError::no_thread(&error))?;
         let config = Arc::new(config.clone());
         let mut listed = Vec::new();
         for (server, way) in ways.iter().enumerate() {
             let session = Session::open(way.clone(), key.clone(), Arc::clone(&config));
             let tools = thread
-                .wait(async move {
+                .try_wait(async move {
                     let session = session.await?;
                     let tools = session.caller.tools().await;
                     session.close().await;
                     tools
                 })
-                .map_err(ServerError::from)
-                .and_then(|tools| tools)
-                .map_err(|error| of_setting(named(error, way, server)))?;
+                .map_err(|error| named(error, way, server))?;
             if server == 0 {
                 listed = tools;
             } else if !tools.iter().map(name_of).eq(listed.iter().map(name_of)) {
                 let reason = format!("number {server} has other tools than number 0; they must be alike");
-                return Err(of_setting(ServerError::setting("urls", reason)));
+                return Err(ServerError::setting("urls", reason).into());
             }
         }
         let (judges, named_by_tasks) = tools_of(&splits)?;
@@ -87,10 +82,10 @@ impl McpSet {
             let reason = format!(
                 "a task names the tool `{absent}` in `verify` or `setup`, which the server does not have"
             );
-            return Err(of_setting(ServerError::setting("tasks", reason)));
+            return Err(ServerError::setting("tasks", reason).into());
         }
         let names = judges.iter().map(String::as_str).collect();
-        let tools = Tools::new(&listed, &config, &names).map_err(of_setting)?;
+        let tools = Tools::new(&listed, &config, &names)?;
         let slots = Slots::new(ways.len(), config.sessions);
         Ok(Self(Arc::new(Served { thread, ways, key, slots, tools, splits, config, max_turns })))
     }
@@ -190,8 +185,7 @@ impl Served {
         arguments: Map<String, Value>,
     ) -> Result<Called, ServerError> {
         let caller = session.caller.clone();
-        let called = self.thread.wait(async move { caller.call(name, arguments).await });
-        let called = called.map_err(ServerError::from).and_then(|called| called);
+        let called = self.thread.try_wait(async move { caller.call(name, arguments).await });
         called.map_err(|error| named(error, &self.ways[server], server))
     }
 
@@ -202,8 +196,8 @@ impl Served {
             .ok_or_else(|| ServerError::Full("all sessions of env.sessions are in use".to_owned()))?;
         let server = slot.server;
         let session = Session::open(self.ways[server].clone(), self.key.clone(), Arc::clone(&self.config));
-        let session = self.thread.wait(session).map_err(ServerError::from).and_then(|session| session);
-        let session = session.map_err(|error| named(error, &self.ways[server], server))?;
+        let session =
+            self.thread.try_wait(session).map_err(|error| named(error, &self.ways[server], server))?;
         let episode = Episode { session, slot, rules, turns: 0, max_turns };
         for Call { tool, arguments, .. } in episode.rules.setup.clone() {
             let called = self.call(server, &episode.session, tool.clone(), arguments)?;
@@ -244,8 +238,7 @@ impl Environment for McpEnvironment {
     fn reset(&mut self, task: &Task, _: Seed) -> Result<Observation, EnvError> {
         self.close();
         let rules = rules(task).map_err(|_| EnvError::UnknownTask(task.id.clone()))?;
-        let limits = [self.served.max_turns, task.limits.turns.unwrap_or(0)];
-        let max_turns = limits.into_iter().filter(|limit| *limit > 0).min().unwrap_or(0);
+        let max_turns = task.limits.turns_within(self.served.max_turns);
         self.episode = Some(self.served.begin(rules, max_turns).map_err(ServerError::of_reset)?);
         Ok(Observation::new(self.served.tools.list()))
     }
@@ -254,7 +247,7 @@ impl Environment for McpEnvironment {
         let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
         let served = &self.served;
         episode.turns += 1;
-        let cut_off = episode.max_turns > 0 && episode.turns >= episode.max_turns;
+        let cut_off = episode.turns >= episode.max_turns;
         let mut answer = None;
         let (text, understood) = match served.tools.read(action) {
             Err(reason) => (format!("That is no call of a tool: {reason}."), false),
@@ -264,12 +257,12 @@ impl Environment for McpEnvironment {
             }
             Ok(Asked::Tool(name, arguments)) => {
                 let called = served.call(episode.slot.server, &episode.session, name, arguments);
-                let called = called.map_err(|error| error.of_step())?;
+                let called = called?;
                 (called.text, !called.failed)
             }
         };
         let (reward, success) = if answer.is_some() || cut_off {
-            served.judge(episode, answer.as_deref()).map_err(|error| error.of_step())?
+            served.judge(episode, answer.as_deref())?
         } else {
             (0.0, false)
         };

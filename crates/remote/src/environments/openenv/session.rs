@@ -11,13 +11,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, header};
+use tokio_tungstenite::tungstenite::http::header;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
 use super::wire::CLOSE;
 use crate::environments::error::ServerError;
+use crate::http::bearer;
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -56,10 +57,7 @@ impl Session {
     pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
         let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
         if let Some(key) = key {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-                .map_err(|_| ServerError::setting("api_key_env", "holds a key that no header can carry"))?;
-            value.set_sensitive(true);
-            request.headers_mut().insert(header::AUTHORIZATION, value);
+            request.headers_mut().insert(header::AUTHORIZATION, bearer(key)?);
         }
         let config = WebSocketConfig::default()
             .max_message_size(Some(limits.bytes))

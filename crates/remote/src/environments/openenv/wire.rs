@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::environments::error::ServerError;
+use crate::environments::text::plain;
 
 /// The goodbye.
 pub(super) const CLOSE: &str = r#"{"type":"close"}"#;
@@ -109,9 +110,8 @@ pub(super) fn read(text: &str) -> Result<Answer, ServerError> {
 
 /// A field and what is wrong with it, as pydantic reports them.
 fn fault(error: &Value) -> String {
-    let place = |part: &Value| part.as_str().map_or_else(|| part.to_string(), str::to_owned);
     let parts = error.get("loc").and_then(Value::as_array);
-    let places: Vec<String> = parts.into_iter().flatten().map(place).collect();
+    let places: Vec<String> = parts.into_iter().flatten().map(plain).collect();
     format!("; {}: {}", places.join("."), error.get("msg").and_then(Value::as_str).unwrap_or("is wrong"))
 }
 

@@ -14,14 +14,13 @@ use super::action::ActionSchema;
 use super::session::{Limits, Session};
 use super::settings::{ExecutionErrors, OpenEnvConfig};
 use super::wire::{self, Answer, Seen};
-use crate::body::install_tls;
-use crate::environments::address::{addresses, below, key, seconds};
+use crate::environments::address::{addresses, below};
 use crate::environments::demonstrations::{demonstrate, keep};
 use crate::environments::error::ServerError;
 use crate::environments::slots::{Slot, Slots};
 use crate::environments::tasks::{Splits, read_splits};
-use crate::environments::text::{cut, tool_list};
-use crate::http::Http;
+use crate::environments::text::{cut, plain, tool_list};
+use crate::http::{Http, api_key, seconds};
 use crate::thread::RequestThread;
 
 /// Seeds of test tasks begin here.
@@ -77,19 +76,10 @@ impl OpenEnvSet {
     /// # Errors
     /// A setting cannot work, a server is not there, or it is none of OpenEnv.
     pub fn open(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, EnvError> {
-        Self::connect(config, max_turns).map_err(|error| match error {
-            Opening::Server(error) => EnvError::Other(error.to_string()),
-            Opening::Tasks(error) => error,
-        })
-    }
-
-    fn connect(config: &OpenEnvConfig, max_turns: usize) -> Result<Self, Opening> {
-        install_tls();
         let urls = addresses(&config.urls)?;
-        let key = key(&config.api_key_env)?;
+        let key = api_key(&config.api_key_env).map_err(ServerError::from)?;
         let http = Http::new(key.as_deref()).map_err(ServerError::from)?;
-        let thread = RequestThread::start()
-            .map_err(|error| ServerError::Lost(format!("no thread for requests: {error}")))?;
+        let thread = RequestThread::start().map_err(|error| ServerError::no_thread(&error))?;
         let mut described = Vec::new();
         for (server, url) in urls.iter().enumerate() {
             let read = read_description(&thread, &http, url, config);
@@ -102,7 +92,7 @@ impl OpenEnvSet {
             return Err(ServerError::setting("urls", reason).into());
         }
         let goal = if config.goal.is_empty() { about } else { config.goal.clone() };
-        let splits = splits(config, &goal).map_err(Opening::Tasks)?;
+        let splits = splits(config, &goal)?;
         let limits = Limits {
             connect: seconds(config.connect_timeout_s),
             answer: seconds(config.timeout_s),
@@ -124,18 +114,6 @@ impl OpenEnvSet {
             config,
             max_turns,
         })))
-    }
-}
-
-/// Failure while a world is opened.
-enum Opening {
-    Server(ServerError),
-    Tasks(EnvError),
-}
-
-impl From<ServerError> for Opening {
-    fn from(error: ServerError) -> Self {
-        Self::Server(error)
     }
 }
 
@@ -202,7 +180,7 @@ impl Served {
     /// Asks in a session and reads the answer.
     fn ask(&self, session: &Session, message: String) -> Result<Answer, ServerError> {
         let session = session.clone();
-        let text = self.thread.wait(async move { session.ask(message).await })??;
+        let text = self.thread.try_wait(async move { session.ask(message).await })?;
         wire::read(&text)
     }
 
@@ -236,7 +214,7 @@ impl Served {
     fn begin_on(&self, server: usize, message: &str) -> Result<(Session, Seen), ServerError> {
         let (url, key, limits) = (self.sockets[server].clone(), self.key.clone(), self.limits);
         let session =
-            self.thread.wait(async move { Session::open(&url, key.as_deref(), limits).await })??;
+            self.thread.try_wait(async move { Session::open(&url, key.as_deref(), limits).await })?;
         match self.ask(&session, message.to_owned())? {
             Answer::Seen(seen) if seen.done => {
                 Err(ServerError::Answer("it says that an episode is done at its reset".into()))
@@ -255,7 +233,6 @@ impl Served {
 
     /// The text of an observation.
     fn text(&self, fields: &Map<String, Value>) -> String {
-        let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let text = match self.config.observation.as_slice() {
             [] => {
                 let mut shown = fields.clone();
@@ -273,8 +250,7 @@ impl Served {
 
     fn observation(&self, fields: &Map<String, Value>) -> Observation {
         let listed = fields.get(&self.config.admissible).and_then(Value::as_array);
-        let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let admissible = listed.map(|actions| actions.iter().map(word).collect()).unwrap_or_default();
+        let admissible = listed.map(|actions| actions.iter().map(plain).collect()).unwrap_or_default();
         Observation::new(self.text(fields)).with_admissible(admissible)
     }
 }
@@ -383,7 +359,7 @@ impl Environment for OpenEnvEnvironment {
             Err(reason) => return Ok(refused(format!("That is no action: {reason}."), &episode.admissible)),
         };
         let answer = served.ask(&episode.session, wire::step(&action));
-        match answer.map_err(|error| error.of_server(episode.slot.server).of_step())? {
+        match answer.map_err(|error| error.of_server(episode.slot.server))? {
             Answer::Seen(seen) => {
                 episode.total += seen.reward;
                 let observation = served.observation(&seen.fields);
@@ -404,12 +380,12 @@ impl Environment for OpenEnvEnvironment {
                 }
                 _ => {
                     let text = format!("it failed ({code}): {message}");
-                    Err(ServerError::Answer(text).of_server(episode.slot.server).of_step())
+                    Err(ServerError::Answer(text).of_server(episode.slot.server).into())
                 }
             },
             Answer::Mcp(_) => {
                 let error = ServerError::Answer("it answered a step with tools".into());
-                Err(error.of_server(episode.slot.server).of_step())
+                Err(error.of_server(episode.slot.server).into())
             }
         }
     }

@@ -1,28 +1,44 @@
-//! A router behind an address of this machine.
+//! Servers of the doubles, each on a thread of its own.
+#![allow(dead_code, reason = "every test binary uses its part")]
+
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
 
 use axum::Router;
 use tokio::sync::oneshot;
 
-/// A server on a thread of its own; it ends when this is dropped.
+/// A router behind an address of this machine. It has ended once this is dropped.
 pub(crate) struct Server {
     pub(crate) url: String,
-    _stop: oneshot::Sender<()>,
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     pub(crate) fn start(router: Router) -> Self {
         let (sender, receiver) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                sender.send(format!("http://{}", listener.local_addr().unwrap())).unwrap();
+                sender.send(listener.local_addr().unwrap()).unwrap();
                 tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
                 let _ = stopped.await;
             });
+            // What stalls is left behind.
+            runtime.shutdown_background();
         });
-        Self { url: receiver.recv().unwrap(), _stop: stop }
+        let address = receiver.recv().unwrap();
+        Self { url: format!("http://{address}"), address, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().unwrap().join();
     }
 }
 
