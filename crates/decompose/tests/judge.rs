@@ -325,7 +325,7 @@ fn a_dead_judge_is_told_at_once_and_stops_the_run() {
     let judge = Judge::new(dead.clone(), 0).unwrap();
     let mut warnings = Vec::new();
     let error = judge.credits(&questions(40), &mut |text| warnings.push(text)).unwrap_err().to_string();
-    for expected in [&dead.endpoint[..], "8 of the last 8 questions", "judge.max_failed_share"] {
+    for expected in [&dead.endpoint[..], "8 of the last 8 questions", "decomposer.max_failed_share"] {
         assert!(error.contains(expected), "{error}");
     }
     assert!(warnings[0].starts_with("warning: the judge at") && warnings.len() == 1, "{warnings:?}");
@@ -368,12 +368,82 @@ fn a_few_failures_are_told_while_the_others_are_asked() {
 }
 
 #[test]
+fn a_service_that_does_not_answer_is_found_before_a_run() {
+    // Nobody listens, and nobody will: every repetition is counted.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(vec![], answer("[1]"));
+    let dead = JudgeConfig { endpoint: format!("http://{port}/v1"), retries: 2, ..config(&server) };
+    let judge = Judge::new(dead.clone(), 0).unwrap();
+    let error = judge.check_service().unwrap_err().to_string();
+    for expected in [&dead.endpoint[..], "\"small\"", "no connection", "decomposer.endpoint"] {
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!((judge.metrics().calls, judge.metrics().retries, judge.metrics().transport_errors), (3, 2, 3));
+    // Who takes answers from the cache alone needs no service.
+    Judge::new(JudgeConfig { call_budget: 0, ..dead }, 0).unwrap().check_service().unwrap();
+
+    // A wrong name does not get right by asking again.
+    let refused = "{\"detail\":\"Server is pinned to 'large'; requested 'small'.\"}";
+    let server = Server::start(vec![], Reply::Status(400, refused.into()));
+    let error = Judge::new(config(&server), 0).unwrap().check_service().unwrap_err().to_string();
+    assert!(error.contains("status 400") && error.contains("pinned to 'large'"), "{error}");
+    assert_eq!(server.requests().len(), 1);
+
+    // Another kind of server, which answers everything.
+    let server = Server::start(vec![], Reply::Status(200, "<html>".into()));
+    let judge = Judge::new(JudgeConfig { retries: 1, ..config(&server) }, 0).unwrap();
+    assert!(judge.check_service().unwrap_err().to_string().contains("not a chat completion"));
+
+    // A service that is still loading its model is waited for, and its answer may be anything.
+    let loading = Reply::Status(503, "loading".into());
+    for said in [answer("hello"), Reply::Status(200, NO_TEXT.into())] {
+        let server = Server::start(vec![loading.clone()], said);
+        let judge = Judge::new(config(&server), 0).unwrap();
+        judge.check_service().unwrap();
+        assert_eq!(server.requests().len(), 2);
+        assert_eq!((judge.metrics().calls, judge.metrics().fallbacks), (2, 0));
+        let asked = server.requests()[1].body.clone();
+        assert_eq!((asked["model"].as_str(), asked["max_tokens"].as_u64()), (Some("small"), Some(16)));
+    }
+}
+
+/// A chat completion of a model that spent all its tokens on reasoning.
+const NO_TEXT: &str =
+    r#"{"choices": [{"message": {"role": "assistant", "content": null, "reasoning": "Well"}}]}"#;
+
+#[test]
+fn an_answer_without_text_names_the_setting_that_gives_it_room() {
+    let server = Server::start(vec![], Reply::Status(200, NO_TEXT.into()));
+    let judge = Judge::new(JudgeConfig { retries: 0, ..config(&server) }, 0).unwrap();
+    assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
+    assert_eq!(judge.metrics().malformed, 1);
+    assert!(judge.last_failure().unwrap().contains("decomposer.max_tokens"));
+}
+
+/// `transformers serve` answers 422 where a request has a field that it does not know.
+#[test]
+fn a_request_has_no_field_that_a_strict_service_refuses() {
+    const KNOWN: [&str; 5] = ["max_tokens", "messages", "model", "stream", "temperature"];
+    let server = Server::start(vec![], answer("[1, 2, 3]"));
+    let judge = Judge::new(config(&server), 0).unwrap();
+    judge.check_service().unwrap();
+    credits(&judge);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    for request in requests {
+        let mut fields: Vec<&str> = request.body.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, KNOWN);
+    }
+}
+
+#[test]
 fn settings_that_cannot_work_are_named() {
     let good = JudgeConfig { model: "m".into(), ..JudgeConfig::default() };
     for (bad, name) in [
-        (JudgeConfig { endpoint: "localhost:8000".into(), ..good.clone() }, "judge.endpoint"),
+        (JudgeConfig { endpoint: "localhost:8000".into(), ..good.clone() }, "decomposer.endpoint"),
         (JudgeConfig { endpoint: "http://me:secret@host".into(), ..good.clone() }, "api_key_env"),
-        (JudgeConfig { model: String::new(), ..good.clone() }, "judge.model"),
+        (JudgeConfig { model: String::new(), ..good.clone() }, "decomposer.model"),
         (JudgeConfig { timeout_s: 0.0, ..good.clone() }, "timeout_s = 0.0: must be"),
         (JudgeConfig { backoff_s: f64::NAN, ..good.clone() }, "backoff_s = nan: must be"),
         (JudgeConfig { concurrency: 0, ..good.clone() }, "concurrency = 0: must be"),

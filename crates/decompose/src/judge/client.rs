@@ -13,6 +13,9 @@ use super::{JudgeConfig, JudgeError};
 /// Most bytes of an answer.
 const LARGEST: u64 = 1 << 20;
 
+/// Most tokens of the answer to [`Client::greet`].
+const GREETING_TOKENS: u32 = 16;
+
 /// An API key. It is shown nowhere.
 pub(super) struct Secret(Option<String>);
 
@@ -73,8 +76,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Budget => formatter.write_str("the call budget is used up; raise judge.call_budget"),
-            Self::Timeout => formatter.write_str("no answer in time; raise judge.timeout_s"),
+            Self::Budget => formatter.write_str("the call budget is used up; raise decomposer.call_budget"),
+            Self::Timeout => formatter.write_str("no answer in time; raise decomposer.timeout_s"),
             Self::Transport(reason) => write!(formatter, "no connection: {reason}"),
             Self::Status(status, body) => write!(formatter, "status {status}: {body}"),
             Self::Malformed(reason) => formatter.write_str(reason),
@@ -94,7 +97,8 @@ struct Choice {
 
 #[derive(Deserialize)]
 struct Message {
-    content: String,
+    /// Null where a model spent all its tokens on reasoning.
+    content: Option<String>,
 }
 
 /// A service and how it is spoken to.
@@ -124,11 +128,30 @@ impl Client {
 
     /// The content of the first choice.
     pub(super) fn ask(&self, config: &JudgeConfig, system: &str, user: &str) -> Result<String, Failure> {
+        let message = self.complete(config, system, user, config.max_tokens)?;
+        message
+            .content
+            .ok_or_else(|| Failure::Malformed("an answer without text; raise decomposer.max_tokens".into()))
+    }
+
+    /// A question of the same form that takes few tokens. Any chat completion will do for an answer.
+    pub(super) fn greet(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
+        self.complete(config, system, "Answer with [1].", config.max_tokens.min(GREETING_TOKENS)).map(drop)
+    }
+
+    /// The message of the first choice.
+    fn complete(
+        &self,
+        config: &JudgeConfig,
+        system: &str,
+        user: &str,
+        max_tokens: u32,
+    ) -> Result<Message, Failure> {
         let body = json!({
             "model": config.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
             "temperature": config.temperature,
-            "max_tokens": config.max_tokens,
+            "max_tokens": max_tokens,
             "stream": false,
         });
         let mut request = self.agent.post(&self.url).header("content-type", "application/json");
@@ -147,7 +170,7 @@ impl Client {
         let completion: Completion = serde_json::from_str(&text)
             .map_err(|error| Failure::Malformed(format!("not a chat completion: {error}")))?;
         let choice = completion.choices.into_iter().next();
-        choice.map(|choice| choice.message.content).ok_or_else(|| Failure::Malformed("no choices".into()))
+        choice.map(|choice| choice.message).ok_or_else(|| Failure::Malformed("no choices".into()))
     }
 
     fn failure(&self, error: &ureq::Error) -> Failure {

@@ -17,7 +17,7 @@ pub struct JudgeConfig {
     pub model: String,
     /// Name of the environment variable that holds the API key; empty where the service wants none.
     pub api_key_env: String,
-    /// A template file (see [`super::Template`]) in place of the built-in one; empty for that.
+    /// A template file in place of the built-in one; empty for that.
     pub template: PathBuf,
     /// Folder of cached answers; empty for no cache.
     pub cache: PathBuf,
@@ -40,7 +40,8 @@ pub struct JudgeConfig {
     /// Longest wait between two tries, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Most requests that one judge sends, repetitions included; 0 answers from the cache alone.
+    /// Most requests that one judge sends, repetitions included; 0 answers from the cache alone. The one that is sent
+    /// before a run begins is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
     /// Share of the last 20 questions that may stay without an answer, from the eighth question on. Above it the run

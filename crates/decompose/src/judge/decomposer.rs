@@ -166,20 +166,35 @@ impl Judge {
             Hit::Broken => self.with(|state| state.metrics.cache_errors += 1),
             Hit::Nothing => {}
         }
-        for attempt in 0..=self.config.retries {
-            if attempt > 0 {
-                std::thread::sleep(self.client.pause(&self.config, &question.key, attempt));
-            }
-            let failure = match self.call(question, attempt) {
-                Ok(scores) => {
-                    if self.cache.put(&question.key, &self.config.model, &scores).is_err() {
-                        self.with(|state| state.metrics.cache_errors += 1);
-                    }
-                    self.with(|state| state.note(false, self.config.max_failed_share));
-                    return Some(scores);
-                }
+        let once = || {
+            let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
+            parse(&answer, question.turns).map_err(Failure::Malformed)
+        };
+        // Whoever listens may have gone.
+        let scores = self.tries(&question.key, once, &mut |reason| drop(failures.send(reason))).ok();
+        if let Some(scores) = &scores
+            && self.cache.put(&question.key, &self.config.model, scores).is_err()
+        {
+            self.with(|state| state.metrics.cache_errors += 1);
+        }
+        self.with(|state| state.note(scores.is_none(), self.config.max_failed_share));
+        scores
+    }
+
+    /// A request and its repetitions, counted; `failed` hears of every one that fails, `Err` holds the last one's reason.
+    fn tries<T>(
+        &self,
+        key: &Key,
+        once: impl Fn() -> Result<T, Failure>,
+        failed: &mut dyn FnMut(String),
+    ) -> Result<T, String> {
+        let mut attempt = 0;
+        loop {
+            let failure = match self.permit(attempt).and_then(|()| once()) {
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            let reason = failure.to_string();
             self.with(|state| {
                 let counter = match failure {
                     Failure::Budget => &mut state.metrics.over_budget,
@@ -189,24 +204,43 @@ impl Judge {
                     Failure::Malformed(_) => &mut state.metrics.malformed,
                 };
                 *counter += 1;
-                state.last_failure = Some(failure.to_string());
+                state.last_failure = Some(reason.clone());
             });
-            // Whoever listens may have gone.
-            let _ = failures.send(failure.to_string());
-            if !failure.is_passing() || self.is_dead() {
-                break;
+            failed(reason.clone());
+            if !failure.is_passing() || self.is_dead() || attempt == self.config.retries {
+                return Err(reason);
             }
+            attempt += 1;
+            std::thread::sleep(self.client.pause(&self.config, key, attempt));
         }
-        self.with(|state| state.note(true, self.config.max_failed_share));
-        None
+    }
+
+    /// Asks the service for a few tokens, so that a wrong address, model or key is an error before a run begins and not
+    /// after its warm start. What the answer says does not matter. The request and its repetitions count as all others.
+    /// With a `call_budget` of 0, nothing is asked.
+    ///
+    /// # Errors
+    /// The service does not answer, or refuses the request.
+    pub fn check_service(&self) -> Result<(), JudgeError> {
+        if self.config.call_budget == 0 {
+            return Ok(());
+        }
+        let once = || self.client.greet(&self.config, &self.template.system);
+        self.tries(&Key::of(&["is there a service"]), once, &mut |_| ()).map_err(|reason| {
+            JudgeError::Unready {
+                endpoint: self.config.endpoint.clone(),
+                model: self.config.model.clone(),
+                reason,
+            }
+        })
     }
 
     fn is_dead(&self) -> bool {
         self.with(|state| state.dead)
     }
 
-    /// One request, if the budget allows it.
-    fn call(&self, question: &Question, attempt: u32) -> Result<Vec<f64>, Failure> {
+    /// Takes one request from the budget, if there is one left.
+    fn permit(&self, attempt: u32) -> Result<(), Failure> {
         let budget = self.config.call_budget;
         let more = |calls| (calls < budget).then_some(calls + 1);
         self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| Failure::Budget)?;
@@ -214,8 +248,7 @@ impl Judge {
             state.metrics.calls += 1;
             state.metrics.retries += u64::from(attempt > 0);
         });
-        let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
-        parse(&answer, question.turns).map_err(Failure::Malformed)
+        Ok(())
     }
 
     /// Answers all questions, `concurrency` at a time; `failed` hears of failed requests while that goes on. A judge

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum JudgeError {
     /// A setting that cannot work.
-    #[error("judge.{key}: {reason}")]
+    #[error("decomposer.{key}: {reason}")]
     Setting {
         /// The key of [`super::JudgeConfig`].
         key: &'static str,
@@ -34,11 +34,25 @@ pub enum JudgeError {
         /// The problem and how to fix it.
         reason: String,
     },
+    /// The service does not answer, or not under these settings.
+    #[error(
+        "the judge at {endpoint} does not answer for the model {model:?} ({reason}): start it, or correct \
+         decomposer.endpoint, decomposer.model or decomposer.api_key_env; decomposer.call_budget = 0 asks nothing and takes \
+         answers from the cache alone"
+    )]
+    Unready {
+        /// Base address of the service.
+        endpoint: String,
+        /// Name of the model that was asked for.
+        model: String,
+        /// The last failure.
+        reason: String,
+    },
     /// Too many questions stayed without an answer.
     #[error(
         "the judge at {endpoint} left {failed} of the last {asked} questions without scores ({reason}): start it, or \
-         correct judge.endpoint, and resume, which asks nothing twice; judge.max_failed_share says how many may stay \
-         without an answer"
+         correct decomposer.endpoint, and resume, which asks for no scores twice; decomposer.max_failed_share says how many \
+         may stay without an answer"
     )]
     Unanswered {
         /// Base address of the service.

@@ -157,7 +157,7 @@ const NONSENSE: &[(&str, &str)] = &[
     ("preset=has-turnrd  decomposer.network.lanes=1000000000", "decomposer.network.lanes"),
     ("preset=has-judge  decomposer.model=m  decomposer.concurrency=0", "decomposer.concurrency"),
     ("preset=has-judge  decomposer.model=m  decomposer.timeout_s=0", "decomposer.timeout_s"),
-    ("preset=has-judge  decomposer.model=m  decomposer.endpoint=localhost", "decomposer: "),
+    ("preset=has-judge  decomposer.model=m  decomposer.endpoint=localhost", "decomposer.endpoint: "),
     ("polisy.device=cpu", "Did you mean `policy`?"),
 ];
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use toml::Table;
 use turnwise_credit::selection::SelectionConfig;
 use turnwise_credit::{Pipeline, TurnField};
+use turnwise_decompose::JudgeError;
 use turnwise_model::{Device, LoraConfig, ModelError};
 use turnwise_objective::{Loss, RatioKind};
 use turnwise_settings::{Problem, SettingsError, problems, suggest};
@@ -395,7 +396,10 @@ impl Rules<'_> {
                 "is set, and nothing uses it; add { kind = \"has\", decomposer = \"external\" } to credit.refinements, or \
                  set decomposer.kind = \"none\"",
             ),
-            DecomposerConfig::Judge(judge) => self.part("decomposer", judge.check()),
+            DecomposerConfig::Judge(judge) => match judge.check() {
+                Err(JudgeError::Setting { key, reason }) => self.fail(&format!("decomposer.{key}"), reason),
+                checked => self.part("decomposer", checked),
+            },
             DecomposerConfig::Turnrd(turnrd) => {
                 self.part("decomposer.network", turnrd.network.check());
                 if turnrd.hold_out == 1 {

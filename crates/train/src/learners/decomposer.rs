@@ -45,6 +45,15 @@ struct Vectors {
 }
 
 impl RunDecomposer {
+    /// Refuses a judge that does not answer. Before a run's warm start, at whose end it would be asked first.
+    pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
+        if let DecomposerConfig::Judge(judge) = &config.decomposer {
+            let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
+            Judge::new(judge, config.seed)?.check_service()?;
+        }
+        Ok(())
+    }
+
     /// The decomposer a config asks for, as it is after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,

@@ -134,6 +134,7 @@ impl Run {
         let found = checkpoint::at(&source, position)?;
 
         parts.policies.check(&config)?;
+        RunDecomposer::check_service(&config)?;
         let Checked { directory, world, panels, .. } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;

@@ -15,7 +15,7 @@ use crate::learners::settings::critic_learner;
 use crate::learners::{Learners, open_device};
 use crate::plan::preflight::{Checked, checked};
 use crate::record::checkpoint::Checkpoint;
-use crate::record::directory::{Position, RunDirectory};
+use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::lock::RunLock;
 use crate::record::log::Remembered;
 use crate::record::metrics::MetricsWriter;
@@ -75,6 +75,7 @@ impl Run {
     ) -> Result<Self, TrainError> {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         parts.policies.check(&config)?;
+        RunDecomposer::check_service(&config)?;
         let Checked { directory, template, world, panels } = checked(&config, root, observer)?;
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;
@@ -141,6 +142,10 @@ impl Run {
         };
         let stored = checkpoint.state()?;
         let state = RunState::of_checkpoint(&config, &stored);
+        // In reinforcement learning the judge is asked at once, and not at all where the cache has every answer.
+        if state.position.phase == Phase::Sft {
+            RunDecomposer::check_service(&config)?;
+        }
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
         let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);

@@ -10,6 +10,7 @@ mod endings;
 mod examples;
 mod foreign_learner;
 mod imports;
+mod judge;
 mod lora;
 mod paper;
 mod presets;

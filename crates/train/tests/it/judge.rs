@@ -1,0 +1,46 @@
+//! A judge that does not answer is found before the work that its answers are for.
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use turnwise_train::config::Config;
+use turnwise_train::{NoopObserver, Resume, Run, RunParts};
+
+use crate::common;
+
+/// Nobody listens on the port of this service.
+const DEAD: &str = "http://127.0.0.1:9/v1";
+
+fn judged(endpoint: &str, more: &[&str]) -> Config {
+    let endpoint = format!("decomposer.endpoint={endpoint}");
+    let judge = ["decomposer.model=scorer", "decomposer.retries=0", &endpoint];
+    common::config(Some("has-judge"), &[&judge[..], more].concat()).unwrap()
+}
+
+#[test]
+fn a_judge_that_does_not_answer_ends_a_run_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let error =
+        Run::start(judged(DEAD, &["sft.steps=1"]), &root, &mut NoopObserver).err().unwrap().to_string();
+    assert!(error.contains(DEAD) && error.contains("decomposer.endpoint"), "{error}");
+    assert!(!root.exists(), "a run directory was begun");
+    // The cache alone may answer without one.
+    Run::start(judged(DEAD, &["decomposer.call_budget=0"]), &root, &mut NoopObserver).unwrap();
+}
+
+#[test]
+fn a_run_that_is_resumed_asks_before_its_warm_start_and_not_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let alive = format!("http://{}/v1", common::judge());
+    let resume = |root: &_| {
+        let overrides = vec![format!("decomposer.endpoint={DEAD}")];
+        Run::resume_with(&RunParts::default(), root, &Resume { overrides, from: None }, &mut NoopObserver)
+    };
+    let before = folder.path().join("before");
+    drop(Run::start(judged(&alive, &["sft.steps=1"]), &before, &mut NoopObserver).unwrap());
+    let error = resume(&before).err().unwrap().to_string();
+    assert!(error.contains(DEAD), "{error}");
+    // Its answers may all be in the cache.
+    let after = folder.path().join("after");
+    drop(Run::start(judged(&alive, &["sft.steps=0"]), &after, &mut NoopObserver).unwrap());
+    assert!(resume(&after).is_ok());
+}
