@@ -135,6 +135,7 @@ fn settings(config: &ModelConfig, learner: LearnerConfig, longest: usize, diverg
         critic: None,
         sampling: None,
         staleness: 0,
+        merged: false,
     }
 }
 

@@ -138,6 +138,9 @@ impl MemoryPlan {
         let trained = trainable + critic[1] as u64;
         let detail = format!("3 x {trained} numbers, weights and moments from the device");
         plan.add(PlanPhase::Training, "checkpoint", 3 * trained * NUMBER, detail);
+        if settings.merged {
+            plan.merged(weights);
+        }
         plan
     }
 
@@ -219,6 +222,7 @@ mod tests {
             critic: None,
             sampling: Some((1, EngineConfig { slots: 64, max_context: 2560 })),
             staleness: 0,
+            merged: false,
         }
     }
 

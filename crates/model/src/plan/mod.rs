@@ -66,6 +66,8 @@ pub struct PlanSettings {
     /// Rollouts that are under way while the policy is trained (`rollout.max_staleness`); 0 where sampling and training take
     /// turns.
     pub staleness: u64,
+    /// True if the adapter is merged into a copy of the model before sampling, for servers that take all weights.
+    pub merged: bool,
 }
 
 /// The memory that a run takes at most.
@@ -103,6 +105,9 @@ impl MemoryPlan {
         if let Some((engines, engine)) = settings.sampling {
             plan.sampling(config, engines as u64, engine, settings.learner.compute);
         }
+        if settings.merged {
+            plan.merged(weights);
+        }
         if settings.staleness > 0 {
             plan.during_training(settings.staleness, trainable);
         }
@@ -126,6 +131,12 @@ impl MemoryPlan {
 
     fn add(&mut self, phase: PlanPhase, name: &'static str, bytes: u64, detail: String) {
         self.items.push(PlanItem { phase, name, bytes, detail });
+    }
+
+    /// A copy of the model with the adapter in it, while it is written.
+    fn merged(&mut self, weights: u64) {
+        let detail = format!("{weights} numbers with the adapter in them, while they are written");
+        self.add(PlanPhase::Sampling, "merged weights", weights * NUMBER, detail);
     }
 
     /// The samplers' weights, caches and rows.

@@ -39,7 +39,7 @@ use std::path::PathBuf;
 pub use amend::amend;
 pub use describe::{reference_page, schema};
 pub use difference::first_difference;
-pub use engine::{EntropyKind, ServerKind, ServersConfig};
+pub use engine::{EntropyKind, ServedWeights, ServerKind, ServerRoute, ServersConfig};
 pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;

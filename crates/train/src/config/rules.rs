@@ -11,7 +11,9 @@ use turnwise_objective::{Loss, RatioKind};
 use turnwise_settings::{Problem, SettingsError, problems, suggest};
 
 use super::load::schema_with;
-use super::{Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, Switch};
+use super::{
+    Config, CriticConfig, DecomposerConfig, PolicyLearnerConfig, RolloutConfig, ServedWeights, Switch,
+};
 use crate::TrainError;
 
 /// Most trajectories of a step.
@@ -270,8 +272,13 @@ impl Rules<'_> {
                 ),
             );
         }
+        let in_place = |engine: &super::ServersConfig| engine.weights == ServedWeights::Full;
         let reason = if *max_staleness == 0 {
             return;
+        } else if engine.as_ref().is_some_and(in_place) {
+            "and rollout.engine.weights = \"full\" replaces the weights of a server in place, under a rollout that was begun \
+             with those before; train an adapter (policy.lora with rollout.engine.weights = \"adapter\"), of which servers \
+             hold several versions"
         } else if matches!(policy.learner, PolicyLearnerConfig::Tinker(_)) {
             "and a Tinker-compatible service (policy.learner) samples the weights that it trains"
         } else if policy.device == Device::Cuda && engine.is_none() {
@@ -293,11 +300,11 @@ impl Rules<'_> {
             let reason = "samples an adapter of this process, and policy.learner is a service, which samples itself; \
                           leave one of the two out";
             self.fail("rollout.engine", reason);
-        } else if policy.lora.is_none() {
+        } else if policy.lora.is_none() && servers.weights == ServedWeights::Adapter {
             self.fail(
-                "rollout.engine",
-                "hands adapters to the servers, and all weights are trained; set policy.lora (for example \
-                 policy.lora.rank=16), or leave the table out to sample in this process",
+                "rollout.engine.weights",
+                "is `adapter`, and all weights are trained; set policy.lora (for example policy.lora.rank=16), or \
+                 rollout.engine.weights=full, which writes all weights at every step",
             );
         }
         if (rollout.top_p < 1.0 || rollout.top_k > 0) && !train.recompute_old_logprobs {

@@ -8,13 +8,13 @@ use turnwise_model::{
     AdapterLayout, Device, LoraConfig, MemoryPlan, ModelConfig, ParameterLayout, PlanPhase, PlanSettings,
 };
 
-use crate::config::Config;
+use crate::config::{Config, ServedWeights};
 use crate::learners::settings::learner_config;
 use crate::record::observer::{Event, Observer};
 use crate::rollout::engines::sampling_lanes;
 
 /// Bytes of a gibibyte.
-const GIB: f64 = (1u64 << 30) as f64;
+pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 
 /// The plan of a run beside the memory of the machine, and of the device where it trains on one.
 #[derive(Clone, Debug)]
@@ -101,7 +101,19 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         // Servers have memory of their own.
         sampling: here.then_some((lanes, engine)),
         staleness: if here { config.rollout.max_staleness } else { 0 },
+        merged: lora.is_some() && sends_all_weights(config),
     }
+}
+
+/// True if servers are given all weights.
+fn sends_all_weights(config: &Config) -> bool {
+    config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
+}
+
+/// Bytes that a run keeps in the folder that it shares with servers, where it hands them all weights: one version in single
+/// precision, since the one before is deleted before the next one is written.
+pub(crate) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
+    sends_all_weights(config).then_some(4 * parameters as u64)
 }
 
 impl MemoryReport {
@@ -343,6 +355,30 @@ mod tests {
         assert!(sampling(&["policy.lora={rank=4}"]) > 0);
         assert_eq!(sampling(&["policy.lora={rank=4}", servers]), 0);
         assert_eq!(sampling(&["policy.lora={rank=4}", servers, "rollout.max_staleness=2"]), 0);
+    }
+
+    #[test]
+    fn an_adapter_that_is_merged_for_servers_takes_a_copy_of_the_model_and_its_folder() {
+        let servers = |weights: &str| {
+            format!(
+                "rollout.engine={{urls=[\"http://127.0.0.1:1\"], adapter_dir=\"a\", weights=\"{weights}\"}}"
+            )
+        };
+        let planned = |lora: bool, weights: &str| {
+            let servers = servers(weights);
+            let config = if lora { config(&["policy.lora={rank=4}", &servers]) } else { config(&[&servers]) };
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            let parameters = ParameterLayout::new(&model).len;
+            let plan = MemoryReport::new(&config, &model).machine.plan;
+            (plan.of(PlanPhase::Sampling), shared_folder(&config, parameters), 4 * parameters as u64)
+        };
+        let (memory, disk, model) = planned(true, "full");
+        assert_eq!((memory, disk), (model, Some(model)));
+        // All weights are there already where all are trained.
+        let (memory, disk, model) = planned(false, "full");
+        assert_eq!((memory, disk), (0, Some(model)));
+        let (memory, disk, _) = planned(true, "adapter");
+        assert_eq!((memory, disk), (0, None));
     }
 
     #[test]

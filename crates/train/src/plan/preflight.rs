@@ -15,7 +15,7 @@ use turnwise_text::Tokenizer;
 use crate::TrainError;
 use crate::config::Config;
 use crate::learners::scratch;
-use crate::plan::memory::MemoryReport;
+use crate::plan::memory::{self, MemoryReport};
 use crate::record::directory::RunDirectory;
 use crate::record::observer::{Event, Observer};
 use crate::record::panels::{self, Panels};
@@ -34,6 +34,9 @@ pub struct Preflight {
     pub missing: Vec<String>,
     /// Memory that the run needs.
     pub memory: MemoryReport,
+    /// Bytes of disk that it needs in the folder that it shares with inference servers (`rollout.engine.adapter_dir`), where
+    /// it hands them all weights.
+    pub shared_folder: Option<u64>,
 }
 
 /// The part of a run's start that needs no model.
@@ -121,8 +124,10 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     }
     let mut tasks = vec![(config.env.split.clone(), panels.train_tasks)];
     tasks.extend(panels.evaluation.iter().map(|(split, panel)| (split.clone(), panel.tasks.len())));
+    let parameters = ParameterLayout::new(&model).len;
     Ok(Preflight {
-        parameters: ParameterLayout::new(&model).len,
+        parameters,
+        shared_folder: memory::shared_folder(config, parameters),
         memory: MemoryReport::new(config, &model),
         model,
         tasks,
@@ -186,6 +191,10 @@ impl Display for Preflight {
             writeln!(to, "{}: {count} tasks of {split}", if index == 0 { "training" } else { "evaluation" })?;
         }
         writeln!(to, "memory:\n{}", self.memory)?;
+        if let Some(bytes) = self.shared_folder {
+            let size = bytes as f64 / memory::GIB;
+            writeln!(to, "disk: {size:.1} GiB in rollout.engine.adapter_dir, written anew at every step")?;
+        }
         for missing in &self.missing {
             writeln!(to, "missing: {missing}")?;
         }
