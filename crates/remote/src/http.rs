@@ -41,6 +41,17 @@ pub(crate) enum HttpError {
     Timeout,
 }
 
+impl HttpError {
+    /// What a server did, after its name: of a request that was given so much time.
+    pub(crate) fn reason(&self, time: Duration) -> String {
+        match self {
+            Self::Unreachable(reason) => format!("cannot be reached: {reason}"),
+            Self::Broken(reason) => format!("broke off: {reason}"),
+            Self::Timeout => format!("did not answer within {} s", time.as_secs_f64()),
+        }
+    }
+}
+
 /// The key in an environment variable; none where no variable is named.
 ///
 /// # Errors

@@ -1,10 +1,12 @@
-//! Adapters on the way to the servers: a folder and a name of its own for every version.
+//! Adapters and models on the way to the servers: a folder and a name of its own for every version.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use turnwise_model::{Adapter, AdapterBase, save_adapter};
+use turnwise_model::{Adapter, AdapterBase, ModelError, Parameters, save_adapter, save_model};
+use turnwise_text::Tokenizer;
 
 use super::error::EngineError;
 
@@ -14,6 +16,8 @@ pub(crate) struct Published {
     /// Name on the servers: run, version and a checksum of the files, so that a name never stands for other weights, in this
     /// run or another on the same servers.
     pub(crate) name: String,
+    /// True if it is an adapter beside others, false if it is all weights in the place of those before.
+    pub(crate) adapter: bool,
     /// The learner's version.
     pub(crate) version: u64,
     /// The folder here.
@@ -22,7 +26,7 @@ pub(crate) struct Published {
     pub(crate) server_path: String,
 }
 
-/// The folder that adapters are written to.
+/// The folder that versions are written to.
 #[derive(Debug)]
 pub(crate) struct AdapterFolder {
     here: PathBuf,
@@ -49,26 +53,44 @@ impl AdapterFolder {
     }
 
     /// Writes an adapter in PEFT's layout; the folder appears whole or not at all.
-    pub(crate) fn write(
+    pub(crate) fn write_adapter(
         &self,
         adapter: &Adapter<f32>,
         base: &AdapterBase,
         version: u64,
     ) -> Result<Published, EngineError> {
+        self.write(version, true, |part| Ok(save_adapter(adapter, part, base)?))
+    }
+
+    /// Writes a model as a folder of Hugging Face, its tokenizer included, so that a server could be started with it too; the
+    /// folder appears whole or not at all.
+    pub(crate) fn write_model(
+        &self,
+        model: &Parameters<f32>,
+        tokenizer: &Tokenizer,
+        version: u64,
+    ) -> Result<Published, EngineError> {
+        self.write(version, false, |part| {
+            save_model(model, part)?;
+            tokenizer.save_folder(part).map_err(|error| ModelError::file(part, error).into())
+        })
+    }
+
+    fn write(
+        &self,
+        version: u64,
+        adapter: bool,
+        save: impl Fn(&Path) -> Result<(), EngineError>,
+    ) -> Result<Published, EngineError> {
         let part = self.here.join(format!(".part-{}-{}-v{version:06}", self.run, std::process::id()));
         if part.exists() {
             fs::remove_dir_all(&part).map_err(io(&part))?;
         }
-        save_adapter(adapter, &part, base)?;
-        let mut hash = Sha256::new();
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(&part).map_err(io(&part))?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        files.sort();
-        for file in files {
-            hash.update(fs::read(&file).map_err(io(&file))?);
-        }
-        let hash = hash.finalize();
-        let checksum = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+        save(&part).inspect_err(|_| {
+            // A disk that is full is not left fuller.
+            let _ = fs::remove_dir_all(&part);
+        })?;
+        let checksum = checksum(&part)?;
         let name = format!("{}-v{version:06}-{checksum:08x}", self.run);
         let folder = self.here.join(&name);
         if folder.exists() {
@@ -78,6 +100,26 @@ impl AdapterFolder {
             fs::rename(&part, &folder).map_err(io(&folder))?;
         }
         let server_path = self.there.join(&name).to_string_lossy().into_owned();
-        Ok(Published { name, version, folder, server_path })
+        Ok(Published { name, adapter, version, folder, server_path })
     }
+}
+
+/// Checksum of the files of a folder, in the order of their names, a piece of a file at a time: models are large.
+fn checksum(folder: &Path) -> Result<u32, EngineError> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    for path in files {
+        let mut file = fs::File::open(&path).map_err(io(&path))?;
+        loop {
+            match file.read(&mut piece).map_err(io(&path))? {
+                0 => break,
+                length => hash.update(&piece[..length]),
+            }
+        }
+    }
+    let hash = hash.finalize();
+    Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }

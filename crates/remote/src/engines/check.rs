@@ -1,4 +1,7 @@
-//! The start check: one request to every server, held against the learner's own scoring pass.
+//! Checks of servers: one request to every server, held against the learner's own scoring pass, at the start and after weights
+//! were replaced.
+
+use std::sync::Arc;
 
 use turnwise_core::{LearnError, Purpose, SamplingParams, Seed, TokenScores, TokenSequence, TurnSpan};
 use turnwise_train::TrainError;
@@ -36,40 +39,104 @@ pub(crate) fn probe(prompt: Vec<u32>, max_context: usize) -> Ask {
     }
 }
 
-/// Refuses servers whose log-probabilities are not those of the distribution that they sample from, or that serve another
-/// model. Returns notes for the user.
-pub(crate) fn check(
-    thread: &RequestThread,
-    fleet: &std::sync::Arc<Fleet>,
-    adapter: &std::sync::Arc<Published>,
-    ask: Ask,
-    score: &mut Score<'_>,
-) -> Result<Vec<String>, TrainError> {
-    let mut notes = Vec::new();
-    let ask = std::sync::Arc::new(ask);
-    for server in 0..fleet.servers.len() {
-        let once = || {
-            let (fleet, adapter, ask) = (fleet.clone(), adapter.clone(), ask.clone());
-            let answer = thread.wait(async move { fleet.ask_once(server, &adapter, &ask).await })?;
-            answer.map_err(|reason| EngineError::Server { server, reason })
-        };
-        let answer = once()?;
-        let difference = compare(server, fleet.kind, &ask, &answer, score)?;
-        notes.push(format!(
-            "inference server {server}: log-probabilities of {} tokens differ from the learner's by {:.1e} on average, {:.1e} \
-             at most",
-            answer.tokens.len(),
-            difference.mean,
-            difference.most
-        ));
-        if once()?.tokens != answer.tokens {
+/// Mean distance after a replacement of weights: up to so many times that of the start, and so many nats more.
+const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
+
+/// The request of the checks, and what every server answered to it last.
+pub(crate) struct Checks {
+    ask: Arc<Ask>,
+    servers: Vec<Known>,
+}
+
+/// A server as the checks have seen it.
+struct Known {
+    /// Mean distance of its log-probabilities at the start.
+    start: f64,
+    last: Option<Seen>,
+}
+
+/// An answer to the request of the checks.
+struct Seen {
+    tokens: Vec<u32>,
+    /// Log-probabilities of the server, and of the learner at the same weights.
+    theirs: Vec<f32>,
+    own: Vec<f32>,
+}
+
+impl Checks {
+    /// Refuses servers whose log-probabilities are not those of the distribution that they sample from, or that serve another
+    /// model. Returns notes for the user.
+    pub(crate) fn at_the_start(
+        thread: &RequestThread,
+        fleet: &Arc<Fleet>,
+        version: &Arc<Published>,
+        ask: Ask,
+        score: &mut Score<'_>,
+    ) -> Result<(Self, Vec<String>), TrainError> {
+        let (mut checks, mut notes) = (Self { ask: Arc::new(ask), servers: Vec::new() }, Vec::new());
+        for server in 0..fleet.servers.len() {
+            let once = || {
+                let answer = checks.ask(thread, fleet, version, server)?;
+                answer.map_err(|reason| EngineError::Server { server, reason })
+            };
+            let answer = once()?;
+            let (seen, difference) =
+                compare(server, fleet.dialect.kind(), &checks.ask, (None, &answer), score)?;
             notes.push(format!(
-                "inference server {server} answers the same request with the same seed in another way: a run cannot be \
-                 repeated to the token"
+                "inference server {server}: log-probabilities of {} tokens differ from the learner's by {:.1e} on average, \
+                 {:.1e} at most",
+                answer.tokens.len(),
+                difference.mean,
+                difference.most
             ));
+            if once()?.tokens != answer.tokens {
+                notes.push(format!(
+                    "inference server {server} answers the same request with the same seed in another way: a run cannot \
+                     be repeated to the token"
+                ));
+            }
+            checks.servers.push(Known { start: difference.mean, last: Some(seen) });
         }
+        Ok((checks, notes))
     }
-    Ok(notes)
+
+    fn ask(
+        &self,
+        thread: &RequestThread,
+        fleet: &Arc<Fleet>,
+        version: &Arc<Published>,
+        server: usize,
+    ) -> Result<Result<Answer, String>, EngineError> {
+        let (fleet, version, ask) = (Arc::clone(fleet), Arc::clone(version), Arc::clone(&self.ask));
+        Ok(thread.wait(async move { fleet.ask_once(server, &version, &ask).await })?)
+    }
+
+    /// Refuses servers that were given new weights and go on with those before, whatever they say. One that does not answer now
+    /// is passed over: every answer of it says by which weights it is.
+    pub(crate) fn after_a_replacement(
+        &mut self,
+        thread: &RequestThread,
+        fleet: &Arc<Fleet>,
+        version: &Arc<Published>,
+        score: &mut Score<'_>,
+    ) -> Result<(), TrainError> {
+        for server in 0..fleet.servers.len() {
+            let Ok(answer) = self.ask(thread, fleet, version, server)? else {
+                self.servers[server].last = None;
+                continue;
+            };
+            let Known { start, last } = &mut self.servers[server];
+            let known = Some((*start, last.take()));
+            *last = Some(compare(server, fleet.dialect.kind(), &self.ask, (known, &answer), score)?.0);
+        }
+        Ok(())
+    }
+}
+
+/// Mean distance of numbers.
+fn mean(one: &[f32], other: &[f32]) -> f64 {
+    let distances = one.iter().zip(other).map(|(one, other)| f64::from((one - other).abs()));
+    distances.sum::<f64>() / one.len().max(1) as f64
 }
 
 /// Distance of log-probabilities in nats.
@@ -79,26 +146,56 @@ struct Difference {
     most: f64,
 }
 
+/// Holds an answer against the learner's scoring pass, and where weights were replaced against the distance at the start and the
+/// answer before.
 fn compare(
     server: usize,
     kind: ServerKind,
     ask: &Ask,
-    answer: &Answer,
+    (known, answer): (Option<(f64, Option<Seen>)>, &Answer),
     score: &mut Score<'_>,
-) -> Result<Difference, TrainError> {
+) -> Result<(Seen, Difference), TrainError> {
     let start = ask.prompt.len();
     let tokens: Vec<u32> = ask.prompt.iter().chain(&answer.tokens).copied().collect();
     let spans = vec![TurnSpan { turn: 0, start, end: tokens.len() }];
     let sequence = [TokenSequence { tokens, spans }];
-    let mut from = |temperature: f32| -> Result<Difference, TrainError> {
+    let mut own_at = |temperature: f32| -> Result<Vec<f32>, TrainError> {
         let scores = score(&sequence, f64::from(temperature))?;
-        let pairs = scores.iter().flat_map(|scores| &scores.logprobs).zip(&answer.logprobs);
-        let distances: Vec<f64> = pairs.map(|(own, theirs)| f64::from((own - theirs).abs())).collect();
-        let mean = distances.iter().sum::<f64>() / distances.len().max(1) as f64;
-        Ok(Difference { mean, most: distances.iter().copied().fold(0.0, f64::max) })
+        Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
     };
-    let (sampled, raw) = (from(TEMPERATURE)?, from(1.0)?);
+    let from = |own: &[f32]| Difference {
+        mean: mean(own, &answer.logprobs),
+        most: own
+            .iter()
+            .zip(&answer.logprobs)
+            .map(|(one, other)| f64::from((one - other).abs()))
+            .fold(0.0, f64::max),
+    };
+    let own = own_at(TEMPERATURE)?;
     let fail = |reason: String| Err(EngineError::Server { server, reason }.into());
+    if let Some((start, before)) = known {
+        let same = |before: &Seen| (&before.tokens, &before.theirs) == (&answer.tokens, &answer.logprobs);
+        if let Some(before) = before.filter(same) {
+            // To the bit as before, though the learner's own have moved by more than the two differ anyway.
+            let (moved, apart) = (mean(&own, &before.own), mean(&before.own, &before.theirs));
+            if moved > 2.0 * apart {
+                return fail(format!(
+                    "answers to the bit as before its weights were replaced, where the learner's log-probabilities moved \
+                     by {moved:.1e} nats on average; it says that it has loaded them and has not"
+                ));
+            }
+        }
+        let (times, nats) = AS_AT_THE_START;
+        let now = from(&own).mean;
+        if now > times * start + nats {
+            return fail(format!(
+                "has not loaded all of the weights that it says it has: its log-probabilities differ from the learner's by \
+                 {now:.1e} nats on average, and differed by {start:.1e} at the start. vLLM on a CPU keeps the output layer \
+                 of models whose embeddings are tied to it; give it an adapter there (rollout.engine.weights = \"adapter\")"
+            ));
+        }
+    }
+    let (sampled, raw) = (from(&own), from(&own_at(1.0)?));
     if raw.mean < sampled.mean && raw.mean < SAME {
         return fail(match kind {
             ServerKind::Vllm => format!(
@@ -120,5 +217,5 @@ fn compare(
             sampled.mean
         ));
     }
-    Ok(sampled)
+    Ok((Seen { tokens: answer.tokens.clone(), theirs: answer.logprobs.clone(), own }, sampled))
 }

@@ -1,17 +1,48 @@
-//! Requests and answers that all servers have in common; `vllm.rs` and `sglang.rs` write and read them.
+//! Requests and answers that all servers have in common; `vllm.rs`, `completions.rs` and `sglang.rs` write and read them.
 
 use serde_json::{Value, json};
 use turnwise_core::SamplingParams;
-use turnwise_train::config::ServerKind;
+use turnwise_train::config::{ServerKind, ServerRoute, ServersConfig};
 
-use super::{sglang, vllm};
+use super::{completions, sglang, vllm};
+
+/// Form of requests and answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// vLLM's `/inference/v1/generate`.
+    Generate,
+    /// vLLM's `/v1/completions`.
+    Completions,
+    /// SGLang's `/generate`.
+    Sglang,
+}
+
+impl Dialect {
+    pub(crate) fn of(config: &ServersConfig) -> Self {
+        match (config.kind, config.route) {
+            (ServerKind::Vllm, ServerRoute::Generate) => Self::Generate,
+            (ServerKind::Vllm, ServerRoute::Completions) => Self::Completions,
+            (ServerKind::Sglang, _) => Self::Sglang,
+        }
+    }
+
+    /// The program that speaks it.
+    pub(crate) fn kind(self) -> ServerKind {
+        match self {
+            Self::Generate | Self::Completions => ServerKind::Vllm,
+            Self::Sglang => ServerKind::Sglang,
+        }
+    }
+}
 
 /// A prompt to be answered.
 pub(crate) struct Question<'a> {
     /// Name of the request, for the server's log.
     pub(crate) id: &'a str,
-    /// Name of the adapter.
-    pub(crate) adapter: &'a str,
+    /// Name of the version of the weights.
+    pub(crate) version: &'a str,
+    /// True if the version is an adapter that has this name on the server, false if it is the server's own weights.
+    pub(crate) adapter: bool,
     /// The prompt.
     pub(crate) prompt: &'a [u32],
     /// Parameters of sampling; `max_tokens` is the field below.
@@ -20,6 +51,13 @@ pub(crate) struct Question<'a> {
     pub(crate) max_tokens: usize,
     /// Seed of the draws.
     pub(crate) seed: u64,
+}
+
+impl Question<'_> {
+    /// Name of the adapter, where one is asked for.
+    pub(crate) fn adapter(&self) -> Option<&str> {
+        self.adapter.then_some(self.version)
+    }
 }
 
 /// Reason why an answer ended.
@@ -41,6 +79,8 @@ pub(crate) struct Answer {
     pub(crate) end: End,
     /// Prompt tokens that the server did not compute again, where it says so.
     pub(crate) cached: u64,
+    /// Versions of the weights that sampled, as the server names its own; empty where the answer says nothing of them.
+    pub(crate) weights: Vec<String>,
 }
 
 /// A refusal as the client understands it.
@@ -58,10 +98,10 @@ pub(crate) enum Refusal {
     Failed(String),
 }
 
-/// The outcome of a call that loads or unloads an adapter.
+/// The outcome of a call that loads an adapter or replaces weights.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Loading {
-    /// It is there (or, unloading, gone), now or before.
+    /// They are there, now or before.
     Done,
     /// It cannot be, whatever is tried.
     Refused(String),
@@ -93,34 +133,36 @@ pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
 }
 
 /// Path of the requests.
-pub(crate) fn path(kind: ServerKind) -> &'static str {
-    match kind {
-        ServerKind::Vllm => "/inference/v1/generate",
-        ServerKind::Sglang => "/generate",
+pub(crate) fn path(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Generate => "/inference/v1/generate",
+        Dialect::Completions => "/v1/completions",
+        Dialect::Sglang => "/generate",
     }
 }
 
 /// Paths of loading and unloading adapters.
-pub(crate) fn adapter_paths(kind: ServerKind) -> (&'static str, &'static str) {
-    match kind {
-        ServerKind::Vllm => ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
-        ServerKind::Sglang => ("/load_lora_adapter", "/unload_lora_adapter"),
+pub(crate) fn adapter_paths(dialect: Dialect) -> (&'static str, &'static str) {
+    match dialect {
+        Dialect::Generate | Dialect::Completions => ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+        Dialect::Sglang => ("/load_lora_adapter", "/unload_lora_adapter"),
     }
 }
 
 /// Header by which routers keep a session with one server.
-pub(crate) fn session_header(kind: ServerKind) -> &'static str {
-    match kind {
-        ServerKind::Vllm => "x-session-id",
-        ServerKind::Sglang => "x-smg-routing-key",
+pub(crate) fn session_header(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Generate | Dialect::Completions => "x-session-id",
+        Dialect::Sglang => "x-smg-routing-key",
     }
 }
 
 /// Body of a request.
-pub(crate) fn request(kind: ServerKind, question: &Question<'_>) -> Value {
-    match kind {
-        ServerKind::Vllm => vllm::request(question),
-        ServerKind::Sglang => sglang::request(question),
+pub(crate) fn request(dialect: Dialect, question: &Question<'_>) -> Value {
+    match dialect {
+        Dialect::Generate => vllm::request(question),
+        Dialect::Completions => completions::request(question),
+        Dialect::Sglang => sglang::request(question),
     }
 }
 
@@ -134,14 +176,15 @@ pub(crate) fn answer_limit(max_tokens: usize) -> usize {
 /// # Errors
 /// It is none: cut off, or its numbers do not fit each other.
 pub(crate) fn answer(
-    kind: ServerKind,
+    dialect: Dialect,
     body: &[u8],
     asked: usize,
     vocabulary: usize,
 ) -> Result<Answer, String> {
-    let answer = match kind {
-        ServerKind::Vllm => vllm::answer(body)?,
-        ServerKind::Sglang => sglang::answer(body)?,
+    let answer = match dialect {
+        Dialect::Generate => vllm::answer(body)?,
+        Dialect::Completions => completions::answer(body)?,
+        Dialect::Sglang => sglang::answer(body)?,
     };
     let Answer { tokens, logprobs, end, .. } = &answer;
     if tokens.len() != logprobs.len() {
@@ -170,42 +213,44 @@ pub(crate) fn answer(
 }
 
 /// Reads a refusal.
-pub(crate) fn refusal(kind: ServerKind, status: u16, body: &[u8], adapter: &str) -> Refusal {
+pub(crate) fn refusal(dialect: Dialect, status: u16, body: &[u8], adapter: Option<&str>) -> Refusal {
     let message = message(body);
-    if matches!(status, 400 | 404 | 422) && message.contains(adapter) {
+    if matches!(status, 400 | 404 | 422) && adapter.is_some_and(|adapter| message.contains(adapter)) {
         return Refusal::NoAdapter;
     }
     match status {
         400 | 413 | 422 => Refusal::Request(format!("the server refused the request: {message}")),
         401 => Refusal::Setup("the server wants a key; name its environment variable in api_key_env".into()),
-        403..=405 => Refusal::Setup(match kind {
-            ServerKind::Vllm => format!(
-                "{} is refused with status {status}; start vLLM 0.32 or newer with --enable-scale-out",
-                path(kind)
-            ),
-            ServerKind::Sglang => {
-                format!("{} is refused with status {status}; is it an SGLang server?", path(kind))
-            }
-        }),
+        403..=405 => {
+            let way_out = match dialect {
+                Dialect::Generate => {
+                    "start vLLM 0.32 or newer with --enable-scale-out, or ask by /v1/completions \
+                     (rollout.engine.route = \"completions\")"
+                }
+                Dialect::Completions => "is it a vLLM server?",
+                Dialect::Sglang => "is it an SGLang server?",
+            };
+            Refusal::Setup(format!("{} is refused with status {status}; {way_out}", path(dialect)))
+        }
         408 | 429 | 503 => Refusal::Busy,
         _ => Refusal::Failed(format!("status {status}: {message}")),
     }
 }
 
 /// Reads the answer to a call that loads an adapter.
-pub(crate) fn loaded(kind: ServerKind, status: u16, body: &[u8]) -> Loading {
+pub(crate) fn loaded(dialect: Dialect, status: u16, body: &[u8]) -> Loading {
     let message = message(body);
     match status {
         200 => Loading::Done,
         // Names are made from the content: what has the name is the same adapter.
         400 if message.contains("already") => Loading::Done,
-        404 | 405 if !message.to_lowercase().contains("adapter") => Loading::Refused(match kind {
-            ServerKind::Vllm => {
+        404 | 405 if !message.to_lowercase().contains("adapter") => Loading::Refused(match dialect {
+            Dialect::Generate | Dialect::Completions => {
                 "has no adapters to load at run time; start vLLM with --enable-lora --max-lora-rank RANK \
                                  and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
                     .into()
             }
-            ServerKind::Sglang => "has no adapters to load at run time; start SGLang with --enable-lora \
+            Dialect::Sglang => "has no adapters to load at run time; start SGLang with --enable-lora \
                                    --max-lora-rank RANK --lora-target-modules all"
                 .into(),
         }),
@@ -221,13 +266,14 @@ pub(crate) fn loaded(kind: ServerKind, status: u16, body: &[u8]) -> Loading {
 }
 
 /// The message of an error's body, at most 300 characters of it.
-fn message(body: &[u8]) -> String {
+pub(crate) fn message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let found = serde_json::from_str::<Value>(&text).ok().and_then(|value| {
         let at = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
         at("/error/message")
             .or_else(|| at("/message"))
             .or_else(|| at("/error_message"))
+            .or_else(|| at("/error"))
             .or_else(|| at("/detail"))
     });
     let text = found.unwrap_or_else(|| text.into_owned());

@@ -2,37 +2,44 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use turnwise_core::SamplingParams;
-use turnwise_train::config::{ServerKind, ServersConfig};
+use turnwise_train::config::ServersConfig;
 
 use super::adapters::Published;
-use super::dialect::{self, Answer, End, Loading, Question, Refusal};
+use super::dialect::{self, Answer, Dialect, End, Loading, Question, Refusal};
 use super::error::EngineError;
 use super::gate::Gate;
+use super::readings::{Highest, Reports};
 use crate::http::{Http, HttpError, api_key, seconds};
 
 /// Longest answer of a call that is not sampling.
-const SMALL: usize = 1 << 20;
+pub(crate) const SMALL: usize = 1 << 20;
 
 /// Time for a call that is not sampling.
-const SHORT: Duration = Duration::from_secs(10);
-
-/// Time in which a server must have loaded an adapter.
-const LOADING: Duration = Duration::from_mins(2);
+pub(crate) const SHORT: Duration = Duration::from_secs(10);
 
 /// Servers that answer for one model.
 pub(crate) struct Fleet {
-    http: Http,
-    pub(crate) kind: ServerKind,
+    pub(crate) http: Http,
+    pub(crate) dialect: Dialect,
     pub(crate) servers: Vec<Server>,
     timeout: Duration,
-    give_up: Duration,
+    pub(crate) give_up: Duration,
+    /// Time between two readings of a server's load; zero for none.
+    pub(crate) load_every: Duration,
     pub(crate) vocabulary: usize,
     counters: Counters,
+    pub(crate) highest: Highest,
+    /// Requests of this run without an answer so far.
+    under_way: AtomicUsize,
+    /// Name of the version that servers were given last.
+    current: Mutex<String>,
+    /// Notes since the last report.
+    notes: Mutex<Vec<String>>,
     /// Failures by server and reason.
     troubles: Mutex<BTreeMap<(usize, String), u64>>,
     /// Samplers made so far, for the names of requests.
@@ -41,12 +48,31 @@ pub(crate) struct Fleet {
 
 /// One server.
 pub(crate) struct Server {
-    url: String,
-    gate: Gate,
+    pub(crate) url: String,
+    pub(crate) gate: Gate,
+    pub(crate) reports: Reports,
     /// Sessions that stay with it.
     sessions: AtomicUsize,
-    /// Held while an adapter is loaded, so that many requests that miss it load it once.
-    loading: tokio::sync::Mutex<()>,
+    /// Held while a version is loaded, so that many requests that miss it load it once.
+    pub(crate) loading: tokio::sync::Mutex<()>,
+    /// Beginnings and ends of replacements of all its weights.
+    pub(crate) replacements: AtomicU64,
+}
+
+/// Counts a request in and out.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Numbers since the last report.
@@ -91,27 +117,45 @@ impl Fleet {
         let server = |url: &String| Server {
             url: url.trim_end_matches('/').to_owned(),
             gate: Gate::new(config.max_requests_per_server),
+            reports: Reports::default(),
             sessions: AtomicUsize::new(0),
             loading: tokio::sync::Mutex::new(()),
+            replacements: AtomicU64::new(0),
         };
         Ok(Self {
             http: Http::new(key.as_deref())?,
-            kind: config.kind,
+            dialect: Dialect::of(config),
             servers: config.urls.iter().map(server).collect(),
             timeout: seconds(config.timeout_s),
             give_up: seconds(config.give_up_s),
+            load_every: seconds(config.load_every_s),
             vocabulary,
             counters: Counters::default(),
+            highest: Highest::default(),
+            under_way: AtomicUsize::new(0),
+            current: Mutex::default(),
+            notes: Mutex::default(),
             troubles: Mutex::default(),
             samplers: AtomicUsize::new(0),
         })
     }
 
-    /// The server of a new session: of those that answer the one with the fewest sessions.
+    /// Requests of this run without an answer so far.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Acquire)
+    }
+
+    /// Name of the version that servers were given last.
+    pub(crate) fn current(&self) -> MutexGuard<'_, String> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server of a new session: of those that answer the one with the fewest sessions and requests before it.
     pub(crate) fn assign(&self) -> usize {
         let load = |index: &usize| {
             let server = &self.servers[*index];
-            (!server.gate.is_open(), server.sessions.load(Ordering::Relaxed), *index)
+            let before = server.reports.before_a_session(self.load_every);
+            (!server.gate.is_open(), server.sessions.load(Ordering::Relaxed) as u64 + before, *index)
         };
         let chosen = (0..self.servers.len()).min_by_key(load).unwrap_or(0);
         self.servers[chosen].sessions.fetch_add(1, Ordering::Relaxed);
@@ -139,12 +183,14 @@ impl Fleet {
     pub(crate) async fn answer(
         &self,
         place: &AtomicUsize,
-        adapter: &Published,
+        version: &Published,
         ask: &Ask,
     ) -> Result<Answer, Unanswered> {
+        let _under_way = UnderWay::begin(&self.under_way);
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let (mut prompt, mut draws) = (ask.prompt.clone(), ask.seed.rng());
-        let mut whole = Answer { tokens: Vec::new(), logprobs: Vec::new(), end: End::Abort, cached: 0 };
+        let (tokens, logprobs, weights) = (Vec::new(), Vec::new(), Vec::new());
+        let mut whole = Answer { tokens, logprobs, end: End::Abort, cached: 0, weights };
         let mut seed = draws.bits();
         let mut since = Instant::now();
         let mut attempt = 0u64;
@@ -154,7 +200,8 @@ impl Fleet {
             let left = ask.max_tokens - whole.tokens.len();
             let question = Question {
                 id: &format!("{}-{attempt}", ask.id),
-                adapter: &adapter.name,
+                version: &version.name,
+                adapter: version.adapter,
                 prompt: &prompt,
                 params: &ask.params,
                 max_tokens: left,
@@ -193,15 +240,22 @@ impl Fleet {
                     server.gate.busy(retry_after);
                     "is busy".to_owned()
                 }
-                Err(Fault::NoAdapter) => {
+                Err(fault @ (Fault::NoAdapter | Fault::OtherWeights(_))) => {
                     self.counters.reloads.fetch_add(1, Ordering::Relaxed);
-                    match self.load(index, adapter).await {
+                    let seen = if let Fault::OtherWeights(seen) = fault { Some(seen) } else { None };
+                    if seen.is_some() {
+                        self.trouble(index, "had other weights than those of the version");
+                    }
+                    match self.load(index, version, seen).await {
                         Loading::Done if attempt < 8 => continue,
-                        Loading::Done => "loses the adapter again and again".into(),
+                        Loading::Done => "loses the weights again and again".into(),
                         Loading::Refused(reason) => {
                             return Err(Unanswered::Setup(format!("server {index} {reason}")));
                         }
-                        Loading::Failed(reason) => reason,
+                        Loading::Failed(reason) => {
+                            server.gate.failed();
+                            reason
+                        }
                     }
                 }
                 Err(Fault::Refused(reason)) => return Err(Unanswered::Request(reason)),
@@ -227,16 +281,22 @@ impl Fleet {
     }
 
     async fn ask(&self, server: &Server, session: &str, question: &Question<'_>) -> Result<Answer, Fault> {
-        let body = dialect::request(self.kind, question).to_string().into_bytes();
-        let url = format!("{}{}", server.url, dialect::path(self.kind));
+        let before = server.replacements.load(Ordering::Acquire);
+        let body = dialect::request(self.dialect, question).to_string().into_bytes();
+        let url = format!("{}{}", server.url, dialect::path(self.dialect));
         let limits = (self.timeout, dialect::answer_limit(question.max_tokens));
-        let header = Some((dialect::session_header(self.kind), session));
-        let reply = self.http.post(&url, header, body, limits).await.map_err(|error| self.fault(error))?;
+        let header = Some((dialect::session_header(self.dialect), session));
+        let reply = self.http.post(&url, header, body, limits).await;
+        let reply = reply.map_err(|error| Fault::Failed(error.reason(self.timeout)))?;
         if reply.status == 200 {
-            return dialect::answer(self.kind, &reply.body, question.max_tokens, self.vocabulary)
-                .map_err(Fault::Failed);
+            let answer = dialect::answer(self.dialect, &reply.body, question.max_tokens, self.vocabulary)
+                .map_err(Fault::Failed)?;
+            if !question.adapter {
+                self.hold_to_version(server, before, question.version, &answer).await?;
+            }
+            return Ok(answer);
         }
-        Err(match dialect::refusal(self.kind, reply.status, &reply.body, question.adapter) {
+        Err(match dialect::refusal(self.dialect, reply.status, &reply.body, question.adapter()) {
             Refusal::NoAdapter => Fault::NoAdapter,
             Refusal::Busy => Fault::Busy(reply.retry_after),
             Refusal::Request(reason) => Fault::Refused(reason),
@@ -249,12 +309,14 @@ impl Fleet {
     pub(crate) async fn ask_once(
         &self,
         server: usize,
-        adapter: &Published,
+        version: &Published,
         ask: &Ask,
     ) -> Result<Answer, String> {
+        let _under_way = UnderWay::begin(&self.under_way);
         let question = Question {
             id: &ask.id,
-            adapter: &adapter.name,
+            version: &version.name,
+            adapter: version.adapter,
             prompt: &ask.prompt,
             params: &ask.params,
             max_tokens: ask.max_tokens,
@@ -263,76 +325,9 @@ impl Fleet {
         self.ask(&self.servers[server], &ask.session, &question).await.map_err(|fault| match fault {
             Fault::Busy(_) => "is busy".into(),
             Fault::NoAdapter => "does not have the adapter that it has just loaded".into(),
+            Fault::OtherWeights(_) => "has other weights than those that it has just loaded".into(),
             Fault::Refused(reason) | Fault::Setup(reason) | Fault::Failed(reason) => reason,
         })
-    }
-
-    fn fault(&self, error: HttpError) -> Fault {
-        Fault::Failed(match error {
-            HttpError::Unreachable(reason) => format!("cannot be reached: {reason}"),
-            HttpError::Broken(reason) => format!("broke off: {reason}"),
-            HttpError::Timeout => format!("did not answer within {} s", self.timeout.as_secs_f64()),
-        })
-    }
-
-    /// Loads an adapter on one server, once.
-    pub(crate) async fn load(&self, index: usize, adapter: &Published) -> Loading {
-        let server = &self.servers[index];
-        let _alone = server.loading.lock().await;
-        let body = serde_json::json!({ "lora_name": adapter.name, "lora_path": adapter.server_path });
-        let url = format!("{}{}", server.url, dialect::adapter_paths(self.kind).0);
-        match self.http.post(&url, None, body.to_string().into_bytes(), (LOADING, SMALL)).await {
-            Ok(reply) => dialect::loaded(self.kind, reply.status, &reply.body),
-            Err(error) => match self.fault(error) {
-                Fault::Failed(reason) => Loading::Failed(reason),
-                _ => Loading::Failed("failed".into()),
-            },
-        }
-    }
-
-    /// Loads an adapter on every server, with repetitions. Servers that cannot be reached load it when they are back: the
-    /// first request that misses it says so.
-    pub(crate) async fn load_everywhere(&self, adapter: &Published) -> Result<(), EngineError> {
-        let since = Instant::now();
-        let mut waiting: Vec<usize> = (0..self.servers.len()).collect();
-        let mut loaded = 0;
-        let mut wait = Duration::from_millis(200);
-        loop {
-            let mut last = String::new();
-            let mut left = Vec::new();
-            for server in waiting {
-                match self.load(server, adapter).await {
-                    Loading::Done => loaded += 1,
-                    Loading::Refused(reason) => return Err(EngineError::Server { server, reason }),
-                    Loading::Failed(reason) => {
-                        self.trouble(server, &reason);
-                        self.servers[server].gate.failed();
-                        left.push(server);
-                        last = format!("server {server}: {reason}");
-                    }
-                }
-            }
-            if left.is_empty() || loaded > 0 {
-                return Ok(());
-            }
-            if since.elapsed() >= self.give_up {
-                let seconds = self.give_up.as_secs_f64();
-                let reason = format!("no server took the adapter within {seconds} s; {last}");
-                return Err(EngineError::Backend(reason));
-            }
-            waiting = left;
-            tokio::time::sleep(wait).await;
-            wait = (2 * wait).min(Duration::from_secs(10));
-        }
-    }
-
-    /// Unloads an adapter everywhere; a server that does not answer keeps it.
-    pub(crate) async fn unload_everywhere(&self, name: &str) {
-        let body = serde_json::json!({ "lora_name": name }).to_string();
-        for server in &self.servers {
-            let url = format!("{}{}", server.url, dialect::adapter_paths(self.kind).1);
-            let _ = self.http.post(&url, None, body.clone().into_bytes(), (SHORT, SMALL)).await;
-        }
     }
 
     /// Asks every server for its health, and that its context is long enough where it says how long that is.
@@ -364,7 +359,12 @@ impl Fleet {
         Ok(())
     }
 
-    fn trouble(&self, server: usize, reason: &str) {
+    /// Keeps a note for the next report.
+    pub(crate) fn note(&self, text: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    pub(crate) fn trouble(&self, server: usize, reason: &str) {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         *troubles.entry((server, reason.to_owned())).or_default() += 1;
     }
@@ -373,7 +373,7 @@ impl Fleet {
     pub(crate) fn report(&self) -> (Vec<(&'static str, f64)>, Vec<String>) {
         let Counters { requests, retries, busy, aborts, reloads, failures } = &self.counters;
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed) as f64;
-        let numbers = vec![
+        let mut numbers = vec![
             ("rollout/engine/requests", take(requests)),
             ("rollout/engine/retries", take(retries)),
             ("rollout/engine/busy", take(busy)),
@@ -381,20 +381,25 @@ impl Fleet {
             ("rollout/engine/reloads", take(reloads)),
             ("rollout/engine/failures", take(failures)),
         ];
+        numbers.extend(self.highest.report());
         let troubles = std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner));
         let note = |((server, reason), count): ((usize, String), u64)| {
             format!(
                 "inference server {server} {reason} ({count} times); what was under way there was asked again"
             )
         };
-        (numbers, troubles.into_iter().filter(|((_, reason), _)| reason != "is busy").map(note).collect())
+        let mut notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        notes.extend(troubles.into_iter().filter(|((_, reason), _)| reason != "is busy").map(note));
+        (numbers, notes)
     }
 }
 
 /// Reason why an attempt has no answer.
-enum Fault {
+pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
+    /// The answer is of other weights than those asked for; with the server's count of replacements before the request.
+    OtherWeights(u64),
     Refused(String),
     Setup(String),
     Failed(String),

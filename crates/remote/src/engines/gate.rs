@@ -13,7 +13,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Lets a number of requests through that grows while the server answers and is halved when it says that it is busy
-/// (additive increase, multiplicative decrease), and none for a while after a failure.
+/// (additive increase, multiplicative decrease), and none for a while after a failure. A second bound follows the queue that the
+/// server reports.
 pub(crate) struct Gate {
     most: usize,
     state: Mutex<State>,
@@ -23,6 +24,8 @@ pub(crate) struct Gate {
 struct State {
     in_flight: usize,
     limit: f64,
+    /// Bound by what the server reports of its queue and its cache.
+    uncrowded: f64,
     open_at: Instant,
     failures: u32,
 }
@@ -39,7 +42,8 @@ impl Drop for Passed<'_> {
 
 impl Gate {
     pub(crate) fn new(most: usize) -> Self {
-        let state = State { in_flight: 0, limit: most as f64, open_at: Instant::now(), failures: 0 };
+        let (limit, open_at) = (most as f64, Instant::now());
+        let state = State { in_flight: 0, limit, uncrowded: limit, open_at, failures: 0 };
         Self { most, state: Mutex::new(state), freed: Notify::new() }
     }
 
@@ -53,7 +57,7 @@ impl Gate {
             let open_at = {
                 let mut state = self.state();
                 if Instant::now() >= state.open_at {
-                    if state.in_flight < (state.limit as usize).max(1) {
+                    if state.in_flight < (state.limit.min(state.uncrowded) as usize).max(1) {
                         state.in_flight += 1;
                         return Passed(self);
                     }
@@ -88,6 +92,25 @@ impl Gate {
         close(&mut state, retry_after);
     }
 
+    /// The server reports how many requests wait in its queue, and whether its cache is nearly full. What waits there is
+    /// not sent the next time, at most half of what is under way at once; a report without either gives a quarter back.
+    pub(crate) fn reported(&self, waiting: u64, nearly_full: bool) {
+        let mut state = self.state();
+        let here = state.in_flight as f64;
+        if waiting == 0 && !nearly_full {
+            state.uncrowded = (1.25 * state.uncrowded + 1.0).min(self.most as f64);
+        } else if state.in_flight > 0 {
+            // A queue of others alone is no reason to send nothing.
+            let wanted = if waiting > 0 { (here - waiting as f64).max(here / 2.0) } else { 0.75 * here };
+            state.uncrowded = state.uncrowded.min(wanted).max(1.0);
+        }
+    }
+
+    /// Requests under way.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.state().in_flight
+    }
+
     /// The server failed.
     pub(crate) fn failed(&self) {
         let mut state = self.state();
@@ -105,7 +128,8 @@ impl Gate {
     /// Requests that it lets through at a time.
     #[cfg(test)]
     pub(crate) fn limit(&self) -> usize {
-        self.state().limit as usize
+        let state = self.state();
+        state.limit.min(state.uncrowded) as usize
     }
 }
 
@@ -137,6 +161,40 @@ mod tests {
                 gate.answered();
             }
             assert_eq!((gate.limit(), gate.is_open()), (8, true));
+        });
+    }
+
+    #[test]
+    fn what_waits_in_a_servers_queue_is_not_sent_the_next_time() {
+        block(async {
+            let gate = Gate::new(16);
+            let mut passed = Vec::new();
+            for _ in 0..12 {
+                passed.push(gate.pass().await);
+            }
+            gate.reported(0, false);
+            assert_eq!(gate.limit(), 16);
+            gate.reported(4, false);
+            assert_eq!(gate.limit(), 8);
+            // No more than half at once, whatever waits.
+            gate.reported(1000, false);
+            assert_eq!(gate.limit(), 6);
+            gate.reported(0, true);
+            assert_eq!(gate.limit(), 6, "the cache asks for less than 9, and 6 are less");
+            passed.truncate(2);
+            gate.reported(0, true);
+            assert_eq!(gate.limit(), 1);
+            for expected in [2, 4, 6, 9, 12, 16, 16] {
+                gate.reported(0, false);
+                assert_eq!(gate.limit(), expected);
+            }
+            // What others have in the queue is theirs.
+            passed.clear();
+            gate.reported(50, true);
+            assert_eq!((gate.limit(), gate.in_flight()), (16, 0));
+            // A refusal counts beside it.
+            gate.busy(Some(Duration::ZERO));
+            assert_eq!(gate.limit(), 8);
         });
     }
 

@@ -1,7 +1,7 @@
 //! Rollouts on vLLM and SGLang servers.
 //!
 //! [`EngineSource`] makes the policies of runs whose config has a table `rollout.engine`: the learner is the one in this
-//! process and trains an adapter; every version of the adapter is written to a shared folder under a name of its own, loaded
+//! process; every version of its adapter, or of all its weights, is written to a shared folder under a name of its own, loaded
 //! by the servers, and sampled from there.
 //!
 //! | file | subject |
@@ -9,21 +9,25 @@
 //! | `source.rs` | [`EngineSource`]: from a config to a policy, checked before any long work |
 //! | `policy.rs` | the learner in this process with samplers that are elsewhere |
 //! | `adapters.rs` | folders and names of versions |
+//! | `loading.rs` | versions on their way into the servers: adapters, or all weights in the place of those before |
 //! | `check.rs` | one request held against the learner's own scoring pass |
 //! | `sampler.rs` | the sampler that a lane of a rollout holds |
 //! | `fleet.rs` | the servers, sessions that stay with one, repetitions |
 //! | `gate.rs` | back-pressure |
-//! | `dialect.rs`, `vllm.rs`, `sglang.rs` | what servers are asked and answer |
+//! | `readings.rs` | what servers report of their own load |
+//! | `dialect.rs`, `vllm.rs`, `completions.rs`, `sglang.rs` | what servers are asked and answer |
 //! | `error.rs` | [`EngineError`] |
 
 mod adapters;
 mod check;
+mod completions;
 mod dialect;
 mod error;
 mod fleet;
 mod gate;
-
+mod loading;
 mod policy;
+mod readings;
 mod sampler;
 mod sglang;
 mod source;

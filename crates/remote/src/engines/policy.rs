@@ -1,5 +1,6 @@
 //! The learner in this process with samplers that are elsewhere.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +12,15 @@ use turnwise_core::{
 use turnwise_model::Weights;
 use turnwise_policy::BaseModel;
 use turnwise_text::Tokenizer;
-use turnwise_train::config::{Config, ServersConfig};
+use turnwise_train::config::{Config, ServedWeights, ServersConfig};
 use turnwise_train::learners::policy::{HiddenRequest, HiddenStates, PolicyLearner, SamplingReport};
 use turnwise_train::{Phase, TrainError};
 
 use super::adapters::{AdapterFolder, Published};
-use super::check;
+use super::check::{self, Checks};
 use super::error::EngineError;
 use super::fleet::Fleet;
+use super::readings;
 use super::sampler::EngineSampler;
 use crate::thread::RequestThread;
 
@@ -27,7 +29,13 @@ const PROBE: &str = "You are in the middle of a room. Looking quickly around you
 
 /// A policy that is trained here and sampled on servers.
 pub(crate) struct EnginePolicy {
-    inner: Box<dyn PolicyLearner>,
+    /// In a cell, since samplers are made of a policy that is only lent, and weights that were replaced are checked by a scoring
+    /// pass.
+    inner: RefCell<Box<dyn PolicyLearner>>,
+    base: Option<BaseModel>,
+    given: ServedWeights,
+    /// What servers answered to the check, where their weights are replaced.
+    checks: RefCell<Option<Checks>>,
     tokenizer: Arc<Tokenizer>,
     fleet: Arc<Fleet>,
     folder: AdapterFolder,
@@ -57,28 +65,40 @@ impl EnginePolicy {
         inner: Box<dyn PolicyLearner>,
         tokenizer: Arc<Tokenizer>,
     ) -> Result<(Self, Vec<String>), TrainError> {
-        let weights = adapted(&*inner)?;
-        let vocabulary = weights.config().vocab_size;
-        drop(weights);
-        let mut policy = Self {
-            inner,
+        let given = servers.weights;
+        let vocabulary = weights(&*inner, given)?.config().vocab_size;
+        let policy = Self {
+            base: inner.base().cloned(),
+            inner: RefCell::new(inner),
+            given,
+            checks: RefCell::default(),
             tokenizer,
             fleet: Arc::new(Fleet::new(servers, vocabulary)?),
             folder: AdapterFolder::open(&servers.adapter_dir, &servers.server_adapter_dir, &config.name)?,
             versions: Mutex::default(),
             thread: RequestThread::start().map_err(|error| EngineError::no_thread(&error))?,
         };
-        let adapter = policy.publish()?;
+        let version = policy.publish()?;
         let mut prompt = policy.tokenizer.encode(PROBE);
         if prompt.is_empty() {
             prompt.push(0);
         }
         let ask = check::probe(prompt, config.rollout.max_context);
-        let Self { thread, fleet, inner, .. } = &mut policy;
-        let mut score = |batch: &[TokenSequence], temperature| inner.score(batch, temperature);
-        let notes = check::check(thread, fleet, &adapter, ask, &mut score)?;
-        policy.inner.release();
+        let (checks, notes) = policy
+            .scoring(|score| Checks::at_the_start(&policy.thread, &policy.fleet, &version, ask, score))?;
+        if given == ServedWeights::Full {
+            *policy.checks.borrow_mut() = Some(checks);
+        }
+        readings::watch(&policy.fleet, policy.thread.handle());
         Ok((policy, notes))
+    }
+
+    /// Something with the learner's scoring pass, whose memory is given back.
+    fn scoring<T>(&self, work: impl FnOnce(&mut check::Score<'_>) -> T) -> T {
+        let mut inner = self.inner.borrow_mut();
+        let done = work(&mut |batch: &[TokenSequence], temperature| inner.score(batch, temperature));
+        inner.release();
+        done
     }
 
     fn versions(&self) -> MutexGuard<'_, Versions> {
@@ -93,13 +113,24 @@ impl EnginePolicy {
             return Ok(Arc::clone(current));
         }
         let started = Instant::now();
-        let weights = adapted(&*self.inner)?;
-        let adapter = weights.adapter.as_ref().ok_or_else(no_adapter)?;
-        let base = self.inner.base().map(BaseModel::named).unwrap_or_default();
-        let written = Arc::new(self.folder.write(adapter, &base, self.inner.weights_version())?);
-        drop(weights);
-        let (fleet, published) = (Arc::clone(&self.fleet), Arc::clone(&written));
-        self.thread.try_wait(async move { fleet.load_everywhere(&published).await })?;
+        let written = Arc::new(match self.given {
+            ServedWeights::Adapter => self.write_adapter()?,
+            ServedWeights::Full => {
+                // Weights are replaced under no request, and nobody needs those before: there is room for one version.
+                let fleet = Arc::clone(&self.fleet);
+                self.thread.try_wait(async move { fleet.drained().await })?;
+                let current = versions.current.take();
+                for before in versions.older.drain(..).chain(current) {
+                    let _ = std::fs::remove_dir_all(&before.folder);
+                }
+                self.write_model()?
+            }
+        });
+        self.hand_over(&written).inspect_err(|_| {
+            if self.given == ServedWeights::Full {
+                let _ = std::fs::remove_dir_all(&written.folder);
+            }
+        })?;
         let before = versions.current.replace(Arc::clone(&written));
         // The same bytes have the same name, and are not to be unloaded.
         versions.older.extend(before.filter(|before| before.name != written.name));
@@ -108,6 +139,32 @@ impl EnginePolicy {
         versions.published += 1;
         versions.took += started.elapsed();
         Ok(written)
+    }
+
+    /// Loads a version on the servers. That weights were really replaced is checked too, besides by what the servers say.
+    fn hand_over(&self, version: &Arc<Published>) -> Result<(), TrainError> {
+        let (fleet, published) = (Arc::clone(&self.fleet), Arc::clone(version));
+        self.thread.try_wait(async move { fleet.load_everywhere(published).await })?;
+        match &mut *self.checks.borrow_mut() {
+            Some(checks) => {
+                self.scoring(|score| checks.after_a_replacement(&self.thread, &self.fleet, version, score))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn write_adapter(&self) -> Result<Published, TrainError> {
+        let inner = self.inner.borrow();
+        let weights = weights(&**inner, self.given)?;
+        let adapter = weights.adapter.as_ref().ok_or_else(|| no_weights(self.given))?;
+        let base = self.base.as_ref().map(BaseModel::named).unwrap_or_default();
+        Ok(self.folder.write_adapter(adapter, &base, inner.weights_version())?)
+    }
+
+    fn write_model(&self) -> Result<Published, TrainError> {
+        let inner = self.inner.borrow();
+        let merged = weights(&**inner, self.given)?.merged()?;
+        Ok(self.folder.write_model(&merged, &self.tokenizer, inner.weights_version())?)
     }
 
     /// Unloads versions that nobody samples from, and removes their folders.
@@ -119,19 +176,25 @@ impl EnginePolicy {
         for version in idle {
             let fleet = Arc::clone(&self.fleet);
             self.thread.handle().spawn(async move {
-                fleet.unload_everywhere(&version.name).await;
+                fleet.unload_everywhere(&version).await;
                 let _ = std::fs::remove_dir_all(&version.folder);
             });
         }
     }
 }
 
-fn no_adapter() -> TrainError {
-    EngineError::Backend("the learner trains no adapter; set policy.lora".into()).into()
+fn no_weights(given: ServedWeights) -> TrainError {
+    let reason = match given {
+        ServedWeights::Adapter => "the learner trains no adapter; set policy.lora",
+        ServedWeights::Full => "the learner's weights are not in this process, and cannot be handed over",
+    };
+    EngineError::Backend(reason.into()).into()
 }
 
-fn adapted(policy: &dyn PolicyLearner) -> Result<Weights, TrainError> {
-    policy.weights().filter(|weights| weights.adapter.is_some()).ok_or_else(no_adapter)
+/// The learner's weights, where they are of the kind that servers are given.
+fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, TrainError> {
+    let fits = |weights: &Weights| given == ServedWeights::Full || weights.adapter.is_some();
+    policy.weights().filter(fits).ok_or_else(|| no_weights(given))
 }
 
 impl Drop for EnginePolicy {
@@ -142,7 +205,7 @@ impl Drop for EnginePolicy {
         let fleet = Arc::clone(&self.fleet);
         let _ = self.thread.wait(async move {
             for version in all {
-                let unloaded = fleet.unload_everywhere(&version.name);
+                let unloaded = fleet.unload_everywhere(&version);
                 let _ = tokio::time::timeout(Duration::from_secs(5), unloaded).await;
                 let _ = std::fs::remove_dir_all(&version.folder);
             }
@@ -156,20 +219,20 @@ impl Learner for EnginePolicy {
         batch: &[TokenSequence],
         objective: &dyn Objective,
     ) -> Result<LossReport, LearnError> {
-        self.inner.forward_backward(batch, objective)
+        self.inner.get_mut().forward_backward(batch, objective)
     }
 
     fn logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        self.inner.logprobs(batch)
+        self.inner.get_mut().logprobs(batch)
     }
 
     fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.versions().changed = true;
-        self.inner.step(learning_rate)
+        self.inner.get_mut().step(learning_rate)
     }
 
     fn weights_version(&self) -> u64 {
-        self.inner.weights_version()
+        self.inner.borrow().weights_version()
     }
 }
 
@@ -180,21 +243,21 @@ impl MaskedContextLearner for EnginePolicy {
         masked_contexts: &[MaskedContext],
         objective: (&dyn Objective, &dyn MaskedContextObjective),
     ) -> Result<LossReport, LearnError> {
-        self.inner.forward_backward_masked(batch, masked_contexts, objective)
+        self.inner.get_mut().forward_backward_masked(batch, masked_contexts, objective)
     }
 }
 
 impl HiddenStates for EnginePolicy {
     fn max_context(&self) -> usize {
-        self.inner.max_context()
+        self.inner.borrow().max_context()
     }
 
     fn hidden_size(&self) -> usize {
-        self.inner.hidden_size()
+        self.inner.borrow().hidden_size()
     }
 
     fn mean_hidden(&mut self, batch: &[HiddenRequest]) -> Result<Vec<Vec<Vec<f32>>>, LearnError> {
-        self.inner.mean_hidden(batch)
+        self.inner.get_mut().mean_hidden(batch)
     }
 }
 
@@ -205,9 +268,11 @@ impl PolicyLearner for EnginePolicy {
         _max_num_seqs: usize,
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
-        let adapter = self.publish()?;
+        let version = self.publish()?;
+        // Where to begin is best known before anything is under way.
+        self.thread.wait(Arc::clone(&self.fleet).read_loads()).map_err(EngineError::from)?;
         let sampler =
-            || EngineSampler::new(&self.fleet, self.thread.handle(), &adapter, &self.tokenizer, max_context);
+            || EngineSampler::new(&self.fleet, self.thread.handle(), &version, &self.tokenizer, max_context);
         Ok((0..lanes).map(|_| Box::new(sampler()) as Box<dyn Sampler + Send>).collect())
     }
 
@@ -225,51 +290,51 @@ impl PolicyLearner for EnginePolicy {
     }
 
     fn score(&mut self, batch: &[TokenSequence], temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
-        self.inner.score(batch, temperature)
+        self.inner.get_mut().score(batch, temperature)
     }
 
     fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
-        self.inner.reference_logprobs(batch)
+        self.inner.get_mut().reference_logprobs(batch)
     }
 
     fn set_reference(&mut self, start: &Path) -> Result<(), TrainError> {
-        self.inner.set_reference(start)
+        self.inner.get_mut().set_reference(start)
     }
 
     fn stash_gradient(&mut self) -> Result<(), LearnError> {
-        self.inner.stash_gradient()
+        self.inner.get_mut().stash_gradient()
     }
 
     fn gradient_norm(&self) -> Result<f64, LearnError> {
-        self.inner.gradient_norm()
+        self.inner.borrow().gradient_norm()
     }
 
     fn restore_gradient(&mut self, factor: f64) -> Result<(), LearnError> {
-        self.inner.restore_gradient(factor)
+        self.inner.get_mut().restore_gradient(factor)
     }
 
     fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError> {
         self.versions().changed = true;
-        self.inner.begin_phase(config, phase)
+        self.inner.get_mut().begin_phase(config, phase)
     }
 
     fn release(&mut self) {
-        self.inner.release();
+        self.inner.get_mut().release();
     }
 
     fn check_finite(&self) -> Result<(), LearnError> {
-        self.inner.check_finite()
+        self.inner.borrow().check_finite()
     }
 
     fn save(&self, folder: &Path) -> Result<(), TrainError> {
-        self.inner.save(folder)
+        self.inner.borrow().save(folder)
     }
 
     fn base(&self) -> Option<&BaseModel> {
-        self.inner.base()
+        self.base.as_ref()
     }
 
     fn weights(&self) -> Option<Weights> {
-        self.inner.weights()
+        self.inner.borrow().weights()
     }
 }

@@ -7,7 +7,7 @@ use super::dialect::{Answer, End, Question, sampling_params};
 
 /// Every field of sampling is sent, as to vLLM. The seed counts where the server runs with deterministic inference.
 pub(crate) fn request(question: &Question<'_>) -> Value {
-    let Question { id, adapter, prompt, params, max_tokens, seed } = question;
+    let Question { id, prompt, params, max_tokens, seed, .. } = question;
     let sampling = sampling_params(
         params,
         json!({
@@ -20,7 +20,7 @@ pub(crate) fn request(question: &Question<'_>) -> Value {
     json!({
         "rid": id,
         "input_ids": prompt,
-        "lora_path": adapter,
+        "lora_path": question.adapter(),
         "stream": false,
         "return_logprob": true,
         "logprob_start_len": -1,
@@ -38,6 +38,7 @@ struct Meta {
     finish_reason: Finish,
     #[serde(default)]
     cached_tokens: u64,
+    weight_version: Option<String>,
     #[serde(default)]
     output_token_logprobs: Vec<(f32, u32, Value)>,
 }
@@ -51,7 +52,8 @@ struct Finish {
 
 pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("no answer of SGLang: {error}"))?;
-    let Meta { finish_reason, cached_tokens: cached, output_token_logprobs: entries } = body.meta_info;
+    let Meta { finish_reason, cached_tokens: cached, weight_version, output_token_logprobs: entries } =
+        body.meta_info;
     let (logprobs, tokens): (Vec<f32>, Vec<u32>) =
         entries.into_iter().map(|(logprob, token, _)| (logprob, token)).unzip();
     let end = match finish_reason.r#type.as_str() {
@@ -66,5 +68,5 @@ pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
     {
         return Err(format!("an answer without the stop token {token} that ended it"));
     }
-    Ok(Answer { tokens, logprobs, end, cached })
+    Ok(Answer { tokens, logprobs, end, cached, weights: weight_version.into_iter().collect() })
 }

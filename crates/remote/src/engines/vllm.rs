@@ -8,27 +8,32 @@ use super::dialect::{Answer, End, Question, sampling_params};
 /// Every field of sampling is sent: what is left out comes from the model's `generation_config.json` or from defaults such as
 /// `max_tokens` = 16. The end tokens are among the stop tokens, so that the server's own are switched off.
 pub(crate) fn request(question: &Question<'_>) -> Value {
-    let Question { id, adapter, prompt, params, max_tokens, seed } = question;
-    let sampling = sampling_params(
-        params,
-        json!({
-            "max_tokens": max_tokens,
-            "min_tokens": 0,
-            // A whole number that every JSON reader holds exactly.
-            "seed": seed >> 11,
-            "include_stop_str_in_output": true,
-            "logprobs": 0,
-        }),
-    );
-    json!({
-        "request_id": id,
-        "model": adapter,
-        "token_ids": prompt,
+    let mut body = json!({
+        "request_id": question.id,
+        "token_ids": question.prompt,
         "stream": false,
         // The prefix cache never mixes versions, whatever the server keys it by.
-        "cache_salt": adapter,
-        "sampling_params": sampling,
-    })
+        "cache_salt": question.version,
+        "sampling_params": sampling(question),
+    });
+    // Without a model it is the one that the server was started with.
+    if let Some(adapter) = question.adapter() {
+        body["model"] = adapter.into();
+    }
+    body
+}
+
+/// The parameters of sampling as vLLM names them.
+pub(crate) fn sampling(question: &Question<'_>) -> Value {
+    let own = json!({
+        "max_tokens": question.max_tokens,
+        "min_tokens": 0,
+        // A whole number that every JSON reader holds exactly.
+        "seed": question.seed >> 11,
+        "include_stop_str_in_output": true,
+        "logprobs": 0,
+    });
+    sampling_params(question.params, own)
 }
 
 #[derive(Deserialize)]
@@ -37,8 +42,9 @@ struct Body {
     usage: Option<Usage>,
 }
 
+/// Counts of tokens.
 #[derive(Deserialize)]
-struct Usage {
+pub(crate) struct Usage {
     prompt_tokens_details: Option<Details>,
 }
 
@@ -47,11 +53,25 @@ struct Details {
     cached_tokens: Option<u64>,
 }
 
+impl Usage {
+    /// Prompt tokens that came from the cache, where the server says so.
+    pub(crate) fn cached(usage: Option<Self>) -> u64 {
+        usage.and_then(|usage| usage.prompt_tokens_details?.cached_tokens).unwrap_or(0)
+    }
+}
+
 #[derive(Deserialize)]
 struct Choice {
     finish_reason: Option<String>,
     token_ids: Vec<u32>,
     logprobs: Option<Logprobs>,
+    /// Ranges of the tokens with the version of the weights that sampled them (vLLM 0.32).
+    weight_versions: Option<Vec<Span>>,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    version: String,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +89,7 @@ struct Entry {
 
 pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("no answer of vLLM: {error}"))?;
-    let cached = body.usage.and_then(|usage| usage.prompt_tokens_details?.cached_tokens).unwrap_or(0);
+    let cached = Usage::cached(body.usage);
     let choice = body.choices.into_iter().next().ok_or("an answer without choices")?;
     let entries = choice.logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default();
     for (token, entry) in choice.token_ids.iter().zip(&entries) {
@@ -78,12 +98,19 @@ pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
             return Err(format!("the log-probability of another token than {token}"));
         }
     }
-    let end = match choice.finish_reason.as_deref() {
-        Some("stop") => End::Stop,
-        Some("length") => End::Length,
-        Some("abort") => End::Abort,
-        other => return Err(format!("an answer that ended with {other:?}")),
-    };
+    let end = end(choice.finish_reason.as_deref())?;
     let logprobs = entries.iter().map(|entry| entry.logprob).collect();
-    Ok(Answer { tokens: choice.token_ids, logprobs, end, cached })
+    let spans = choice.weight_versions.unwrap_or_default();
+    let weights = spans.into_iter().map(|span| span.version).collect();
+    Ok(Answer { tokens: choice.token_ids, logprobs, end, cached, weights })
+}
+
+/// Reads the reason why an answer ended.
+pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
+    match reason {
+        Some("stop") => Ok(End::Stop),
+        Some("length") => Ok(End::Length),
+        Some("abort") => Ok(End::Abort),
+        other => Err(format!("an answer that ended with {other:?}")),
+    }
 }

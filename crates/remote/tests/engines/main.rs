@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod double;
+mod load;
+mod refusals;
 mod runs;
 #[path = "../common/serving.rs"]
 mod serving;
 mod staleness;
+mod weights;

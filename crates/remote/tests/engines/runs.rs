@@ -16,9 +16,12 @@ use turnwise_train::{EvaluationPoint, Event, Observer, Resume, Run, RunEnd, RunP
 
 use crate::double::{Double, Fault};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/ezpoints/small.toml");
+pub(crate) const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/ezpoints/small.toml");
 
-const TINY: &[&str] = &[
+/// The dialects: the program, and for vLLM the other route.
+pub(crate) const KINDS: [&str; 3] = ["vllm", "completions", "sglang"];
+
+pub(crate) const TINY: &[&str] = &[
     "policy.scratch={hidden_size=16, layers=1, heads=2, key_value_heads=1, intermediate_size=32, max_pieces=100, \
      initializer_range=0.3}",
     "policy.lora={rank=2, alpha=8.0}",
@@ -37,31 +40,41 @@ const TINY: &[&str] = &[
     "eval.every=0",
 ];
 
-/// A tiny run on these servers, with more on top.
+/// A tiny run that trains an adapter on these servers, with more on top.
 pub(crate) fn config(kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
+    config_over(TINY.to_vec(), kind, servers, folder, more)
+}
+
+/// The same with all weights trained and handed over.
+pub(crate) fn full(kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
+    let mut tiny: Vec<&str> = TINY.iter().copied().filter(|text| !text.starts_with("policy.lora")).collect();
+    tiny.push("rollout.engine.weights=full");
+    config_over(tiny, kind, servers, folder, more)
+}
+
+fn config_over(tiny: Vec<&str>, kind: &str, servers: &[&Double], folder: &Path, more: &[&str]) -> Config {
+    let (kind, route) = if kind == "completions" { ("vllm", "completions") } else { (kind, "generate") };
     let urls: Vec<String> = servers.iter().map(|server| format!("{:?}", server.url())).collect();
     let engine = [
         format!("rollout.engine.kind={kind}"),
+        format!("rollout.engine.route={route}"),
         format!("rollout.engine.urls=[{}]", urls.join(", ")),
         format!("rollout.engine.adapter_dir=\"{}\"", folder.join("adapters").display()),
         "rollout.engine.timeout_s=2".into(),
         "rollout.engine.give_up_s=60".into(),
     ];
-    let overrides = TINY
-        .iter()
-        .map(|text| (*text).to_owned())
-        .chain(engine)
-        .chain(more.iter().map(|text| (*text).to_owned()));
+    let overrides =
+        tiny.into_iter().map(str::to_owned).chain(engine).chain(more.iter().map(|text| (*text).to_owned()));
     load(&ConfigSource { preset: None, files: vec![FILE.into()], overrides: overrides.collect() }).unwrap()
 }
 
-fn parts() -> RunParts {
+pub(crate) fn parts() -> RunParts {
     RunParts { policies: Arc::new(EngineSource::default()), ..RunParts::default() }
 }
 
 /// Keeps the notes of a run and evaluates nothing.
 #[derive(Default)]
-struct Notes(Vec<String>);
+pub(crate) struct Notes(pub(crate) Vec<String>);
 
 impl Observer for Notes {
     fn event(&mut self, event: Event<'_>) {
@@ -79,32 +92,32 @@ impl Observer for Notes {
 pub(crate) struct Finished {
     pub(crate) trajectories: Vec<Trajectory>,
     pub(crate) metrics: Vec<MetricsLine>,
-    notes: Notes,
+    pub(crate) notes: Notes,
 }
 
 impl Finished {
     /// Sum of a number over steps.
-    fn sum(&self, tag: &str) -> f64 {
+    pub(crate) fn sum(&self, tag: &str) -> f64 {
         self.metrics.iter().map(|line| line.metrics.get(tag).unwrap()).sum()
     }
 
-    fn turns(&self) -> impl Iterator<Item = &turnwise_core::Turn> {
+    pub(crate) fn turns(&self) -> impl Iterator<Item = &turnwise_core::Turn> {
         self.trajectories.iter().flat_map(|trajectory| &trajectory.turns)
     }
 
     /// The tokens and their log-probabilities of every turn, in order.
-    fn sampled(&self) -> Vec<(&[u32], &[f32])> {
+    pub(crate) fn sampled(&self) -> Vec<(&[u32], &[f32])> {
         self.turns().map(|turn| (&*turn.response_ids, &*turn.old_logprobs)).collect()
     }
 }
 
-fn start(config: Config, root: &Path) -> Result<(Run, Notes), TrainError> {
+pub(crate) fn start(config: Config, root: &Path) -> Result<(Run, Notes), TrainError> {
     let mut notes = Notes::default();
     let run = Run::start_with(&parts(), config, root, &mut notes)?;
     Ok((run, notes))
 }
 
-fn read(root: &Path, notes: Notes) -> Finished {
+pub(crate) fn read(root: &Path, notes: Notes) -> Finished {
     let mut files: Vec<_> =
         std::fs::read_dir(root.join("trajectories")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -133,7 +146,7 @@ pub(crate) fn finish(config: Config, root: &Path) -> Finished {
 
 /// Largest distance between the log-probabilities of the last step's trajectories and the scoring of the policy that
 /// sampled them: that of the checkpoint before.
-fn largest_distance(finished: &Finished, root: &Path, step: u64, temperature: f64) -> f32 {
+pub(crate) fn largest_distance(finished: &Finished, root: &Path, step: u64, temperature: f64) -> f32 {
     distance_to(finished, root, [step, step], temperature)
 }
 
@@ -165,7 +178,7 @@ pub(crate) fn distance_to(
 
 #[test]
 fn every_token_is_that_of_the_version_that_the_learner_had() {
-    for kind in ["vllm", "sglang"] {
+    for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("run");
         let server = Double::start();
@@ -209,7 +222,7 @@ fn every_token_is_that_of_the_version_that_the_learner_had() {
 
 #[test]
 fn faults_of_servers_change_nothing_that_is_sampled() {
-    for kind in ["vllm", "sglang"] {
+    for kind in KINDS {
         let undisturbed = {
             let folder = tempfile::tempdir().unwrap();
             let server = Double::start();
@@ -284,7 +297,7 @@ fn sessions_stay_with_a_server_and_leave_one_that_is_gone() {
 
 #[test]
 fn what_a_server_hands_over_when_it_gives_up_is_kept() {
-    for kind in ["vllm", "sglang"] {
+    for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("run");
         let server = Double::start();
@@ -300,8 +313,12 @@ fn what_a_server_hands_over_when_it_gives_up_is_kept() {
         let parts: usize = server.served()[2..].iter().map(|served| served.tokens.len()).sum();
         assert_eq!(parts, finished.turns().map(|turn| turn.response_ids.len()).sum::<usize>());
         let asked = |served: &crate::double::Served| {
-            let key = if kind == "vllm" { "max_tokens" } else { "max_new_tokens" };
-            served.request["sampling_params"][key].as_u64().unwrap()
+            let path = match kind {
+                "vllm" => "/sampling_params/max_tokens",
+                "completions" => "/max_tokens",
+                _ => "/sampling_params/max_new_tokens",
+            };
+            served.request.pointer(path).unwrap().as_u64().unwrap()
         };
         assert!(server.served().iter().any(|served| asked(served) == 7), "the rest alone is asked for");
     }
@@ -338,48 +355,6 @@ fn servers_are_given_no_more_than_they_may_have() {
     let more = ["rollout.engine.max_requests_per_server=2", "rollout.tasks_per_step=8", "train.steps=1"];
     finish(config("vllm", &[&server], folder.path(), &more), &folder.path().join("run"));
     assert!(server.most_at_once() <= 2, "{}", server.most_at_once());
-}
-
-#[test]
-fn servers_that_would_spoil_a_run_are_refused_at_its_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let refused = |kind: &str, spoil: &dyn Fn(&Double), more: &[&str]| {
-        let server = Double::start();
-        spoil(&server);
-        let root = folder.path().join("run");
-        let _ = std::fs::remove_dir_all(&root);
-        match start(config(kind, &[&server], folder.path(), more), &root) {
-            Ok(_) => panic!("the run started"),
-            Err(error) => {
-                let error = error.to_string();
-                assert!(error.starts_with("rollout.engine.urls[0]: "), "{error}");
-                assert!(!error.contains(&server.server.address.port().to_string()), "{error}");
-                error
-            }
-        }
-    };
-    let on = |switch: &AtomicBool| switch.store(true, Ordering::Relaxed);
-    let raw = |server: &Double| on(&server.switches().raw);
-    assert!(refused("vllm", &raw, &[]).contains("--logprobs-mode processed_logprobs"));
-    assert!(refused("sglang", &raw, &[]).contains("SGLANG_RETURN_ORIGINAL_LOGPROB"));
-    let other = |server: &Double| on(&server.switches().another_model);
-    assert!(refused("vllm", &other, &[]).contains("computes another model than the learner"));
-    let closed = |server: &Double| on(&server.switches().no_scale_out);
-    assert!(refused("vllm", &closed, &[]).contains("--enable-scale-out"));
-    let bare = |server: &Double| on(&server.switches().no_adapters);
-    assert!(refused("vllm", &bare, &[]).contains("VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"));
-    let short = |server: &Double| server.switches().context.store(100, Ordering::Relaxed);
-    assert!(refused("vllm", &short, &[]).contains("--max-model-len 256"));
-    let elsewhere = ["rollout.engine.server_adapter_dir=\"/nowhere\""];
-    assert!(refused("vllm", &|_| (), &elsewhere).contains("server_adapter_dir"));
-    // A server that is not there is missed before anything is written.
-    let root = folder.path().join("gone");
-    let config = {
-        let server = Double::start();
-        config("vllm", &[&server], folder.path(), &[])
-    };
-    let error = start(config, &root).err().unwrap().to_string();
-    assert!(error.contains("is the server up?") && !root.exists(), "{error}");
 }
 
 #[test]
@@ -444,39 +419,4 @@ fn a_run_that_was_interrupted_goes_on() {
     assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
     drop(run);
     assert_eq!(read(&root, notes).sampled(), whole.sampled());
-}
-
-#[test]
-fn a_config_that_cannot_use_servers_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let refused = |more: &[&str]| {
-        let overrides = TINY.iter().chain(more).map(|text| (*text).to_owned());
-        let source = ConfigSource { preset: None, files: vec![FILE.into()], overrides: overrides.collect() };
-        load(&source).unwrap_err().to_string()
-    };
-    let engine = format!(
-        "rollout.engine={{urls=[\"http://127.0.0.1:9\"], adapter_dir=\"{}\"}}",
-        folder.path().display()
-    );
-    let without = |key: &str| {
-        let mut more = vec![engine.as_str()];
-        more.push(key);
-        refused(&more)
-    };
-    assert!(without("rollout.engine.urls=[]").contains("rollout.engine.urls"));
-    assert!(without("rollout.engine.urls=[\"127.0.0.1:8000\"]").contains("http://"));
-    let secret = without("rollout.engine.urls=[\"http://me:secret@host\"]");
-    assert!(secret.contains("api_key_env"), "{secret}");
-    assert!(without("rollout.engine.adapter_dir=\"\"").contains("share"));
-    assert!(without("rollout.top_p=0.9").contains("train.recompute_old_logprobs"));
-    let text = std::fs::read_to_string(FILE).unwrap();
-    let file = folder.path().join("whole.toml");
-    std::fs::write(&file, text).unwrap();
-    let whole = ConfigSource { preset: None, files: vec![file], overrides: vec![engine.clone()] };
-    assert!(load(&whole).unwrap_err().to_string().contains("policy.lora"));
-    // A program without servers refuses before it builds a world.
-    let overrides = TINY.iter().map(|text| (*text).to_owned()).chain([engine]);
-    let sound = ConfigSource { preset: None, files: vec![FILE.into()], overrides: overrides.collect() };
-    let error = Run::start(load(&sound).unwrap(), &folder.path().join("run"), &mut Notes::default());
-    assert!(error.err().unwrap().to_string().contains("cargo build --release --features remote"));
 }

@@ -1,11 +1,11 @@
 //! Rollouts on servers that go on while the policy is updated.
 
 use crate::double::Double;
-use crate::runs::{config, distance_to, finish};
+use crate::runs::{KINDS, config, distance_to, finish};
 
 #[test]
 fn servers_sample_the_version_before_while_the_next_one_is_made() {
-    for kind in ["vllm", "sglang"] {
+    for kind in KINDS {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (Double::start(), Double::start());
         let more =

@@ -1,8 +1,16 @@
-//! A server that speaks both dialects, with this project's own engine behind it, so that its numbers can be checked. What
+//! A server that speaks all dialects, with this project's own engine behind it, so that its numbers can be checked. What
 //! real servers do wrong, or do where a client does not expect it, are switches.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | the server and its switches, sampling, faults |
+//! | `routes.rs` | requests and answers of the three routes |
+//! | `weights.rs` | adapters, and weights that are replaced in place |
+
+mod routes;
+mod weights;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +28,6 @@ use turnwise_core::{
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Compute, Device, LearnerConfig, NativeLearner, Weights};
-use turnwise_policy::Policy;
 use turnwise_text::Tokenizer;
 
 use crate::serving::Server;
@@ -46,6 +53,8 @@ pub(crate) enum Fault {
     Aborts,
     /// A log-probability that stands for what is not a number.
     NotANumber,
+    /// The server was started anew: with the weights of its start, and without adapters.
+    Restarted,
 }
 
 /// Switches, all off.
@@ -65,6 +74,22 @@ pub(crate) struct Switches {
     pub(crate) no_adapters: AtomicBool,
     /// `max_model_len`; 0 for a long one.
     pub(crate) context: AtomicUsize,
+    /// Knows no `return_token_ids`, as vLLM before 0.10.2.
+    pub(crate) no_token_ids: AtomicBool,
+    /// Has no routes to replace weights.
+    pub(crate) no_dev_mode: AtomicBool,
+    /// Does not say by which weights it sampled.
+    pub(crate) no_weight_versions: AtomicBool,
+    /// Says that it has loaded weights, and goes on with those before.
+    pub(crate) keeps_weights: AtomicBool,
+    /// Loads all weights but the embeddings, and the output layer that is tied to them.
+    pub(crate) keeps_embeddings: AtomicBool,
+    /// Has no `/metrics`.
+    pub(crate) no_metrics: AtomicBool,
+    /// Requests that it says wait in its queue.
+    pub(crate) waiting: AtomicUsize,
+    /// Milliseconds that an answer takes at least.
+    pub(crate) slow_ms: AtomicUsize,
 }
 
 /// One answer that was sent whole.
@@ -73,12 +98,31 @@ pub(crate) struct Served {
     pub(crate) session: String,
     pub(crate) request: Value,
     pub(crate) tokens: Vec<u32>,
+    /// Requests that were under way when it came, itself included.
+    pub(crate) at_once: usize,
+}
+
+/// Weights to sample from.
+type Model = (Weights, Arc<Tokenizer>);
+
+/// The server's own weights, in the place of which others are loaded.
+#[derive(Default)]
+struct Own {
+    /// Those of its start: the first that it was given.
+    first: Option<Model>,
+    now: Option<Model>,
+    version: String,
+    paused: bool,
 }
 
 struct Inner {
     switches: Switches,
-    adapters: Mutex<BTreeMap<String, (Weights, Arc<Tokenizer>)>>,
+    adapters: Mutex<BTreeMap<String, Model>>,
+    own: Mutex<Own>,
     loads: Mutex<Vec<String>>,
+    /// Most folders beside one another when weights were loaded.
+    folders: AtomicUsize,
+    readings: AtomicUsize,
     served: Mutex<Vec<Served>>,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
@@ -95,7 +139,10 @@ impl Double {
         let inner = Arc::new(Inner {
             switches: Switches::default(),
             adapters: Mutex::default(),
+            own: Mutex::default(),
             loads: Mutex::default(),
+            folders: AtomicUsize::new(0),
+            readings: AtomicUsize::new(0),
             served: Mutex::default(),
             at_once: AtomicUsize::new(0),
             most_at_once: AtomicUsize::new(0),
@@ -122,6 +169,16 @@ impl Double {
         self.inner.adapters.lock().unwrap().keys().cloned().collect()
     }
 
+    /// Makes noise the weights of the server's start, so that nothing that a restarted server samples can pass for trained.
+    pub(crate) fn own_start(&self) {
+        let mut own = self.inner.own.lock().unwrap();
+        if let Some((weights, _)) = &mut own.first {
+            let mut noise = (*weights.base).clone();
+            noise.data.iter_mut().step_by(3).for_each(|weight| *weight *= -1.0);
+            weights.base = Arc::new(noise);
+        }
+    }
+
     /// Names in the order in which they were loaded.
     pub(crate) fn loads(&self) -> Vec<String> {
         self.inner.loads.lock().unwrap().clone()
@@ -129,6 +186,16 @@ impl Double {
 
     pub(crate) fn served(&self) -> Vec<Served> {
         self.inner.served.lock().unwrap().clone()
+    }
+
+    /// Most folders that lay beside one another when weights were loaded.
+    pub(crate) fn folders(&self) -> usize {
+        self.inner.folders.load(Ordering::Relaxed)
+    }
+
+    /// Times that its load was read.
+    pub(crate) fn readings(&self) -> usize {
+        self.inner.readings.load(Ordering::Relaxed)
     }
 
     /// Most requests that it worked on at once.
@@ -141,12 +208,22 @@ fn routes(state: Arc<Inner>) -> Router {
     Router::new()
         .route("/health", get(|| async { StatusCode::OK }))
         .route("/v1/models", get(models))
-        .route("/inference/v1/generate", post(vllm))
-        .route("/generate", post(sglang))
-        .route("/v1/load_lora_adapter", post(load))
-        .route("/load_lora_adapter", post(load))
-        .route("/v1/unload_lora_adapter", post(unload))
-        .route("/unload_lora_adapter", post(unload))
+        .route("/metrics", get(metrics))
+        .route("/inference/v1/generate", post(routes::generate))
+        .route("/v1/completions", post(routes::completions))
+        .route("/generate", post(routes::sglang))
+        .route("/v1/load_lora_adapter", post(weights::load))
+        .route("/load_lora_adapter", post(weights::load))
+        .route("/v1/unload_lora_adapter", post(weights::unload))
+        .route("/unload_lora_adapter", post(weights::unload))
+        .route("/pause", post(weights::pause))
+        .route("/resume", post(weights::resume))
+        .route("/collective_rpc", post(weights::collective_rpc))
+        .route("/reset_prefix_cache", post(weights::reset_prefix_cache))
+        .route("/update_weight_version", post(weights::update_weight_version))
+        .route("/weight_info", get(weights::weight_info))
+        .route("/update_weights_from_disk", post(weights::update_weights_from_disk))
+        .route("/flush_cache", post(weights::flush_cache))
         .with_state(state)
 }
 
@@ -155,135 +232,21 @@ fn error(status: u16, message: &str) -> Response {
     (StatusCode::from_u16(status).unwrap(), Json(body)).into_response()
 }
 
+/// A request in any dialect.
+struct Asked {
+    prompt: Vec<u32>,
+    params: SamplingParams,
+    seed: u64,
+    /// Name of the adapter; none for the server's own weights.
+    adapter: Option<String>,
+}
+
 async fn models(State(state): State<Arc<Inner>>) -> Json<Value> {
     let context = match state.switches.context.load(Ordering::Relaxed) {
         0 => 1 << 20,
         context => context,
     };
     Json(json!({ "object": "list", "data": [{ "id": "base", "max_model_len": context }] }))
-}
-
-async fn load(State(state): State<Arc<Inner>>, Json(body): Json<Value>) -> Response {
-    if state.switches.no_adapters.load(Ordering::Relaxed) {
-        return error(404, "Not Found");
-    }
-    let name = body["lora_name"].as_str().unwrap().to_owned();
-    if state.adapters.lock().unwrap().contains_key(&name) {
-        return error(400, &format!("The lora adapter '{name}' has already been loaded."));
-    }
-    let Ok(policy) = Policy::load(&PathBuf::from(body["lora_path"].as_str().unwrap())) else {
-        return error(404, &format!("Loading lora {name} failed: No adapter found"));
-    };
-    // A policy's own tokenizer is not among an adapter's files: it is its base's.
-    let tokenizer = policy.tokenizer;
-    state.loads.lock().unwrap().push(name.clone());
-    state.adapters.lock().unwrap().insert(name.clone(), (policy.weights, tokenizer));
-    format!("Success: LoRA adapter '{name}' added successfully.").into_response()
-}
-
-async fn unload(State(state): State<Arc<Inner>>, Json(body): Json<Value>) -> Response {
-    let name = body["lora_name"].as_str().unwrap();
-    match state.adapters.lock().unwrap().remove(name) {
-        Some(_) => format!("Success: LoRA adapter '{name}' removed successfully.").into_response(),
-        None => error(404, &format!("The lora adapter '{name}' cannot be found.")),
-    }
-}
-
-/// A request in either dialect.
-struct Asked {
-    prompt: Vec<u32>,
-    params: SamplingParams,
-    seed: u64,
-    adapter: String,
-}
-
-fn numbers(value: &Value) -> Vec<u32> {
-    value.as_array().unwrap().iter().map(|token| token.as_u64().unwrap() as u32).collect()
-}
-
-fn asked(body: &Value, [prompt, adapter, longest, seed]: [&str; 4]) -> Asked {
-    let fields = &body["sampling_params"];
-    let number = |key: &str| fields[key].as_f64().unwrap_or_else(|| panic!("{key} is not sent"));
-    // What a server would fill in from the model's files, or forbid, must not be left to it.
-    for (key, neutral) in
-        [("min_p", 0.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0), ("repetition_penalty", 1.0)]
-    {
-        assert_eq!(number(key), neutral, "{key}");
-    }
-    assert_eq!((fields["ignore_eos"].as_bool(), body["stream"].as_bool()), (Some(true), Some(false)));
-    let top_k = number("top_k");
-    assert_ne!(top_k, 0.0, "0 is not all everywhere");
-    let strings = fields["stop"].as_array().unwrap().iter().map(|stop| stop.as_str().unwrap().to_owned());
-    Asked {
-        prompt: numbers(&body[prompt]),
-        adapter: body[adapter].as_str().unwrap().to_owned(),
-        seed: fields[seed].as_u64().unwrap(),
-        params: SamplingParams {
-            temperature: number("temperature") as f32,
-            top_p: number("top_p") as f32,
-            top_k: top_k.max(0.0) as usize,
-            max_tokens: number(longest) as usize,
-            stop_tokens: numbers(&fields["stop_token_ids"]),
-            stop_strings: strings.collect(),
-        },
-    }
-}
-
-async fn vllm(
-    State(state): State<Arc<Inner>>,
-    headers: axum::http::HeaderMap,
-    Json(body): Json<Value>,
-) -> Response {
-    if state.switches.no_scale_out.load(Ordering::Relaxed) {
-        return error(403, "Scale-out endpoints are disabled");
-    }
-    let session = headers["x-session-id"].to_str().unwrap().to_owned();
-    let of_vllm = |found: &Completion| {
-        let entry =
-            |(token, logprob): (&u32, &f32)| json!({ "token_id": token, "logprob": logprob, "rank": 1 });
-        let content: Vec<Value> = found.tokens.iter().zip(&found.logprobs).map(entry).collect();
-        json!({ "request_id": "generate-tokens-1", "prompt_logprobs": null, "choices": [{
-            "index": 0, "finish_reason": reason(found), "token_ids": found.tokens, "logprobs": { "content": content },
-        }] })
-    };
-    let asked = asked(&body, ["token_ids", "model", "max_tokens", "seed"]);
-    let unknown = format!("The model `{}` does not exist.", asked.adapter);
-    respond(&state, session, body, asked, (404, unknown), of_vllm).await
-}
-
-async fn sglang(
-    State(state): State<Arc<Inner>>,
-    headers: axum::http::HeaderMap,
-    Json(body): Json<Value>,
-) -> Response {
-    let session = headers["x-smg-routing-key"].to_str().unwrap().to_owned();
-    let of_sglang = |found: &Completion| {
-        let entries: Vec<Value> = found
-            .tokens
-            .iter()
-            .zip(&found.logprobs)
-            .map(|(token, logprob)| json!([logprob, token, null]))
-            .collect();
-        let mut finish = json!({ "type": reason(found) });
-        if found.finish == FinishReason::Stop {
-            finish["matched"] = json!(found.tokens.last());
-        }
-        json!({ "text": "", "output_ids": found.tokens, "meta_info": {
-            "id": "1", "finish_reason": finish, "cached_tokens": 0, "output_token_logprobs": entries,
-        } })
-    };
-    let asked = asked(&body, ["input_ids", "lora_path", "max_new_tokens", "sampling_seed"]);
-    let unknown = format!("The following requested LoRA adapters are not loaded: {{'{}'}}", asked.adapter);
-    respond(&state, session, body, asked, (400, unknown), of_sglang).await
-}
-
-fn reason(found: &Completion) -> &'static str {
-    match found.finish {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-        // The one that this double has no other use for.
-        FinishReason::Context => "abort",
-    }
 }
 
 /// Counts a request in and out.
@@ -295,6 +258,25 @@ impl<'a> AtOnce<'a> {
         inner.most_at_once.fetch_max(now, Ordering::Relaxed);
         Self(inner)
     }
+}
+
+/// The load in the words of both programs.
+async fn metrics(State(state): State<Arc<Inner>>) -> Response {
+    if state.switches.no_metrics.load(Ordering::Relaxed) {
+        return error(404, "Not Found");
+    }
+    state.readings.fetch_add(1, Ordering::Relaxed);
+    let (running, waiting) = (&state.at_once, &state.switches.waiting);
+    let (running, waiting) = (running.load(Ordering::Relaxed), waiting.load(Ordering::Relaxed));
+    format!(
+        "# TYPE vllm:num_requests_running gauge\n\
+         vllm:num_requests_running{{engine=\"0\"}} {running}.0\n\
+         vllm:num_requests_waiting{{engine=\"0\"}} {waiting}.0\n\
+         vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.25\n\
+         sglang:num_running_reqs{{engine_type=\"unified\"}} {running}.0\n\
+         sglang:num_queue_reqs{{engine_type=\"unified\"}} {waiting}.0\n"
+    )
+    .into_response()
 }
 
 impl Drop for AtOnce<'_> {
@@ -309,9 +291,10 @@ async fn respond(
     request: Value,
     asked: Asked,
     (status, unknown): (u16, String),
-    written: impl Fn(&Completion) -> Value,
+    written: impl Fn(&Completion, &str) -> Value,
 ) -> Response {
     let _here = AtOnce::enter(state);
+    let at_once = state.at_once.load(Ordering::Relaxed);
     let fault = state.switches.faults.lock().unwrap().pop();
     match fault {
         Some(Fault::Busy) => {
@@ -321,12 +304,24 @@ async fn respond(
         Some(Fault::Fails) => return error(500, "EngineCore encountered an issue"),
         Some(Fault::Stalls) => std::future::pending().await,
         Some(Fault::Evicted) => state.adapters.lock().unwrap().clear(),
+        Some(Fault::Restarted) => weights::restart(state),
         _ => {}
     }
-    let found = state.adapters.lock().unwrap().get(&asked.adapter).cloned();
+    let slow = state.switches.slow_ms.load(Ordering::Relaxed) as u64;
+    tokio::time::sleep(Duration::from_millis(slow)).await;
+    let (found, version) = if let Some(adapter) = &asked.adapter {
+        (state.adapters.lock().unwrap().get(adapter).cloned(), String::new())
+    } else {
+        // What comes to a server that was stopped waits.
+        while state.own.lock().unwrap().paused {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let own = state.own.lock().unwrap();
+        (own.now.clone(), own.version.clone())
+    };
     let Some((weights, tokenizer)) = found else {
         // What was to go wrong with an answer goes wrong with the next one.
-        let later = fault.filter(|fault| *fault != Fault::Evicted);
+        let later = fault.filter(|fault| !matches!(fault, Fault::Evicted | Fault::Restarted));
         state.switches.faults.lock().unwrap().extend(later);
         return error(status, &unknown);
     };
@@ -340,7 +335,7 @@ async fn respond(
         Some(Fault::NotANumber) => found.logprobs[0] = -9999.0,
         _ => {}
     }
-    let body = written(&found).to_string();
+    let body = written(&found, &version).to_string();
     let half = Bytes::copy_from_slice(&body.as_bytes()[..body.len() / 2]);
     match fault {
         Some(Fault::Dies) => {
@@ -352,7 +347,7 @@ async fn respond(
         _ => {}
     }
     tokio::time::sleep(Duration::from_millis(1)).await;
-    state.served.lock().unwrap().push(Served { session, request, tokens: found.tokens });
+    state.served.lock().unwrap().push(Served { session, request, tokens: found.tokens, at_once });
     body.into_response()
 }
 

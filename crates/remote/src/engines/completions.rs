@@ -1,0 +1,111 @@
+//! vLLM's `/v1/completions`, with token ids for the prompt and the answer.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::dialect::{Answer, Question};
+use super::vllm::{self, Usage};
+
+/// Every field of sampling is sent, at the top level: what is left out is filled in by the server (16 tokens at most, the
+/// temperature of the model's files).
+pub(crate) fn request(question: &Question<'_>) -> Value {
+    let mut body = vllm::sampling(question);
+    let own = json!({
+        "request_id": question.id,
+        "prompt": question.prompt,
+        "add_special_tokens": false,
+        "echo": false,
+        "stream": false,
+        "cache_salt": question.version,
+        "return_token_ids": true,
+        // Text of a token does not say which token it is; this does, so that both lists can be held against each other.
+        "return_tokens_as_token_ids": true,
+    });
+    if let (Value::Object(body), Value::Object(own)) = (&mut body, own) {
+        body.extend(own);
+    }
+    if let Some(adapter) = question.adapter() {
+        body["model"] = adapter.into();
+    }
+    body
+}
+
+#[derive(Deserialize)]
+struct Body {
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    finish_reason: Option<String>,
+    token_ids: Option<Vec<u32>>,
+    logprobs: Option<Logprobs>,
+}
+
+#[derive(Deserialize)]
+struct Logprobs {
+    token_logprobs: Vec<Option<f32>>,
+    #[serde(default)]
+    tokens: Vec<String>,
+}
+
+/// Reads an answer.
+pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
+    let body: Body = serde_json::from_slice(body).map_err(|error| format!("no answer of vLLM: {error}"))?;
+    let choice = body.choices.into_iter().next().ok_or("an answer without choices")?;
+    let Some(tokens) = choice.token_ids else {
+        return Err("returns no token ids (return_token_ids), which vLLM does since 0.10.2; text cannot be trained on: take \
+                    a newer vLLM"
+            .into());
+    };
+    let entries = choice.logprobs.ok_or("an answer without log-probabilities")?;
+    for (token, named) in tokens.iter().zip(&entries.tokens) {
+        let named: Option<u32> = named.strip_prefix("token_id:").and_then(|id| id.parse().ok());
+        if named.is_some_and(|id| id != *token) {
+            return Err(format!("the log-probability of another token than {token}"));
+        }
+    }
+    let logprobs: Option<Vec<f32>> = entries.token_logprobs.into_iter().collect();
+    let logprobs = logprobs.ok_or("a token without its log-probability")?;
+    let end = vllm::end(choice.finish_reason.as_deref())?;
+    // This route does not say which weights sampled.
+    Ok(Answer { tokens, logprobs, end, cached: Usage::cached(body.usage), weights: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::dialect::End;
+
+    fn body(choice: &Value) -> Vec<u8> {
+        json!({ "choices": [choice], "usage": { "prompt_tokens": 3, "prompt_tokens_details": { "cached_tokens": 2 } } })
+            .to_string()
+            .into_bytes()
+    }
+
+    #[test]
+    fn tokens_come_with_their_own_log_probabilities() {
+        let choice = |ids: Value, logprobs: Value, named: Value| {
+            json!({ "index": 0, "text": "I", "finish_reason": "stop", "stop_reason": 7, "token_ids": ids,
+                    "logprobs": { "token_logprobs": logprobs, "tokens": named, "text_offset": [0, 1] } })
+        };
+        let ids = || json!([40, 7]);
+        let found = answer(&body(&choice(ids(), json!([-0.5, -0.25]), json!(["token_id:40", "token_id:7"]))))
+            .unwrap();
+        let (tokens, logprobs) = (vec![40, 7], vec![-0.5, -0.25]);
+        assert_eq!(found, Answer { tokens, logprobs, end: End::Stop, cached: 2, weights: Vec::new() });
+        // A server that does not name tokens by their ids is as good.
+        assert!(answer(&body(&choice(ids(), json!([-0.5, -0.25]), json!(["I", "!"])))).is_ok());
+        let refused = |choice: &Value| answer(&body(choice)).unwrap_err();
+        let shifted = choice(ids(), json!([-0.5, -0.25]), json!(["token_id:7", "token_id:40"]));
+        assert!(refused(&shifted).contains("another token than 40"));
+        assert!(
+            refused(&choice(ids(), json!([-0.5, null]), json!([]))).contains("without its log-probability")
+        );
+        assert!(refused(&choice(Value::Null, json!([-0.5, -0.25]), json!([]))).contains("0.10.2"));
+        let mut without = choice(ids(), json!([]), json!([]));
+        without["logprobs"] = Value::Null;
+        assert!(refused(&without).contains("without log-probabilities"));
+    }
+}

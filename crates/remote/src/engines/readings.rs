@@ -1,0 +1,274 @@
+//! What servers report of their own load (`/metrics`): where new trajectories begin, and how much a server is given.
+//!
+//! Readings move work in time and between servers. No token depends on them: its seed is the request's.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use turnwise_train::config::ServerKind;
+
+use super::dialect::Dialect;
+use super::fleet::Fleet;
+use super::gate::Gate;
+
+/// Time for a reading.
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Longest page of numbers that is read.
+const PAGE: usize = 4 << 20;
+
+/// Time for which a reading counts at least.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Share of the cache in use from which it counts as full: vLLM then begins to compute requests again that it had begun.
+const NEARLY_FULL: f64 = 0.95;
+
+/// Periods after which a server without readings is asked again.
+const SILENT: u32 = 30;
+
+/// Load as a server reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Load {
+    /// Requests that it works on.
+    pub(crate) running: u64,
+    /// Requests in its queue.
+    pub(crate) waiting: u64,
+    /// Share of the cache of keys and values that is in use, where it says so.
+    pub(crate) cache: Option<f64>,
+}
+
+/// Names of the numbers of one program, newer ones first.
+struct Names {
+    running: &'static str,
+    waiting: &'static str,
+    cache: &'static [&'static str],
+}
+
+const VLLM: Names = Names {
+    running: "vllm:num_requests_running",
+    waiting: "vllm:num_requests_waiting",
+    cache: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
+};
+
+const SGLANG: Names = Names {
+    running: "sglang:num_running_reqs",
+    waiting: "sglang:num_queue_reqs",
+    cache: &["sglang:token_usage"],
+};
+
+impl Load {
+    /// Reads a page in Prometheus' text format; `None` where it says nothing of queues. Several engines behind one server
+    /// (data parallel) are added up, and the fullest cache counts.
+    pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
+        let names = match dialect {
+            Dialect::Generate | Dialect::Completions => VLLM,
+            Dialect::Sglang => SGLANG,
+        };
+        let page = std::str::from_utf8(page).ok()?;
+        let values = |name: &str| -> Vec<f64> {
+            let of = |line: &str| {
+                let rest = line.strip_prefix(name)?;
+                let rest = match rest.strip_prefix('{') {
+                    Some(labels) => labels.rsplit_once('}')?.1,
+                    None => rest.strip_prefix(' ')?,
+                };
+                rest.split_whitespace()
+                    .next()?
+                    .parse()
+                    .ok()
+                    .filter(|value: &f64| value.is_finite() && *value >= 0.0)
+            };
+            page.lines().filter_map(of).collect()
+        };
+        let sum = |name: &str| {
+            let values = values(name);
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() as u64)
+        };
+        let fullest = |name: &&str| values(name).into_iter().reduce(f64::max);
+        Some(Self {
+            running: sum(names.running)?,
+            waiting: sum(names.waiting)?,
+            cache: names.cache.iter().find_map(fullest),
+        })
+    }
+
+    fn nearly_full(&self) -> bool {
+        self.cache.is_some_and(|used| used >= NEARLY_FULL)
+    }
+}
+
+/// The readings of one server.
+#[derive(Default)]
+pub(crate) struct Reports {
+    last: Mutex<Option<Report>>,
+    /// True if it gave none the last time.
+    silent: AtomicBool,
+    /// True if that was said.
+    noted: AtomicBool,
+}
+
+struct Report {
+    load: Load,
+    /// Requests there that are not this run's.
+    foreign: u64,
+    at: Instant,
+}
+
+impl Reports {
+    fn last(&self) -> MutexGuard<'_, Option<Report>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests that a new session has before it, besides those of this run's sessions: others', and once more all that wait.
+    pub(crate) fn before_a_session(&self, every: Duration) -> u64 {
+        let last = self.last();
+        let fresh = last.as_ref().filter(|report| report.at.elapsed() <= (5 * every).max(FRESH));
+        fresh.map_or(0, |report| report.foreign + report.load.waiting)
+    }
+
+    /// Takes a reading in, and lets the gate follow it.
+    fn take(&self, load: Load, gate: &Gate) {
+        gate.reported(load.waiting, load.nearly_full());
+        let foreign = (load.running + load.waiting).saturating_sub(gate.in_flight() as u64);
+        *self.last() = Some(Report { load, foreign, at: Instant::now() });
+        self.silent.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Highest numbers since the last report.
+#[derive(Debug, Default)]
+pub(crate) struct Highest {
+    readings: AtomicU64,
+    waiting: AtomicU64,
+    /// In millionths.
+    cache: AtomicU64,
+}
+
+impl Highest {
+    fn take(&self, load: &Load) {
+        self.readings.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_max(load.waiting, Ordering::Relaxed);
+        self.cache.fetch_max((1e6 * load.cache.unwrap_or(0.0)) as u64, Ordering::Relaxed);
+    }
+
+    /// The numbers of a report; none without a reading.
+    pub(crate) fn report(&self) -> Vec<(&'static str, f64)> {
+        let swap = |number: &AtomicU64| number.swap(0, Ordering::Relaxed) as f64;
+        let (readings, waiting, cache) = (swap(&self.readings), swap(&self.waiting), swap(&self.cache));
+        if readings == 0.0 {
+            return Vec::new();
+        }
+        vec![("rollout/engine/waiting", waiting), ("rollout/engine/cache", cache / 1e6)]
+    }
+}
+
+impl Fleet {
+    /// Reads the load of one server. Without it everything goes on as if nothing waited there, which is said once.
+    async fn read_load(&self, index: usize) {
+        let server = &self.servers[index];
+        let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;
+        let load = page.ok().filter(|page| page.status == 200);
+        if let Some(load) = load.and_then(|page| Load::parse(&page.body, self.dialect)) {
+            self.highest.take(&load);
+            server.reports.take(load, &server.gate);
+            return;
+        }
+        server.reports.silent.store(true, Ordering::Relaxed);
+        if !server.reports.noted.swap(true, Ordering::Relaxed) {
+            let hint = match self.dialect.kind() {
+                ServerKind::Vllm => "start vLLM without --disable-log-stats",
+                ServerKind::Sglang => "start SGLang with --enable-metrics",
+            };
+            self.note(format!(
+                "inference server {index} reports no load (/metrics): its queue is not watched; {hint}, or set \
+                 rollout.engine.load_every_s = 0"
+            ));
+        }
+    }
+
+    /// Reads the load of all servers that report one, at the same time.
+    pub(crate) async fn read_loads(self: Arc<Self>) {
+        if self.load_every.is_zero() {
+            return;
+        }
+        let mut all = JoinSet::new();
+        for index in 0..self.servers.len() {
+            if !self.servers[index].reports.silent.load(Ordering::Relaxed) {
+                let fleet = Arc::clone(&self);
+                all.spawn(async move { fleet.read_load(index).await });
+            }
+        }
+        while all.join_next().await.is_some() {}
+    }
+}
+
+/// Reads the load of every server from now on while requests are under way, until the fleet is gone.
+pub(crate) fn watch(fleet: &Arc<Fleet>, handle: &Handle) {
+    let every = fleet.load_every;
+    if every.is_zero() {
+        return;
+    }
+    for index in 0..fleet.servers.len() {
+        let fleet = Arc::downgrade(fleet);
+        handle.spawn(async move {
+            loop {
+                let Some(fleet) = fleet.upgrade() else { return };
+                if fleet.under_way() > 0 {
+                    fleet.read_load(index).await;
+                }
+                let silent = fleet.servers[index].reports.silent.load(Ordering::Relaxed);
+                drop(fleet);
+                tokio::time::sleep(if silent { SILENT * every } else { every }).await;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_both_programs_are_read() {
+        let vllm = "# HELP vllm:num_requests_running Number of requests in model execution batches.\n\
+                    # TYPE vllm:num_requests_running gauge\n\
+                    vllm:num_requests_running{engine=\"0\",model_name=\"a {b}\"} 3.0\n\
+                    vllm:num_requests_running{engine=\"1\",model_name=\"a {b}\"} 4.0\n\
+                    vllm:num_requests_waiting{engine=\"0\"} 2.0\n\
+                    vllm:num_requests_waiting_by_reason{engine=\"0\",reason=\"capacity\"} 90.0\n\
+                    vllm:num_requests_waiting{engine=\"1\"} 0.0\n\
+                    vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n\
+                    vllm:kv_cache_usage_perc{engine=\"1\"} 0.97\n";
+        let load = Load { running: 7, waiting: 2, cache: Some(0.97) };
+        assert_eq!(Load::parse(vllm.as_bytes(), Dialect::Generate), Some(load));
+        assert!(load.nearly_full());
+        let older = vllm.replace("kv_cache", "gpu_cache");
+        assert_eq!(Load::parse(older.as_bytes(), Dialect::Completions), Some(load));
+        let sglang = "sglang:num_running_reqs{model_name=\"m\"} 5.0\nsglang:num_queue_reqs 12 1700000000\n\
+                      sglang:token_usage{model_name=\"m\"} 0.5\n";
+        let load = Load { running: 5, waiting: 12, cache: Some(0.5) };
+        assert_eq!(Load::parse(sglang.as_bytes(), Dialect::Sglang), Some(load));
+        // Of another program, not numbers, or nothing at all.
+        assert_eq!(Load::parse(sglang.as_bytes(), Dialect::Generate), None);
+        let unknown = "vllm:num_requests_running 1\nvllm:num_requests_waiting NaN\n";
+        assert_eq!(Load::parse(unknown.as_bytes(), Dialect::Generate), None);
+        assert_eq!(Load::parse(b"\xff{}", Dialect::Generate), None);
+    }
+
+    #[test]
+    fn what_waits_counts_twice_and_what_is_this_runs_own_once() {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let (gate, reports) = (Gate::new(8), Reports::default());
+            assert_eq!(reports.before_a_session(Duration::ZERO), 0);
+            let _own = [gate.pass().await, gate.pass().await];
+            reports.take(Load { running: 2, waiting: 0, cache: None }, &gate);
+            assert_eq!(reports.before_a_session(Duration::ZERO), 0);
+            reports.take(Load { running: 4, waiting: 3, cache: None }, &gate);
+            assert_eq!(reports.before_a_session(Duration::ZERO), 5 + 3);
+        });
+    }
+}
