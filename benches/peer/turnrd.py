@@ -1,12 +1,11 @@
 """TurnRD in PyTorch beside Turnwise's, on the same machine and shapes; prints turns per second and ratios.
 
     pip install torch
-    cargo bench -p turnwise-model --bench turnrd
+    cargo bench -p turnwise-decompose --bench turnrd
     python benches/peer/turnrd.py [--threads 2] [--target target]
 
 64 trajectories of 20 turns, vectors of width 1536, hidden width 128, two layers, FiLM; one epoch in minibatches of 16 with
-all four losses, dropout 0.1, gradient clipping and fused AdamW, plus one pass forward over all for the fit, as the
-Rust bench has it. All trajectories have one length, so that PyTorch wastes nothing on padding. The network is made of
+all four losses, dropout 0.1, gradient clipping and fused AdamW. All trajectories have one length, so that PyTorch wastes nothing on padding. The network is made of
 torch.nn.TransformerEncoderLayer. Turnwise's numbers are read from criterion's files.
 """
 
@@ -103,7 +102,6 @@ def main():
             loss_of(*model(turns[indices], goals[indices]), returns[indices], progress[indices]).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        credits()
 
     print(f"torch {torch.__version__}, {arguments.threads} threads, {TRAJECTORIES} x {TURNS} turns of width {WIDTH}")
     for name, work in [("credits", credits), ("train", train)]:
@@ -114,7 +112,7 @@ def main():
             ours = TRAJECTORIES * TURNS / (json.loads(path.read_text())["median"]["point_estimate"] * 1e-9)
             line += f"   Turnwise {ours:9.0f} turns/s   ratio {ours / theirs:.2f}"
         else:
-            line += f"   ({path} is not there: run cargo bench -p turnwise-model --bench turnrd)"
+            line += f"   ({path} is not there: run cargo bench -p turnwise-decompose --bench turnrd)"
         print(line)
 
 

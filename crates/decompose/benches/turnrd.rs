@@ -33,7 +33,6 @@ fn turnrd(criterion: &mut Criterion) {
             samples.iter().map(|sample| (&sample.turns[..], &sample.goal[..], sample.ret)).collect();
         bencher.iter(|| model.credits_of(&trajectories).expect("good samples"));
     });
-    // A round also measures its fit, which is one more pass forward.
     group.bench_function("train", |bencher| {
         bencher.iter(|| model.train(&mut samples.as_slice(), 0, 0, &mut |_| ()).expect("good samples"));
     });

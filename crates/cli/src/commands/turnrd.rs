@@ -75,6 +75,7 @@ struct Report {
     hold_out: u64,
     seed: u64,
     report: TrainReport,
+    trained: Fit,
     held_out: Option<Fit>,
 }
 
@@ -132,11 +133,11 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
     if trained.is_empty() {
         bail!("every record is held out; use --hold-out 0");
     }
-    let report = {
+    let (report, trained) = {
         let mut view = replay.view(trained, newest, half_life)?;
         let tenth = |progress: &TrainProgress| progress.done * 10 / progress.total;
         let (terminal, mut said) = (ui::Ui::new(), 0);
-        model.train(&mut view, u64::from(newest), args.seed, &mut |progress| {
+        let report = model.train(&mut view, u64::from(newest), args.seed, &mut |progress| {
             if tenth(&progress) > said {
                 said = tenth(&progress);
                 terminal.say(&format!(
@@ -144,13 +145,14 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
                     progress.done, progress.total, progress.losses.total
                 ));
             }
-        })?
+        })?;
+        (report, model.fit(&mut view)?)
     };
     let fit = model.fit(&mut replay.view(held_out, newest, half_life)?)?;
     let held_out = (fit.samples > 0).then_some(fit);
     model.save(&args.output)?;
     let replay = std::fs::canonicalize(&source).unwrap_or(source);
-    let report = Report { replay, hold_out: args.hold_out, seed: args.seed, report, held_out };
+    let report = Report { replay, hold_out: args.hold_out, seed: args.seed, report, trained, held_out };
     let path = args.output.join(REPORT);
     std::fs::write(&path, serde_json::to_string_pretty(&report)?)
         .with_context(|| path.display().to_string())?;
@@ -168,7 +170,7 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
             of.gradient_norm
         ));
     }
-    ui::print(&format!("\ntrained on  {}", fit_line(&report.report.fit)));
+    ui::print(&format!("\ntrained on  {}", fit_line(&report.trained)));
     if let Some(fit) = &report.held_out {
         ui::print(&format!("held out    {}", fit_line(fit)));
     }

@@ -141,7 +141,7 @@ impl Default for TurnRdConfig {
             weight_decay: 0.01,
             clip_norm: 1.0,
             epochs: 5,
-            older_per_new: 1.0,
+            older_per_new: 0.5,
             min_improvement: 0.02,
             batch: 16,
             half_life: 4.0,

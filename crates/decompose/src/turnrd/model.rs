@@ -63,8 +63,6 @@ pub struct EpochReport {
 pub struct TrainReport {
     /// One entry per epoch.
     pub epochs: Vec<EpochReport>,
-    /// Fit to the samples of the last epoch, after it and without dropout.
-    pub fit: Fit,
 }
 
 /// Fit of the estimated returns, weighted as the samples are.
@@ -206,7 +204,6 @@ impl TurnRd {
             return Err(setting("train", "there are no samples; collect trajectories first"));
         }
         let mut report = TrainReport::default();
-        let mut last = Vec::new();
         for epoch in 0..self.config.epochs {
             let coordinates = [TAG, round, epoch as u64];
             let mut rng = Seed::derive(seed, Purpose::Shuffle, &coordinates).rng();
@@ -236,7 +233,6 @@ impl TurnRd {
                 mean.gradient_norm += norm / batches as f64;
                 progress(TrainProgress { done: epoch * batches + batch + 1, total, losses });
             }
-            last = pass.order;
             let before = report.epochs.last().map(|epoch| epoch.losses.total);
             report.epochs.push(mean);
             let needed = self.config.min_improvement;
@@ -245,9 +241,6 @@ impl TurnRd {
                 break;
             }
         }
-        last.sort_unstable();
-        last.dedup();
-        report.fit = self.fit_of(samples, &last)?;
         Ok(report)
     }
 
@@ -302,15 +295,9 @@ impl TurnRd {
     /// # Errors
     /// A sample that cannot be read or does not fit.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
-        let all: Vec<usize> = (0..samples.len()).collect();
-        self.fit_of(samples, &all)
-    }
-
-    /// [`TurnRd::fit`] over some of the samples.
-    fn fit_of(&self, samples: &mut dyn SampleSource, indices: &[usize]) -> Result<Fit, ModelError> {
-        let mut fit = Fit { samples: indices.len(), ..Fit::default() };
+        let mut fit = Fit { samples: samples.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);
-        self.each_of(samples, indices, &mut |_, sample, credits| {
+        self.each(samples, &mut |_, sample, credits| {
             fit.mse += sample.weight * (credits.estimate - sample.ret).powi(2);
             fit.sum_drift = fit.sum_drift.max((credits.credits.iter().sum::<f64>() - sample.ret).abs());
             weights += sample.weight;
@@ -335,17 +322,7 @@ impl TurnRd {
         visit: &mut dyn FnMut(usize, &Sample, &Credits) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let all: Vec<usize> = (0..samples.len()).collect();
-        self.each_of(samples, &all, visit)
-    }
-
-    /// [`TurnRd::each`] of these samples.
-    fn each_of(
-        &self,
-        samples: &mut dyn SampleSource,
-        indices: &[usize],
-        visit: &mut dyn FnMut(usize, &Sample, &Credits) -> Result<(), ModelError>,
-    ) -> Result<(), ModelError> {
-        for indices in indices.chunks(64) {
+        for indices in all.chunks(64) {
             let read: Vec<Sample> =
                 indices.iter().map(|&index| samples.sample(index)).collect::<Result<_, _>>()?;
             let trajectories: Vec<(&[f32], &[f32], f64)> =

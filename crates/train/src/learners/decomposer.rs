@@ -38,6 +38,9 @@ pub(crate) struct RunTurnRd {
     seed: u64,
 }
 
+/// Rounds, the newest among them, whose held-out records the fit is measured on.
+const MEASURED_ROUNDS: u32 = 4;
+
 /// The turn vectors and the goal vector of one trajectory.
 struct Vectors {
     turns: Vec<f32>,
@@ -238,6 +241,9 @@ impl RunTurnRd {
             return Ok(());
         }
         let half_life = self.settings.network.half_life;
+        // The fit is measured on what is new, so that it takes as long in a late round as in an early one.
+        held_out.retain(|&index| self.replay.round(index) + MEASURED_ROUNDS > round);
+        let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round).collect();
         // Before training: what the network that shaped this round knew of it.
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
@@ -248,6 +254,12 @@ impl RunTurnRd {
         let mut samples = self.replay.view(trained, round, half_life)?;
         let report = self.network.train(&mut samples, u64::from(round), self.seed, &mut |_| {})?;
         report_training(&report, metrics);
+        let fit = self.network.fit(&mut self.replay.view(newest, round, half_life)?)?;
+        metrics.set("turnrd/mse", fit.mse);
+        metrics.set("turnrd/sum_drift", fit.sum_drift);
+        if let Some(r2) = fit.r2 {
+            metrics.set("turnrd/r2", r2);
+        }
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
             let fit = self.network.fit(&mut samples)?;
@@ -269,11 +281,6 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
         metrics.set("turnrd/loss_value", last.losses.value);
         metrics.set("turnrd/gradient_norm", last.gradient_norm);
         metrics.set("turnrd/passes", report.epochs.len() as f64);
-    }
-    metrics.set("turnrd/mse", report.fit.mse);
-    metrics.set("turnrd/sum_drift", report.fit.sum_drift);
-    if let Some(r2) = report.fit.r2 {
-        metrics.set("turnrd/r2", r2);
     }
 }
 
