@@ -85,6 +85,8 @@ pub struct Unlike {
 pub struct CompareSettings {
     /// The method that others are held against; the first by default.
     pub baseline: Option<String>,
+    /// Methods with a baseline of their own, where `baseline` names none for all.
+    pub baselines: BTreeMap<String, String>,
     /// Splits; all that the runs were evaluated on by default.
     pub splits: Vec<String>,
     /// Step whose evaluations are compared; each run's last by default.
@@ -97,7 +99,22 @@ pub struct CompareSettings {
 
 impl Default for CompareSettings {
     fn default() -> Self {
-        Self { baseline: None, splits: Vec::new(), at: None, bootstrap: Bootstrap::default(), smooth: 10 }
+        Self {
+            baseline: None,
+            baselines: BTreeMap::new(),
+            splits: Vec::new(),
+            at: None,
+            bootstrap: Bootstrap::default(),
+            smooth: 10,
+        }
+    }
+}
+
+impl CompareSettings {
+    /// The method that `method` is held against: the one for all, else its own, else `first`.
+    fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
+        let own = || self.baselines.get(method).map(String::as_str);
+        self.baseline.as_deref().or_else(own).unwrap_or(first)
     }
 }
 
@@ -140,7 +157,7 @@ pub struct SplitComparison {
     pub kinds: Vec<String>,
     /// The methods, the baseline first.
     pub methods: Vec<MethodResult>,
-    /// Every other method against the baseline.
+    /// Every method against its baseline.
     pub pairs: Vec<Pair>,
     /// Evaluations over steps, by method.
     pub curves: Vec<Curve>,
@@ -217,10 +234,19 @@ fn compare_split(
     }
     let methods: Vec<MethodResult> =
         names.iter().map(|name| methods::of_method(name, &of(name), &kinds, settings.bootstrap)).collect();
-    let pairs = names[1..]
-        .iter()
-        .map(|name| pairs::against(&of(name), &of(names[0]), settings.bootstrap, notes))
-        .collect();
+    let mut pairs = Vec::new();
+    for name in names {
+        let baseline = settings.baseline_of(name, names[0]);
+        if baseline == *name {
+            continue;
+        }
+        let runs = of(baseline);
+        if runs.is_empty() {
+            notes.push(format!("{split}: {name} is held against {baseline}, of which no run is here"));
+            continue;
+        }
+        pairs.push(pairs::against(&of(name), &runs, settings.bootstrap, notes));
+    }
     let curves = names
         .iter()
         .map(|name| {

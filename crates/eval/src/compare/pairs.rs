@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Chosen, Estimate};
 use crate::statistics::{
-    Bootstrap, McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement,
+    Bootstrap, McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement, student,
 };
 
 /// McNemar's test of two runs.
@@ -31,6 +31,9 @@ pub struct Pair {
     /// Difference of the mean success over the tasks that all runs played, with a bootstrap interval over tasks, stratified
     /// by kind. Without outcomes of tasks: of the success rates, without an interval.
     pub difference: Estimate,
+    /// Mean difference of the success rates of runs with the same seed, with Student's interval over those seeds: what other seeds
+    /// would give on these tasks. None where fewer than two seeds are in both.
+    pub over_seeds: Option<Estimate>,
     /// Probability that a run of the method is better than one of the baseline on a kind drawn at random, with a bootstrap interval over
     /// seeds.
     pub improvement: Option<Estimate>,
@@ -52,6 +55,20 @@ fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     // What one run's environment failed is not compared.
     found.retain(|_, (_, runs)| runs.len() == chosen.len());
     found
+}
+
+/// The difference by pairs of runs with the same seed.
+fn over_seeds(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Option<Estimate> {
+    let rates = |chosen: &[&Chosen<'_>]| -> BTreeMap<u64, f64> {
+        let of_run =
+            |chosen: &&Chosen<'_>| chosen.run.seed.map(|seed| (seed, chosen.evaluation.success.rate));
+        chosen.iter().filter_map(of_run).collect()
+    };
+    let theirs = rates(baseline);
+    let differences: Vec<f64> =
+        rates(method).iter().filter_map(|(seed, rate)| Some(rate - theirs.get(seed)?)).collect();
+    let interval = student(&differences)?;
+    Some(Estimate { value: mean(&differences), interval: Some(interval) })
 }
 
 pub(crate) fn against(
@@ -83,6 +100,7 @@ pub(crate) fn against(
         difference: Estimate { value: success(method) - success(baseline), interval: None },
         method: of_method,
         baseline: of_baseline,
+        over_seeds: over_seeds(method, baseline),
         improvement,
         permutation: None,
         mcnemar: Vec::new(),

@@ -94,6 +94,10 @@ fn methods_are_compared_over_seeds_and_tasks() {
     let test = pair.permutation.unwrap();
     assert!(test.exact && (test.p - 0.5).abs() < 1e-12);
     assert!(pair.improvement.unwrap().value > 0.9);
+    // Every pair of runs with the same seed differs by the same two tasks.
+    let over_seeds = pair.over_seeds.unwrap();
+    let interval = over_seeds.interval.unwrap();
+    assert!((over_seeds.value - 0.25).abs() < 1e-12 && (interval.high - interval.low).abs() < 1e-12);
     assert_eq!(pair.mcnemar.len(), 3);
     assert_eq!((pair.mcnemar[0].test.only_first, pair.mcnemar[0].test.only_second), (2, 0));
     assert_eq!(found.training[0].points.len(), 2);
@@ -116,6 +120,28 @@ fn one_seed_has_intervals_over_tasks_alone() {
     assert_eq!(method.iqm.interval, None);
     // The only two runs are a pair whatever their seeds are.
     assert_eq!(found.splits[0].pairs[0].mcnemar.len(), 1);
+}
+
+#[test]
+fn a_method_may_have_a_baseline_of_its_own() {
+    let mut all = runs();
+    let more = [true, true, true, true, true, false, true, false];
+    all.extend((0..3).map(|seed| run("c", seed, &more)));
+    let own = |name: &str, baseline: &str| (name.to_owned(), baseline.to_owned());
+    let settings = CompareSettings { baselines: BTreeMap::from([own("c", "b")]), ..settings() };
+    let pairs = |settings: &CompareSettings| -> Vec<(String, String)> {
+        let found = compare(&all, settings).unwrap();
+        found.splits[0].pairs.iter().map(|pair| own(&pair.method, &pair.baseline)).collect()
+    };
+    assert_eq!(pairs(&settings), [own("b", "a"), own("c", "b")]);
+    // One for all is asked for: it counts.
+    let for_all = CompareSettings { baseline: Some("a".into()), ..settings.clone() };
+    assert_eq!(pairs(&for_all), [own("b", "a"), own("c", "a")]);
+    // One whose runs are not there is said, not replaced.
+    let absent = CompareSettings { baselines: BTreeMap::from([own("c", "d")]), ..settings };
+    assert_eq!(pairs(&absent), [own("b", "a")]);
+    let notes = compare(&all, &absent).unwrap().notes;
+    assert_eq!(notes, ["test: c is held against d, of which no run is here"]);
 }
 
 #[test]

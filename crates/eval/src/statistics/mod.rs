@@ -7,6 +7,7 @@
 //! | [`improvement`] | probability of improvement |
 //! | [`mod@mcnemar`] | exact McNemar test of two runs |
 //! | [`permutation`] | paired permutation test by task |
+//! | [`mod@student`] | Student's interval of a mean over seeds |
 //!
 //! Scores come as strata: `scores[k][n]` is the score of run `n` on stratum `k` (a kind of task). The definitions of the
 //! first three are those of `rliable` (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
@@ -17,12 +18,14 @@ pub mod improvement;
 pub mod iqm;
 pub mod mcnemar;
 pub mod permutation;
+pub mod student;
 
 pub use bootstrap::{Bootstrap, Interval, Strata, percentile};
 pub use improvement::probability_of_improvement;
 pub use iqm::{iqm, mean, mean_of_strata};
 pub use mcnemar::{McNemar, mcnemar};
 pub use permutation::{PairedTest, paired_permutation};
+pub use student::student;
 
 #[cfg(test)]
 mod golden;

@@ -3,6 +3,7 @@
 mod svg;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,7 +20,8 @@ use crate::ui;
 /// Compare runs: success by kind of task, interquartile mean with bootstrap intervals over seeds, paired tests, learning
 /// curves.
 ///
-/// Runs whose names differ only in `-seed-N` at the end are seeds of one method.
+/// Runs whose names differ only in `-seed-N` at the end are seeds of one method. Of a folder or a sweep those runs are compared
+/// that are finished, or with --at those that were evaluated at that step.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
     /// Run directories, folders of them (runs/SWEEP), or sweep files (SWEEP.toml).
@@ -28,7 +30,7 @@ pub(crate) struct CompareArgs {
     /// Folder that the runs of a sweep file lie in.
     #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
     root: PathBuf,
-    /// The method that the others are held against; the first by default.
+    /// The method that the others are held against; by default what a sweep file names for each, else the first.
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// Splits; all that the runs were evaluated on by default.
@@ -71,22 +73,38 @@ enum Format {
 }
 
 pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
-    let mut folders = Vec::new();
+    let (mut runs, mut baselines, mut names) = (Vec::new(), BTreeMap::new(), Vec::new());
     for argument in &args.runs {
-        folders.extend(run_folders(argument, &args.root)?);
+        let named = is_run(argument);
+        for folder in run_folders(argument, &args.root, &mut baselines)? {
+            let run = RunResults::read(&folder)?;
+            let compared = args.at.map_or(run.finished, |at| run.evaluations.contains_key(&at));
+            if named || compared {
+                runs.push(run);
+            } else {
+                names.push(run.name);
+            }
+        }
     }
-    let mut runs = Vec::new();
-    for folder in folders {
-        runs.push(RunResults::read(&folder)?);
+    let left_out = match args.at {
+        Some(at) => format!("without an evaluation of step {at} and left out: {}", names.join(", ")),
+        None => format!("not finished and left out (--at STEP compares what is there): {}", names.join(", ")),
+    };
+    if runs.is_empty() {
+        bail!("there is nothing to compare; {left_out}");
     }
     let settings = CompareSettings {
         baseline: args.baseline,
+        baselines,
         splits: args.split,
         at: args.at,
         bootstrap: Bootstrap { resamples: args.resamples as usize, seed: args.seed },
         smooth: args.smooth,
     };
-    let comparison = compare(&runs, &settings)?;
+    let mut comparison = compare(&runs, &settings)?;
+    if !names.is_empty() {
+        comparison.notes.push(left_out);
+    }
     let text = match args.format {
         Format::Text => tables::text(&comparison),
         Format::Markdown => tables::markdown(&comparison),
@@ -101,22 +119,32 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn is_run(folder: &Path) -> bool {
+    folder.join("config.toml").is_file()
+}
+
 /// The run directories that an argument stands for: itself, those in a folder in the order of their names, or those of a
-/// sweep in its order.
-fn run_folders(argument: &Path, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let is_run = |folder: &Path| folder.join("config.toml").is_file();
+/// sweep in its order, whose methods' baselines are noted.
+fn run_folders(
+    argument: &Path,
+    root: &Path,
+    baselines: &mut BTreeMap<String, String>,
+) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);
     }
     if argument.extension().is_some_and(|extension| extension == "toml") {
         let sweep = SweepFile::read(argument)?;
         let layout = Layout::new(root, &sweep.name);
-        let all: Vec<PathBuf> = sweep.entries()?.iter().map(|entry| layout.run(&entry.run_name())).collect();
-        let begun: Vec<PathBuf> = all.into_iter().filter(|folder| is_run(folder)).collect();
+        let entries = sweep.entries()?;
+        let all = entries.iter().map(|entry| layout.run(&entry.run_name()));
+        let begun: Vec<PathBuf> = all.filter(|folder| is_run(folder)).collect();
         if begun.is_empty() {
             let (file, folder) = (argument.display(), layout.root().display());
             bail!("{file}: no run of it is in {folder}; start them with `turnwise sweep {file}`");
         }
+        let own = entries.into_iter().filter_map(|entry| Some((entry.name, entry.baseline?)));
+        baselines.extend(own);
         return Ok(begun);
     }
     let entries = std::fs::read_dir(argument).with_context(|| argument.display().to_string())?;

@@ -78,20 +78,30 @@ fn of_split(split: &SplitComparison) -> Vec<Table> {
         });
     }
     if let Some(first) = split.pairs.first() {
-        found.push(Table {
-            title: format!("Against {} on the same tasks of {}", first.baseline, split.split),
-            header: ["method", "points", "P(better)", "permutation p", "McNemar p"]
-                .map(str::to_owned)
-                .to_vec(),
+        let one = split.pairs.iter().all(|pair| pair.baseline == first.baseline);
+        let baseline = if one { first.baseline.as_str() } else { "each method's baseline" };
+        let header = ["method", "against", "points", "over seeds", "P(better)", "permutation p", "McNemar p"];
+        let mut table = Table {
+            title: format!("Against {baseline} on the same tasks of {}", split.split),
+            header: header.map(str::to_owned).to_vec(),
             rows: split.pairs.iter().map(pair_row).collect(),
-        });
+        };
+        if one {
+            table.header.remove(1);
+            for row in &mut table.rows {
+                row.remove(1);
+            }
+        }
+        found.push(table);
     }
     found
 }
 
 fn pair_row(pair: &Pair) -> Vec<String> {
-    let points = percent(&pair.difference);
-    let sign = if pair.difference.value > 0.0 { "+" } else { "" };
+    let signed = |estimate: &Estimate| {
+        let sign = if estimate.value > 0.0 { "+" } else { "" };
+        format!("{sign}{}", percent(estimate))
+    };
     let improvement = |estimate: &Estimate| {
         let value = format!("{:.2}", estimate.value);
         let interval =
@@ -101,7 +111,9 @@ fn pair_row(pair: &Pair) -> Vec<String> {
     let mcnemar: Vec<String> = pair.mcnemar.iter().map(|pair| p_value(pair.test.p)).collect();
     vec![
         pair.method.clone(),
-        format!("{sign}{points}"),
+        pair.baseline.clone(),
+        signed(&pair.difference),
+        pair.over_seeds.as_ref().map_or("-".into(), signed),
         pair.improvement.as_ref().map_or("-".into(), improvement),
         pair.permutation.map_or("-".into(), |test| p_value(test.p)),
         if mcnemar.is_empty() { "-".into() } else { mcnemar.join(" ") },
@@ -111,7 +123,8 @@ fn pair_row(pair: &Pair) -> Vec<String> {
 /// Meaning of the columns, printed below the tables.
 const LEGEND: &str = "\
 success: mean over seeds; interquartile mean: of the rates by seed and kind (every kind counts the same).
-points: difference of success by task, interval over tasks; P(better): that a run is better than one of the baseline on
+points: difference of success by task, interval over tasks; over seeds: difference of runs with the same seed, Student's
+interval over those seeds; P(better): that a run is better than one of the baseline on
 a kind of task, interval over seeds; permutation: paired by task over seeds; McNemar: exact, by pair of runs.";
 
 pub(super) fn text(comparison: &Comparison) -> String {
@@ -245,6 +258,9 @@ pub(super) fn csv(comparison: &Comparison) -> String {
         for pair in &split.pairs {
             let of = |measure: &'static str| [name, &pair.method, &pair.baseline, measure, "", ""];
             line(of("difference"), None, &pair.difference);
+            if let Some(over_seeds) = &pair.over_seeds {
+                line(of("difference_over_seeds"), None, over_seeds);
+            }
             if let Some(improvement) = &pair.improvement {
                 line(of("probability_of_improvement"), None, improvement);
             }

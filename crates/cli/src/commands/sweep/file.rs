@@ -10,7 +10,7 @@ use turnwise_train::config::{ConfigSource, suggest};
 
 /// Keys of the file and of a `[[run]]`.
 const KEYS: [&str; 7] = ["name", "base", "preset", "set", "seeds", "run", "grid"];
-const RUN_KEYS: [&str; 4] = ["name", "base", "preset", "set"];
+const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
 /// Settings that the sweep itself gives to every run.
 const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
@@ -55,6 +55,7 @@ struct RunTable {
     preset: Option<String>,
     #[serde(default)]
     set: Vec<String>,
+    baseline: Option<String>,
 }
 
 fn one_seed() -> Vec<u64> {
@@ -66,6 +67,9 @@ fn one_seed() -> Vec<u64> {
 pub(crate) struct Entry {
     /// The method: the `[[run]]` with its point of the grid.
     pub(crate) name: String,
+    /// The method that `turnwise compare` holds it against, at the same point of the grid; of this sweep or of another one that is
+    /// compared along with it.
+    pub(crate) baseline: Option<String>,
     /// Its seed.
     pub(crate) seed: u64,
     /// Its config.
@@ -202,9 +206,13 @@ impl SweepFile {
         let mut names = BTreeSet::new();
         for run in &runs {
             for point in self.points() {
-                let mut parts: Vec<String> = run.name.iter().cloned().collect();
-                parts.extend(point.iter().map(|(key, value)| self.point_name(key, value)));
-                let name = if parts.is_empty() { self.name.clone() } else { parts.join("-") };
+                let at_point = |name: Option<&String>| -> String {
+                    let point = point.iter().map(|(key, value)| self.point_name(key, value));
+                    name.cloned().into_iter().chain(point).collect::<Vec<_>>().join("-")
+                };
+                let parts = at_point(run.name.as_ref());
+                let name = if parts.is_empty() { self.name.clone() } else { parts };
+                let baseline = run.baseline.as_ref().map(|baseline| at_point(Some(baseline)));
                 if !names.insert(name.clone()) {
                     bail!(
                         "{}: grid: two runs would both be called {name:?}; name the [[run]]s so that they differ, or leave out \
@@ -222,7 +230,7 @@ impl SweepFile {
                         files: self.base.iter().chain(&run.base).cloned().collect(),
                         overrides,
                     };
-                    entries.push(Entry { name: name.clone(), seed, source });
+                    entries.push(Entry { name: name.clone(), baseline: baseline.clone(), seed, source });
                 }
             }
         }
