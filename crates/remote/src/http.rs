@@ -42,7 +42,7 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
-    /// What a server did, after its name: of a request that was given so much time.
+    /// Failure of a request that was given so much time, worded to stand after the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(reason) => format!("cannot be reached: {reason}"),

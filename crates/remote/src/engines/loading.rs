@@ -45,7 +45,7 @@ impl Fleet {
             let reason = "has the weights of a later version, and those asked for are gone".to_owned();
             return Loading::Refused(reason);
         }
-        // Odd while weights are replaced: an answer that was asked for before or meanwhile is told from one after.
+        // Odd while weights are replaced, so that an answer asked for before or meanwhile differs from one after.
         server.replacements.fetch_add(1, Ordering::AcqRel);
         let done = match self.dialect {
             Dialect::Generate | Dialect::Completions => self.replace_vllm(server, version).await,

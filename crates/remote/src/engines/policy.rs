@@ -34,7 +34,7 @@ pub(crate) struct EnginePolicy {
     inner: RefCell<Box<dyn PolicyLearner>>,
     base: Option<BaseModel>,
     given: ServedWeights,
-    /// What servers answered to the check, where their weights are replaced.
+    /// Answers of the servers to the check, where their weights are replaced.
     checks: RefCell<Option<Checks>>,
     tokenizer: Arc<Tokenizer>,
     fleet: Arc<Fleet>,

@@ -1,4 +1,4 @@
-//! What servers report of their own load (`/metrics`): where new trajectories begin, and how much a server is given.
+//! Load as servers report it (`/metrics`): new trajectories begin where it is least, and a server with a queue is given less.
 //!
 //! Readings move work in time and between servers. No token depends on them: its seed is the request's.
 
