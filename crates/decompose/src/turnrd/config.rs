@@ -40,8 +40,8 @@ pub enum ValueTarget {
     Change,
 }
 
-/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`), but for `credits`, `older_per_new` and `min_improvement` (the
-/// paper's: `"projection"`, 1e6 and 0); for `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
+/// Settings of TurnRD. Defaults: HAS, table 6 (`ALFWorld`), but for `credits`, `epochs`, `older_per_new` and `min_improvement`
+/// (the paper's: `"projection"`, 5, 1e6 and 0); for `WebShop` set `max_turns = 16` and `value_weight = 0.5`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdConfig {
@@ -140,12 +140,12 @@ impl Default for TurnRdConfig {
             learning_rate: 5e-4,
             weight_decay: 0.01,
             clip_norm: 1.0,
-            epochs: 5,
+            epochs: 2,
             older_per_new: 0.5,
             min_improvement: 0.02,
             batch: 16,
             half_life: 4.0,
-            lanes: 4,
+            lanes: 2,
         }
     }
 }

@@ -18,6 +18,7 @@ fn small() -> TurnRdConfig {
         heads: 2,
         feed_forward: 2,
         max_turns: 7,
+        epochs: 5,
         min_improvement: 0.0,
         batch: 5,
         lanes: 2,

@@ -41,6 +41,9 @@ pub(crate) struct RunTurnRd {
 /// Rounds, the newest among them, whose held-out records the fit is measured on.
 const MEASURED_ROUNDS: u32 = 4;
 
+/// New records that were trained on and that the fit is measured on, too.
+const MEASURED_RECORDS: usize = 64;
+
 /// The turn vectors and the goal vector of one trajectory.
 struct Vectors {
     turns: Vec<f32>,
@@ -241,9 +244,10 @@ impl RunTurnRd {
             return Ok(());
         }
         let half_life = self.settings.network.half_life;
-        // The fit is measured on what is new, so that it takes as long in a late round as in an early one.
+        // The fit is measured on a part of what is new: it would cost as much as training, and more with every round.
         held_out.retain(|&index| self.replay.round(index) + MEASURED_ROUNDS > round);
-        let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round).collect();
+        let newest = trained.iter().copied().filter(|&index| self.replay.round(index) == round);
+        let newest = newest.take(MEASURED_RECORDS).collect();
         // Before training: what the network that shaped this round knew of it.
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
