@@ -37,6 +37,9 @@ pub struct ProgramSettings {
     pub max_line: usize,
 }
 
+/// Longest wait for the end of stderr of a process that has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Characters of stderr that are kept.
 const STDERR: usize = 4096;
 /// Time for a program to end by itself once it was asked to.
@@ -105,7 +108,16 @@ pub struct Process {
 struct Shared {
     child: Mutex<Child>,
     waiting: Mutex<Waiting>,
-    stderr: Mutex<VecDeque<u8>>,
+    stderr: Mutex<Stderr>,
+    stderr_ended: Condvar,
+}
+
+/// The end of what a process wrote to stderr.
+#[derive(Debug, Default)]
+struct Stderr {
+    kept: VecDeque<u8>,
+    /// True if there comes no more.
+    ended: bool,
 }
 
 impl Process {
@@ -132,7 +144,8 @@ impl Process {
         let shared = Arc::new(Shared {
             child: Mutex::new(child),
             waiting: Mutex::new(Waiting::Open(HashMap::new())),
-            stderr: Mutex::new(VecDeque::new()),
+            stderr: Mutex::default(),
+            stderr_ended: Condvar::new(),
         });
         let (lines, queue) = channel::<String>();
         let max_line = settings.max_line;
@@ -315,7 +328,11 @@ impl Shared {
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
-            if let Ok(Some(status)) = lock(&self.child).try_wait() {
+            let ended = lock(&self.child).try_wait();
+            if let Ok(Some(status)) = ended {
+                // Its last words may not have been read yet. What it started may hold stderr open for longer.
+                let stderr = lock(&self.stderr);
+                drop(self.stderr_ended.wait_timeout_while(stderr, LAST_WORDS, |stderr| !stderr.ended));
                 return format!("it ended by itself ({status})");
             }
         }
@@ -324,8 +341,7 @@ impl Shared {
 
     /// The end of stderr, to be put behind a message.
     fn stderr(&self) -> String {
-        let kept = lock(&self.stderr);
-        let bytes: Vec<u8> = kept.iter().copied().collect();
+        let bytes: Vec<u8> = lock(&self.stderr).kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         if text.is_empty() { text } else { format!("; the end of its stderr:\n{text}") }
     }
@@ -409,15 +425,14 @@ fn read_lines(stdout: std::process::ChildStdout, max_line: usize, shared: &Share
 
 fn keep_stderr(mut stderr: std::process::ChildStderr, shared: &Shared) {
     let mut piece = [0; 1024];
-    while let Ok(length) = stderr.read(&mut piece) {
-        if length == 0 {
-            return;
-        }
-        let mut kept = lock(&shared.stderr);
+    while let Ok(length @ 1..) = stderr.read(&mut piece) {
+        let kept = &mut lock(&shared.stderr).kept;
         kept.extend(&piece[..length]);
         let surplus = kept.len().saturating_sub(STDERR);
         kept.drain(..surplus);
     }
+    lock(&shared.stderr).ended = true;
+    shared.stderr_ended.notify_all();
 }
 
 /// A counting semaphore.
