@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use turnwise_train::{Resume, Run, RunEnd};
+use turnwise_train::{Resume, Run, RunEnd, TrainError};
 
 use crate::double::{Double, Fault};
 use crate::runs::{KINDS, Notes, config, distance_to, finish, full, largest_distance, parts, read, start};
@@ -141,6 +141,30 @@ fn a_server_that_only_says_that_it_has_loaded_weights_ends_the_run() {
         );
         drop(run);
         assert_eq!(std::fs::read_dir(folder.path().join("adapters")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn keys_and_values_of_weights_before_are_not_gone_on_from() {
+    for kind in KINDS {
+        let trained = |set: fn(&Double)| {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("run");
+            let server = Double::start();
+            set(&server);
+            let (mut run, mut notes) = start(full(kind, &[&server], folder.path(), &[]), &root)?;
+            run.train(&mut notes, &AtomicBool::new(false))?;
+            drop(run);
+            let sampled = |(tokens, logprobs): &(&[u32], &[f32])| (tokens.to_vec(), logprobs.to_vec());
+            Ok::<_, TrainError>(read(&root, notes).sampled().iter().map(sampled).collect::<Vec<_>>())
+        };
+        let undisturbed = trained(|_| ()).unwrap();
+        let kept = trained(|server| server.switches().keeps_prefixes.store(true, Ordering::Relaxed)).unwrap();
+        assert_eq!(kept, undisturbed, "{kind}");
+        // A cache that outlives its weights in spite of all that is asked for is noticed after the first replacement.
+        let error =
+            trained(|server| server.switches().never_forgets.store(true, Ordering::Relaxed)).unwrap_err();
+        assert!(error.to_string().contains("urls[0]"), "{kind}: {error}");
     }
 }
 

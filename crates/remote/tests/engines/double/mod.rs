@@ -84,6 +84,11 @@ pub(crate) struct Switches {
     pub(crate) keeps_weights: AtomicBool,
     /// Loads all weights but the embeddings, and the output layer that is tied to them.
     pub(crate) keeps_embeddings: AtomicBool,
+    /// Goes on from keys and values of a prompt that it has computed before, by whatever weights, until its cache is emptied; those
+    /// of another salt are others.
+    pub(crate) keeps_prefixes: AtomicBool,
+    /// Does not empty its cache, says that it has, and knows no salts.
+    pub(crate) never_forgets: AtomicBool,
     /// Has no `/metrics`.
     pub(crate) no_metrics: AtomicBool,
     /// Requests that it says wait in its queue.
@@ -119,6 +124,8 @@ struct Inner {
     switches: Switches,
     adapters: Mutex<BTreeMap<String, Model>>,
     own: Mutex<Own>,
+    /// Weights that a prompt was computed by first, by salt and prompt.
+    prefixes: Mutex<BTreeMap<(String, Vec<u32>), Model>>,
     loads: Mutex<Vec<String>>,
     /// Most folders beside one another when weights were loaded.
     folders: AtomicUsize,
@@ -140,6 +147,7 @@ impl Double {
             switches: Switches::default(),
             adapters: Mutex::default(),
             own: Mutex::default(),
+            prefixes: Mutex::default(),
             loads: Mutex::default(),
             folders: AtomicUsize::new(0),
             readings: AtomicUsize::new(0),
@@ -317,7 +325,7 @@ async fn respond(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let own = state.own.lock().unwrap();
-        (own.now.clone(), own.version.clone())
+        (own.now.clone().map(|model| weights::cached(state, &request, &asked, model)), own.version.clone())
     };
     let Some((weights, tokenizer)) = found else {
         // What was to go wrong with an answer goes wrong with the next one.

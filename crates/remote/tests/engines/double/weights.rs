@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use turnwise_policy::Policy;
 
-use super::{Inner, error};
+use super::{Asked, Inner, Model, error};
 
 pub(super) async fn load(State(state): State<Arc<Inner>>, Json(body): Json<Value>) -> Response {
     if state.switches.no_adapters.load(Ordering::Relaxed) {
@@ -44,6 +44,22 @@ pub(super) fn restart(state: &Inner) {
     let own = &mut *state.own.lock().unwrap();
     own.now = own.first.clone();
     own.version = "default".into();
+}
+
+/// The weights that a prompt's keys and values are of, where the server goes on from those: those given, or earlier ones.
+pub(super) fn cached(state: &Inner, request: &Value, asked: &Asked, model: Model) -> Model {
+    let never_forgets = state.switches.never_forgets.load(Ordering::Relaxed);
+    if !never_forgets && !state.switches.keeps_prefixes.load(Ordering::Relaxed) {
+        return model;
+    }
+    let salt = request["cache_salt"].as_str().filter(|_| !never_forgets).unwrap_or_default().to_owned();
+    state.prefixes.lock().unwrap().entry((salt, asked.prompt.clone())).or_insert(model).clone()
+}
+
+fn empty_cache(state: &Inner) {
+    if !state.switches.never_forgets.load(Ordering::Relaxed) {
+        state.prefixes.lock().unwrap().clear();
+    }
 }
 
 /// Loads the folder of a model; the switch that forbids it makes it a lie.
@@ -104,7 +120,11 @@ pub(super) async fn collective_rpc(State(state): State<Arc<Inner>>, Json(body): 
 
 /// Fails while requests hold blocks.
 pub(super) async fn reset_prefix_cache(State(state): State<Arc<Inner>>) -> Json<Value> {
-    Json(json!({ "success": state.at_once.load(Ordering::Relaxed) == 0 || state.own.lock().unwrap().paused }))
+    let success = state.at_once.load(Ordering::Relaxed) == 0 || state.own.lock().unwrap().paused;
+    if success {
+        empty_cache(&state);
+    }
+    Json(json!({ "success": success }))
 }
 
 pub(super) async fn update_weight_version(
@@ -145,5 +165,6 @@ pub(super) async fn flush_cache(State(state): State<Arc<Inner>>) -> Response {
     if state.at_once.load(Ordering::Relaxed) > 0 {
         return error(400, "Flush cache failed, since there are running requests.");
     }
+    empty_cache(&state);
     "Cache flushed.".into_response()
 }
