@@ -32,7 +32,7 @@ import threading
 import time
 import urllib.request
 
-from run_files import lines
+from run_files import lines, steps
 
 TOLERANCE = 1e-3
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -52,8 +52,7 @@ def forget(url, run, done):
     """In the rollout of the second step, says of the server's weights what a server says that was started anew."""
     first = None
     while not done.wait(0.5):
-        steps = lines(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
-        if not any(line["phase"] == "rl" for line in steps):
+        if not (run / "metrics.jsonl").exists() or not steps(run):
             continue
         version = weight_version(url)
         first = first or version
@@ -98,24 +97,24 @@ def main():
     print(f"start check: {count} log-probabilities at temperature 0.7, difference {mean} on average, {most} at most")
     failed += ["the start check's log-probabilities"] * (float(most) >= TOLERANCE)
 
-    steps = [line for line in lines(run / "metrics.jsonl") if line["phase"] == "rl"]
+    trained = steps(run)
     print(f"{'step':>4} {'solved':>6} {'mismatch_kl':>11} {'updates':>7} {'requests':>8} {'retries':>7} {'publish_s':>9} {'rollout_s':>9}")
-    for line in steps:
+    for line in trained:
         kl, engine = line["rollout/mismatch_kl"], lambda key: line[f"rollout/engine/{key}"]
         print(
             f"{line['step']:>4} {line['train/success_rate']:>6.2f} {kl:>11.1e} {line['train/updates']:>7.0f} {engine('requests'):>8.0f} "
             f"{engine('retries'):>7.0f} {line['perf/publish_s']:>9.2f} {line['perf/rollout_s']:>9.1f}"
         )
         failed += [f"mismatch_kl of step {line['step']}"] * (not abs(kl) < TOLERANCE**2 / 2)
-    updates = sum(line["train/updates"] for line in steps)
-    versions = sum(line["rollout/engine/versions"] for line in steps)
+    updates = sum(line["train/updates"] for line in trained)
+    versions = sum(line["rollout/engine/versions"] for line in trained)
     print(f"{updates:.0f} updates, {versions:.0f} versions published, {seconds:.0f} s in all")
-    failed += ["no update before the last step"] * (sum(line["train/updates"] for line in steps[:-1]) == 0)
+    failed += ["no update before the last step"] * (sum(line["train/updates"] for line in trained[:-1]) == 0)
     failed += ["no new version"] * (versions < 2)
-    queue = [line.get("rollout/engine/waiting") for line in steps]
+    queue = [line.get("rollout/engine/waiting") for line in trained]
     print(f"longest queue that the server reported, by step: {queue}")
     if options.full:
-        reloads, version = sum(line["rollout/engine/reloads"] for line in steps), weight_version(url)
+        reloads, version = sum(line["rollout/engine/reloads"] for line in trained), weight_version(url)
         print(f"{reloads:.0f} answers of other weights dropped; the server ends with {version}")
         failed += ["no answer of other weights was noticed"] * (reloads == 0)
         failed += ["another version on the server"] * (not version.startswith(name))

@@ -13,8 +13,8 @@ use super::{JudgeConfig, JudgeError};
 /// Most bytes of an answer.
 const LARGEST: u64 = 1 << 20;
 
-/// Most tokens of the answer to [`Client::greet`].
-const GREETING_TOKENS: u32 = 16;
+/// Most tokens of the answer to [`Client::probe`].
+const PROBE_TOKENS: u32 = 16;
 
 /// An API key. It is shown nowhere.
 pub(super) struct Secret(Option<String>);
@@ -135,8 +135,8 @@ impl Client {
     }
 
     /// A question of the same form that takes few tokens. Any chat completion will do for an answer.
-    pub(super) fn greet(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
-        self.complete(config, system, "Answer with [1].", config.max_tokens.min(GREETING_TOKENS)).map(drop)
+    pub(super) fn probe(&self, config: &JudgeConfig, system: &str) -> Result<(), Failure> {
+        self.complete(config, system, "Answer with [1].", config.max_tokens.min(PROBE_TOKENS)).map(drop)
     }
 
     /// The message of the first choice.

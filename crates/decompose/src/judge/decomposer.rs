@@ -225,7 +225,7 @@ impl Judge {
         if self.config.call_budget == 0 {
             return Ok(());
         }
-        let once = || self.client.greet(&self.config, &self.template.system);
+        let once = || self.client.probe(&self.config, &self.template.system);
         self.tries(&Key::of(&["is there a service"]), once, &mut |_| ()).map_err(|reason| {
             JudgeError::Unready {
                 endpoint: self.config.endpoint.clone(),

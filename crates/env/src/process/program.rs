@@ -38,7 +38,7 @@ pub struct ProgramSettings {
 }
 
 /// Longest wait for the end of stderr of a process that has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 /// Characters of stderr that are kept.
 const STDERR: usize = 4096;
@@ -330,9 +330,9 @@ impl Shared {
             std::thread::sleep(Duration::from_millis(10));
             let ended = lock(&self.child).try_wait();
             if let Ok(Some(status)) = ended {
-                // Its last words may not have been read yet. What it started may hold stderr open for longer.
+                // The end of its stderr may not have been read yet. What it started may hold stderr open for longer.
                 let stderr = lock(&self.stderr);
-                drop(self.stderr_ended.wait_timeout_while(stderr, LAST_WORDS, |stderr| !stderr.ended));
+                drop(self.stderr_ended.wait_timeout_while(stderr, STDERR_WAIT, |stderr| !stderr.ended));
                 return format!("it ended by itself ({status})");
             }
         }

@@ -63,6 +63,17 @@ struct Seen {
     own: Vec<f32>,
 }
 
+impl Seen {
+    fn of(ask: &Ask, answer: Answer, score: &mut Score<'_>) -> Result<Self, TrainError> {
+        let own = own(ask, &answer, TEMPERATURE, score)?;
+        Ok(Self { tokens: answer.tokens, theirs: answer.logprobs, own })
+    }
+
+    fn difference(&self) -> Difference {
+        Difference::between(&self.own, &self.theirs)
+    }
+}
+
 impl Checks {
     /// Refuses servers whose log-probabilities are not those of the distribution that they sample from, or that serve another
     /// model. Returns notes for the user.
@@ -75,21 +86,22 @@ impl Checks {
     ) -> Result<(Self, Vec<String>), TrainError> {
         let (mut checks, mut notes) = (Self { ask: Arc::new(ask), servers: Vec::new() }, Vec::new());
         for server in 0..fleet.servers.len() {
-            let once = || {
-                let answer = checks.ask(thread, fleet, version, server)?;
-                answer.map_err(|reason| EngineError::Server { server, reason })
-            };
+            let refused = |reason| EngineError::Server { server, reason };
+            let once = || checks.ask(thread, fleet, version, server)?.map_err(refused);
             let answer = once()?;
-            let (seen, difference) =
-                compare(server, fleet.dialect.kind(), &checks.ask, (None, &answer), score)?;
+            let raw = Difference::between(&own(&checks.ask, &answer, 1.0, score)?, &answer.logprobs);
+            let seen = Seen::of(&checks.ask, answer, score)?;
+            let difference = seen.difference();
+            check_temperature(fleet.dialect.kind(), difference, raw).map_err(refused)?;
+            check_model(difference).map_err(refused)?;
             notes.push(format!(
                 "inference server {server}: log-probabilities of {} tokens differ from the learner's by {:.1e} on average, \
                  {:.1e} at most",
-                answer.tokens.len(),
+                seen.tokens.len(),
                 difference.mean,
                 difference.most
             ));
-            if once()?.tokens != answer.tokens {
+            if once()?.tokens != seen.tokens {
                 notes.push(format!(
                     "inference server {server} answers the same request with the same seed in another way: a run cannot \
                      be repeated to the token"
@@ -125,18 +137,14 @@ impl Checks {
                 self.servers[server].last = None;
                 continue;
             };
-            let Known { start, last } = &mut self.servers[server];
-            let known = Some((*start, last.take()));
-            *last = Some(compare(server, fleet.dialect.kind(), &self.ask, (known, &answer), score)?.0);
+            let seen = Seen::of(&self.ask, answer, score)?;
+            let refused = |reason| EngineError::Server { server, reason };
+            check_replaced(&self.servers[server], &seen).map_err(refused)?;
+            check_model(seen.difference()).map_err(refused)?;
+            self.servers[server].last = Some(seen);
         }
         Ok(())
     }
-}
-
-/// Mean distance of numbers.
-fn mean(one: &[f32], other: &[f32]) -> f64 {
-    let distances = one.iter().zip(other).map(|(one, other)| f64::from((one - other).abs()));
-    distances.sum::<f64>() / one.len().max(1) as f64
 }
 
 /// Distance of log-probabilities in nats.
@@ -146,76 +154,74 @@ struct Difference {
     most: f64,
 }
 
-/// Holds an answer against the learner's scoring pass, and where weights were replaced against the distance at the start and the
-/// answer before.
-fn compare(
-    server: usize,
-    kind: ServerKind,
-    ask: &Ask,
-    (known, answer): (Option<(f64, Option<Seen>)>, &Answer),
-    score: &mut Score<'_>,
-) -> Result<(Seen, Difference), TrainError> {
+impl Difference {
+    fn between(one: &[f32], other: &[f32]) -> Self {
+        let distances = one.iter().zip(other).map(|(one, other)| f64::from((one - other).abs()));
+        let (sum, most) = distances
+            .fold((0.0, 0.0), |(sum, most): (f64, f64), distance| (sum + distance, most.max(distance)));
+        Self { mean: sum / one.len().max(1) as f64, most }
+    }
+}
+
+/// The learner's log-probabilities of an answer.
+fn own(ask: &Ask, answer: &Answer, temperature: f32, score: &mut Score<'_>) -> Result<Vec<f32>, TrainError> {
     let start = ask.prompt.len();
     let tokens: Vec<u32> = ask.prompt.iter().chain(&answer.tokens).copied().collect();
     let spans = vec![TurnSpan { turn: 0, start, end: tokens.len() }];
-    let sequence = [TokenSequence { tokens, spans }];
-    let mut own_at = |temperature: f32| -> Result<Vec<f32>, TrainError> {
-        let scores = score(&sequence, f64::from(temperature))?;
-        Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
-    };
-    let from = |own: &[f32]| Difference {
-        mean: mean(own, &answer.logprobs),
-        most: own
-            .iter()
-            .zip(&answer.logprobs)
-            .map(|(one, other)| f64::from((one - other).abs()))
-            .fold(0.0, f64::max),
-    };
-    let own = own_at(TEMPERATURE)?;
-    let fail = |reason: String| Err(EngineError::Server { server, reason }.into());
-    if let Some((start, before)) = known {
-        let same = |before: &Seen| (&before.tokens, &before.theirs) == (&answer.tokens, &answer.logprobs);
-        if let Some(before) = before.filter(same) {
-            // To the bit as before, though the learner's own have moved by more than the two differ anyway.
-            let (moved, apart) = (mean(&own, &before.own), mean(&before.own, &before.theirs));
-            if moved > 2.0 * apart {
-                return fail(format!(
-                    "answers to the bit as before its weights were replaced, where the learner's log-probabilities moved \
-                     by {moved:.1e} nats on average; it says that it has loaded them and has not"
-                ));
-            }
-        }
-        let (times, nats) = AS_AT_THE_START;
-        let now = from(&own).mean;
-        if now > times * start + nats {
-            return fail(format!(
-                "has not loaded all of the weights that it says it has: its log-probabilities differ from the learner's by \
-                 {now:.1e} nats on average, and differed by {start:.1e} at the start. vLLM on a CPU keeps the output layer \
-                 of models whose embeddings are tied to it; give it an adapter there (rollout.engine.weights = \"adapter\")"
-            ));
-        }
-    }
-    let (sampled, raw) = (from(&own), from(&own_at(1.0)?));
+    let scores = score(&[TokenSequence { tokens, spans }], f64::from(temperature))?;
+    Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
+}
+
+/// Refuses log-probabilities that are nearer to those of temperature 1 than to those of what was sampled from.
+fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> Result<(), String> {
     if raw.mean < sampled.mean && raw.mean < SAME {
-        return fail(match kind {
-            ServerKind::Vllm => format!(
-                "gives log-probabilities before the temperature ({:.2} nats off those of what it samples from); start vLLM \
-                 with --logprobs-mode processed_logprobs",
-                sampled.mean
-            ),
-            ServerKind::Sglang => format!(
-                "gives log-probabilities before the temperature ({:.2} nats off those of what it samples from); start SGLang \
-                 without its setting that returns the original ones (SGLANG_RETURN_ORIGINAL_LOGPROB)",
-                sampled.mean
-            ),
-        });
+        let fix = match kind {
+            ServerKind::Vllm => "start vLLM with --logprobs-mode processed_logprobs",
+            ServerKind::Sglang => {
+                "start SGLang without its setting that returns the original ones (SGLANG_RETURN_ORIGINAL_LOGPROB)"
+            }
+        };
+        return Err(format!(
+            "gives log-probabilities before the temperature ({:.2} nats off those of what it samples from); {fix}",
+            sampled.mean
+        ));
     }
+    Ok(())
+}
+
+/// Refuses another model than the learner's.
+fn check_model(sampled: Difference) -> Result<(), String> {
     if sampled.mean > SAME {
-        return fail(format!(
+        return Err(format!(
             "computes another model than the learner: log-probabilities differ by {:.2} nats on average; it must serve \
              policy.model, in a number format of at least 16 bits",
             sampled.mean
         ));
     }
-    Ok((Seen { tokens: answer.tokens.clone(), theirs: answer.logprobs.clone(), own }, sampled))
+    Ok(())
+}
+
+/// Refuses an answer after a replacement of weights that is of those before, or of a part of the new ones: by the answer before,
+/// and by the distance at the start.
+fn check_replaced(known: &Known, now: &Seen) -> Result<(), String> {
+    let same = |before: &&Seen| (&before.tokens, &before.theirs) == (&now.tokens, &now.theirs);
+    if let Some(before) = known.last.as_ref().filter(same) {
+        // To the bit as before, though the learner's own have moved by more than the two differ anyway.
+        let moved = Difference::between(&now.own, &before.own).mean;
+        if moved > 2.0 * before.difference().mean {
+            return Err(format!(
+                "answers to the bit as before its weights were replaced, where the learner's log-probabilities moved \
+                 by {moved:.1e} nats on average; it says that it has loaded them and has not"
+            ));
+        }
+    }
+    let ((times, nats), start, now) = (AS_AT_THE_START, known.start, now.difference().mean);
+    if now > times * start + nats {
+        return Err(format!(
+            "has not loaded all of the weights that it says it has: its log-probabilities differ from the learner's by \
+             {now:.1e} nats on average, and differed by {start:.1e} at the start. vLLM on a CPU keeps the output layer \
+             of models whose embeddings are tied to it; give it an adapter there (rollout.engine.weights = \"adapter\")"
+        ));
+    }
+    Ok(())
 }

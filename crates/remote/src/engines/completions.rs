@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::dialect::{Answer, Question};
+use super::dialect::{Answer, Question, end, token_id};
 use super::vllm::{self, Usage};
 
 /// Every field of sampling is sent, at the top level: what is left out is filled in by the server (16 tokens at most, the
@@ -61,14 +61,13 @@ pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
     };
     let entries = choice.logprobs.ok_or("an answer without log-probabilities")?;
     for (token, named) in tokens.iter().zip(&entries.tokens) {
-        let named: Option<u32> = named.strip_prefix("token_id:").and_then(|id| id.parse().ok());
-        if named.is_some_and(|id| id != *token) {
+        if token_id(named).is_some_and(|id| id != *token) {
             return Err(format!("the log-probability of another token than {token}"));
         }
     }
     let logprobs: Option<Vec<f32>> = entries.token_logprobs.into_iter().collect();
     let logprobs = logprobs.ok_or("a token without its log-probability")?;
-    let end = vllm::end(choice.finish_reason.as_deref())?;
+    let end = end(choice.finish_reason.as_deref())?;
     // This route does not say which weights sampled.
     Ok(Answer { tokens, logprobs, end, cached: Usage::cached(body.usage), weights: Vec::new() })
 }

@@ -132,6 +132,21 @@ pub(crate) fn sampling_params(params: &SamplingParams, own: Value) -> Value {
     all
 }
 
+/// Reads the reason why an answer ended.
+pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
+    match reason {
+        Some("stop") => Ok(End::Stop),
+        Some("length") => Ok(End::Length),
+        Some("abort") => Ok(End::Abort),
+        other => Err(format!("an answer that ended with {other:?}")),
+    }
+}
+
+/// The token that a text `token_id:123` names, as vLLM writes it in the place of the token's own text.
+pub(crate) fn token_id(text: &str) -> Option<u32> {
+    text.strip_prefix("token_id:")?.parse().ok()
+}
+
 /// Path of the requests.
 pub(crate) fn path(dialect: Dialect) -> &'static str {
     match dialect {

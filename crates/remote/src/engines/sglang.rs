@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::dialect::{Answer, End, Question, sampling_params};
+use super::dialect::{Answer, Question, end, sampling_params};
 
 /// Every field of sampling is sent, as to vLLM. The seed counts where the server runs with deterministic inference.
 pub(crate) fn request(question: &Question<'_>) -> Value {
@@ -56,12 +56,7 @@ pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
         body.meta_info;
     let (logprobs, tokens): (Vec<f32>, Vec<u32>) =
         entries.into_iter().map(|(logprob, token, _)| (logprob, token)).unzip();
-    let end = match finish_reason.r#type.as_str() {
-        "stop" => End::Stop,
-        "length" => End::Length,
-        "abort" => End::Abort,
-        other => return Err(format!("an answer that ended with {other:?}")),
-    };
+    let end = end(Some(&finish_reason.r#type))?;
     // What ended it belongs to the response: it was sampled.
     if let Some(token) = finish_reason.matched.as_u64()
         && tokens.last().is_none_or(|&last| u64::from(last) != token)

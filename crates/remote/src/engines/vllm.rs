@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::dialect::{Answer, End, Question, sampling_params};
+use super::dialect::{Answer, Question, end, sampling_params, token_id};
 
 /// Every field of sampling is sent: what is left out comes from the model's `generation_config.json` or from defaults such as
 /// `max_tokens` = 16. The end tokens are among the stop tokens, so that the server's own are switched off.
@@ -93,7 +93,7 @@ pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
     let choice = body.choices.into_iter().next().ok_or("an answer without choices")?;
     let entries = choice.logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default();
     for (token, entry) in choice.token_ids.iter().zip(&entries) {
-        let text = || entry.token.as_deref()?.strip_prefix("token_id:")?.parse().ok();
+        let text = || token_id(entry.token.as_deref()?);
         if entry.token_id.or_else(text).is_some_and(|id| id != *token) {
             return Err(format!("the log-probability of another token than {token}"));
         }
@@ -103,14 +103,4 @@ pub(crate) fn answer(body: &[u8]) -> Result<Answer, String> {
     let spans = choice.weight_versions.unwrap_or_default();
     let weights = spans.into_iter().map(|span| span.version).collect();
     Ok(Answer { tokens: choice.token_ids, logprobs, end, cached, weights })
-}
-
-/// Reads the reason why an answer ended.
-pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
-    match reason {
-        Some("stop") => Ok(End::Stop),
-        Some("length") => Ok(End::Length),
-        Some("abort") => Ok(End::Abort),
-        other => Err(format!("an answer that ended with {other:?}")),
-    }
 }

@@ -401,6 +401,18 @@ fn entropies_come_from_a_scoring_pass_where_credit_reads_them() {
     assert_eq!(finished.metrics[0].metrics.get("rollout/entropy"), None);
 }
 
+/// Trains a run of one step, opens it anew and trains a second one.
+pub(crate) fn finish_in_two(config: Config, root: &Path) -> Finished {
+    let (mut run, mut notes) = start(config, root).unwrap();
+    run.train(&mut notes, &AtomicBool::new(false)).unwrap();
+    drop(run);
+    let longer = Resume { overrides: vec!["train.steps=2".into()], ..Resume::default() };
+    let mut run = Run::resume_with(&parts(), root, &longer, &mut notes).unwrap();
+    assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
+    drop(run);
+    read(root, notes)
+}
+
 #[test]
 fn a_run_that_was_interrupted_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -410,13 +422,6 @@ fn a_run_that_was_interrupted_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         finish(config("vllm", &[&server], folder.path(), &[]), &folder.path().join("run"))
     };
-    let (mut run, mut notes) =
-        start(config("vllm", &[&server], folder.path(), &["train.steps=1"]), &root).unwrap();
-    run.train(&mut notes, &AtomicBool::new(false)).unwrap();
-    drop(run);
-    let longer = Resume { overrides: vec!["train.steps=2".into()], ..Resume::default() };
-    let mut run = Run::resume_with(&parts(), &root, &longer, &mut notes).unwrap();
-    assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
-    drop(run);
-    assert_eq!(read(&root, notes).sampled(), whole.sampled());
+    let resumed = finish_in_two(config("vllm", &[&server], folder.path(), &["train.steps=1"]), &root);
+    assert_eq!(resumed.sampled(), whole.sampled());
 }

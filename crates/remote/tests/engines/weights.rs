@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use turnwise_train::{Resume, Run, RunEnd, TrainError};
 
 use crate::double::{Double, Fault};
-use crate::runs::{KINDS, Notes, config, distance_to, finish, full, largest_distance, parts, read, start};
+use crate::runs::{
+    KINDS, config, distance_to, finish, finish_in_two, full, largest_distance, parts, read, start,
+};
 
 const EVERY_CHECKPOINT: [&str; 3] = ["train.steps=3", "train.checkpoint_every=1", "train.keep_last=0"];
 
@@ -221,14 +223,6 @@ fn a_run_that_was_interrupted_goes_on_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let server = Double::start();
-    let mut notes = Notes::default();
-    let first = full("vllm", &[&server], folder.path(), &["train.steps=1"]);
-    let mut run = Run::start_with(&parts(), first, &root, &mut notes).unwrap();
-    run.train(&mut notes, &AtomicBool::new(false)).unwrap();
-    drop(run);
-    let longer = Resume { overrides: vec!["train.steps=2".into()], ..Resume::default() };
-    let mut run = Run::resume_with(&parts(), &root, &longer, &mut notes).unwrap();
-    assert_eq!(run.train(&mut notes, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
-    drop(run);
-    assert_eq!(read(&root, notes).sampled(), whole.sampled());
+    let resumed = finish_in_two(full("vllm", &[&server], folder.path(), &["train.steps=1"]), &root);
+    assert_eq!(resumed.sampled(), whole.sampled());
 }

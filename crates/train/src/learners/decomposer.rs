@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, PerTurn};
-use turnwise_decompose::turnrd::{Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
+use turnwise_decompose::turnrd::{Fit, Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_decompose::{Judge, JudgeConfig};
 use turnwise_text::Tokenizer;
 
@@ -259,20 +259,20 @@ impl RunTurnRd {
         let report = self.network.train(&mut samples, u64::from(round), self.seed, &mut |_| {})?;
         report_training(&report, metrics);
         let fit = self.network.fit(&mut self.replay.view(newest, round, half_life)?)?;
-        metrics.set("turnrd/mse", fit.mse);
+        report_fit("turnrd/", &fit, metrics);
         metrics.set("turnrd/sum_drift", fit.sum_drift);
-        if let Some(r2) = fit.r2 {
-            metrics.set("turnrd/r2", r2);
-        }
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
-            let fit = self.network.fit(&mut samples)?;
-            metrics.set("turnrd/held_out_mse", fit.mse);
-            if let Some(r2) = fit.r2 {
-                metrics.set("turnrd/held_out_r2", r2);
-            }
+            report_fit("turnrd/held_out_", &self.network.fit(&mut samples)?, metrics);
         }
         Ok(())
+    }
+}
+
+fn report_fit(prefix: &str, fit: &Fit, metrics: &mut Metrics) {
+    metrics.set(&format!("{prefix}mse"), fit.mse);
+    if let Some(r2) = fit.r2 {
+        metrics.set(&format!("{prefix}r2"), r2);
     }
 }
 

@@ -73,7 +73,7 @@ enum Format {
 }
 
 pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
-    let (mut runs, mut baselines, mut names) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let (mut runs, mut baselines, mut left_out) = (Vec::new(), BTreeMap::new(), Vec::new());
     for argument in &args.runs {
         let named = is_run(argument);
         for folder in run_folders(argument, &args.root, &mut baselines)? {
@@ -82,16 +82,18 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
             if named || compared {
                 runs.push(run);
             } else {
-                names.push(run.name);
+                left_out.push(run.name);
             }
         }
     }
-    let left_out = match args.at {
-        Some(at) => format!("without an evaluation of step {at} and left out: {}", names.join(", ")),
-        None => format!("not finished and left out (--at STEP compares what is there): {}", names.join(", ")),
+    let note = match args.at {
+        Some(at) => format!("without an evaluation of step {at} and left out: {}", left_out.join(", ")),
+        None => {
+            format!("not finished and left out (--at STEP compares what is there): {}", left_out.join(", "))
+        }
     };
     if runs.is_empty() {
-        bail!("there is nothing to compare; {left_out}");
+        bail!("there is nothing to compare; {note}");
     }
     let settings = CompareSettings {
         baseline: args.baseline,
@@ -102,8 +104,8 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         smooth: args.smooth,
     };
     let mut comparison = compare(&runs, &settings)?;
-    if !names.is_empty() {
-        comparison.notes.push(left_out);
+    if !left_out.is_empty() {
+        comparison.notes.push(note);
     }
     let text = match args.format {
         Format::Text => tables::text(&comparison),

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use std::collections::VecDeque;
+mod double;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,115 +14,7 @@ use serde_json::{Value, json};
 use turnwise_core::{Batch, Group, SCHEMA_VERSION, Trajectory};
 use turnwise_decompose::{Judge, JudgeConfig, JudgeMetrics};
 
-/// Answer of the server to one request.
-#[derive(Clone)]
-enum Reply {
-    /// A chat completion with this content.
-    Answer(String),
-    /// A status and a body.
-    Status(u16, String),
-    /// Half of the body that was announced, then the connection is closed.
-    CutOff,
-    /// The connection is closed without a word.
-    Silence,
-    /// Nothing until the client has gone.
-    Slow,
-    /// A chat completion with this content, once the gate is open.
-    Gated(String, Arc<(Mutex<bool>, Condvar)>),
-}
-
-fn answer(content: &str) -> Reply {
-    Reply::Answer(content.into())
-}
-
-/// A request as it arrived.
-#[derive(Clone)]
-struct Request {
-    head: String,
-    body: Value,
-}
-
-/// A server that answers from a script and then, when it is used up, with `last`.
-struct Server {
-    endpoint: String,
-    requests: Arc<Mutex<Vec<Request>>>,
-}
-
-impl Server {
-    fn start(script: Vec<Reply>, last: Reply) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}/v1", listener.local_addr().unwrap());
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let script = Arc::new(Mutex::new(VecDeque::from(script)));
-        let log = Arc::clone(&requests);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (log, script, last) = (Arc::clone(&log), Arc::clone(&script), last.clone());
-                std::thread::spawn(move || {
-                    let stream = stream.unwrap();
-                    let Some(request) = receive(&stream) else { return };
-                    log.lock().unwrap().push(request);
-                    let reply = script.lock().unwrap().pop_front().unwrap_or(last);
-                    // A client that has gone away is part of the test.
-                    let _ = respond(stream, &reply);
-                });
-            }
-        });
-        Self { endpoint, requests }
-    }
-
-    fn requests(&self) -> Vec<Request> {
-        self.requests.lock().unwrap().clone()
-    }
-}
-
-fn receive(stream: &TcpStream) -> Option<Request> {
-    let mut reader = BufReader::new(stream);
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        head += &line;
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(Request { head, body: serde_json::from_slice(&body).unwrap() })
-}
-
-fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
-    let (status, body) = match reply {
-        Reply::Answer(content) => {
-            (200, json!({"choices": [{"message": {"role": "assistant", "content": content}}]}).to_string())
-        }
-        Reply::Gated(content, gate) => {
-            let (open, opened) = &**gate;
-            drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
-            return respond(stream, &Reply::Answer(content.clone()));
-        }
-        Reply::Status(status, body) => (*status, body.clone()),
-        Reply::CutOff => (200, "{\"choices\": [".to_owned() + &" ".repeat(400)),
-        Reply::Silence => return Ok(()),
-        Reply::Slow => {
-            let mut rest = Vec::new();
-            return stream.read_to_end(&mut rest).map(|_| ());
-        }
-    };
-    let head = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    let sent = if matches!(reply, Reply::CutOff) { body.len() / 2 } else { body.len() };
-    stream.write_all(&body.as_bytes()[..sent])
-}
+use double::{Reply, Server, answer};
 
 fn config(server: &Server) -> JudgeConfig {
     JudgeConfig {
@@ -133,6 +25,13 @@ fn config(server: &Server) -> JudgeConfig {
         concurrency: 1,
         ..JudgeConfig::default()
     }
+}
+
+/// A service that is not there.
+fn nobody() -> JudgeConfig {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(vec![], answer(""));
+    JudgeConfig { endpoint: format!("http://{address}/v1"), ..config(&server) }
 }
 
 fn trajectory(name: &str, rewards: &[f64]) -> Trajectory {
@@ -285,9 +184,7 @@ fn what_has_no_answer_is_shared_out_evenly_and_counted() {
     assert_eq!((server.requests().len(), judge.metrics().status_errors), (1, 1));
 
     // Nobody listens.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = JudgeConfig { endpoint: format!("http://{port}"), retries: 0, ..config(&server) };
-    let judge = Judge::new(nobody, 0).unwrap();
+    let judge = Judge::new(JudgeConfig { retries: 0, ..nobody() }, 0).unwrap();
     assert_eq!(credits(&judge), [2.0, 2.0, 2.0]);
     assert_eq!(judge.metrics().transport_errors, 1);
 
@@ -319,9 +216,7 @@ fn questions(count: usize) -> Batch {
 
 #[test]
 fn a_dead_judge_is_told_at_once_and_stops_the_run() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::start(vec![], answer("[1, 2, 3]"));
-    let dead = JudgeConfig { endpoint: format!("http://{port}/v1"), retries: 1, ..config(&server) };
+    let dead = JudgeConfig { retries: 1, ..nobody() };
     let judge = Judge::new(dead.clone(), 0).unwrap();
     let mut warnings = Vec::new();
     let error = judge.credits(&questions(40), &mut |text| warnings.push(text)).unwrap_err().to_string();
@@ -370,9 +265,7 @@ fn a_few_failures_are_told_while_the_others_are_asked() {
 #[test]
 fn a_service_that_does_not_answer_is_found_before_a_run() {
     // Nobody listens, and nobody will: every repetition is counted.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::start(vec![], answer("[1]"));
-    let dead = JudgeConfig { endpoint: format!("http://{port}/v1"), retries: 2, ..config(&server) };
+    let dead = JudgeConfig { retries: 2, ..nobody() };
     let judge = Judge::new(dead.clone(), 0).unwrap();
     let error = judge.check_service().unwrap_err().to_string();
     for expected in [&dead.endpoint[..], "\"small\"", "no connection", "decomposer.endpoint"] {
