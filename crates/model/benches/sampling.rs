@@ -1,5 +1,5 @@
 //! One engine on one thread: 16 prompts of 128 tokens with 32 new tokens each on the 5 M-parameter
-//! shape of `sample_speed`, and the same for a 0.8 M-parameter one.
+//! shape of `sample_speed`, and the same for a 0.8 M-parameter one and one of SmolLM2's size.
 #![expect(clippy::unwrap_used, reason = "a broken setting shall stop the measurement")]
 
 use std::hint::black_box;
@@ -40,6 +40,8 @@ fn sampling(criterion: &mut Criterion) {
         ("5M", weights(256, 6, 704, 2048, Compute::F32)),
         ("5M, bf16", weights(256, 6, 704, 2048, Compute::Bf16)),
         ("0.8M", weights(128, 4, 384, 512, Compute::F32)),
+        // Its weights are in no cache.
+        ("135M", weights(576, 30, 1536, 49152, Compute::F32)),
     ] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {

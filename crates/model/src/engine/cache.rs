@@ -1,4 +1,4 @@
-//! Keys and values of one sequence, and attention of one query row over them.
+//! Keys and values of one sequence, and attention of its rows over them.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -12,8 +12,10 @@ use super::vector::{exp, maximum};
 
 /// Positions of one block of keys.
 pub(super) const BLOCK: usize = 16;
-/// Query heads that are worked on together; they share the loads of their key/value head.
+/// Queries that are worked on together; they share the loads of their key/value head.
 const TOGETHER: usize = 4;
+/// The same where there are 32 registers and so many queries.
+const MOST_TOGETHER: usize = 12;
 
 /// Shape of the heads.
 #[derive(Clone, Copy, Debug)]
@@ -85,14 +87,20 @@ impl LayerCache {
     }
 }
 
-/// Attention of one row over the first `len` positions: `out = softmax(q k^T / sqrt(width)) v`.
+/// Attention of rows of one sequence at consecutive positions, each over the positions up to its own:
+/// `out = softmax(q k^T / sqrt(width)) v`.
 ///
-/// `query` and `out` are `[query_heads, width]`; `scores` is scratch.
+/// Rows are worked on together, so that keys and values are loaded once for all of them. A row's numbers are the same bits
+/// alone.
 pub(super) struct Attention<'a> {
     pub(super) heads: Heads,
     pub(super) cache: &'a LayerCache,
+    /// Positions that the first row sees; every row sees one more than the row before it.
     pub(super) len: usize,
-    pub(super) query: &'a [f32],
+    /// Rows of `[query_heads, width]` that start `stride` elements apart.
+    pub(super) queries: &'a [f32],
+    pub(super) stride: usize,
+    /// `[rows, query_heads, width]`.
     pub(super) out: &'a mut [f32],
     pub(super) scores: &'a mut Vec<f32>,
 }
@@ -102,75 +110,82 @@ impl WithSimd for Attention<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { heads, cache, len, query, out, scores } = self;
-        let width = heads.width;
+        let Self { heads, cache, len, queries, stride, out, scores } = self;
         let group = heads.query_heads / heads.key_value_heads;
-        let padded = len.next_multiple_of(BLOCK);
-        if scores.len() < TOGETHER * padded {
-            scores.resize(TOGETHER * padded, 0.0);
-        }
-        let queries = query.chunks_exact(group * width);
-        for (head, (query, out)) in queries.zip(out.chunks_exact_mut(group * width)).enumerate() {
-            let parts = query.chunks(TOGETHER * width).zip(out.chunks_mut(TOGETHER * width));
-            for (query, out) in parts {
-                let part = Part { heads, cache, len, head, query };
-                match query.len() / width {
-                    1 => attend::<S, 1>(simd, part, out, &mut scores[..padded]),
-                    2 => attend::<S, 2>(simd, part, out, &mut scores[..2 * padded]),
-                    3 => attend::<S, 3>(simd, part, out, &mut scores[..3 * padded]),
-                    _ => attend::<S, TOGETHER>(simd, part, out, &mut scores[..TOGETHER * padded]),
-                }
+        let rows = out.len() / (heads.query_heads * heads.width);
+        // Two accumulators a query, and 16 registers where vectors are narrow.
+        let most = if S::F32_LANES >= 16 { MOST_TOGETHER } else { TOGETHER };
+        for head in 0..heads.key_value_heads {
+            let mut first = 0;
+            while first < rows * group {
+                let part = Part { heads, cache, len, head, queries, stride, first };
+                first += match rows * group - first {
+                    left if left >= most && most == MOST_TOGETHER => {
+                        attend::<S, MOST_TOGETHER>(simd, part, out, scores)
+                    }
+                    1 => attend::<S, 1>(simd, part, out, scores),
+                    2 => attend::<S, 2>(simd, part, out, scores),
+                    3 => attend::<S, 3>(simd, part, out, scores),
+                    _ => attend::<S, TOGETHER>(simd, part, out, scores),
+                };
             }
         }
     }
 }
 
-/// Query heads that share one key/value head.
+/// Queries that share one key/value head: by rows, and in each by query heads.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     heads: Heads,
     cache: &'a LayerCache,
     len: usize,
     head: usize,
-    query: &'a [f32],
+    queries: &'a [f32],
+    stride: usize,
+    /// The first one that is worked on.
+    first: usize,
 }
 
-#[inline(always)]
-fn attend<S: Simd, const QUERIES: usize>(simd: S, part: Part<'_>, out: &mut [f32], scores: &mut [f32]) {
-    let width = part.heads.width;
-    let padded = scores.len() / QUERIES;
-    let lanes = S::F32_LANES;
-    let scale = simd.splat_f32s(1.0 / (width as f32).sqrt());
+impl Part<'_> {
+    /// Row and query head of a query after the first.
+    fn place(&self, query: usize) -> (usize, usize) {
+        let group = self.heads.query_heads / self.heads.key_value_heads;
+        let at = self.first + query;
+        (at / group, self.head * group + at % group)
+    }
+}
 
-    let block_len = part.heads.key_value_heads * width * BLOCK;
-    let blocks = part.cache.keys.chunks_exact(block_len).take(padded / BLOCK);
-    for (index, block) in blocks.enumerate() {
-        let keys = &block[part.head * width * BLOCK..(part.head + 1) * width * BLOCK];
-        let (keys, _) = S::as_simd_f32s(keys);
-        let vectors = BLOCK / lanes;
-        for vector in 0..vectors {
-            // Two chains per query hide the latency of the multiply-add.
-            let mut even = [simd.splat_f32s(0.0); QUERIES];
-            let mut odd = [simd.splat_f32s(0.0); QUERIES];
-            for (pair, keys) in keys.chunks_exact(2 * vectors).enumerate() {
-                for q in 0..QUERIES {
-                    let query = &part.query[q * width + 2 * pair..q * width + 2 * pair + 2];
-                    even[q] = simd.mul_add_f32s(simd.splat_f32s(query[0]), keys[vector], even[q]);
-                    odd[q] = simd.mul_add_f32s(simd.splat_f32s(query[1]), keys[vectors + vector], odd[q]);
-                }
-            }
-            for q in 0..QUERIES {
-                let start = q * padded + index * BLOCK + vector * lanes;
-                let (lane, _) = S::as_mut_simd_f32s(&mut scores[start..start + lanes]);
-                lane[0] = simd.mul_f32s(simd.add_f32s(even[q], odd[q]), scale);
-            }
+/// Works on some queries; returns how many.
+#[inline(always)]
+fn attend<S: Simd, const QUERIES: usize>(
+    simd: S,
+    part: Part<'_>,
+    out: &mut [f32],
+    scratch: &mut Vec<f32>,
+) -> usize {
+    let width = part.heads.width;
+    let lens: [usize; QUERIES] = std::array::from_fn(|q| part.len + part.place(q).0);
+    let padded = lens[QUERIES - 1].next_multiple_of(BLOCK);
+    if scratch.len() < QUERIES * (padded + width) {
+        scratch.resize(QUERIES * (padded + width), 0.0);
+    }
+    let (scores, rest) = scratch.split_at_mut(QUERIES * padded);
+    let packed = &mut rest[..QUERIES * width];
+    for q in 0..QUERIES {
+        let (row, head) = part.place(q);
+        let start = row * part.stride + head * width;
+        let pairs = part.queries[start..start + width].chunks_exact(2);
+        for (to, pair) in packed.chunks_exact_mut(2 * QUERIES).zip(pairs) {
+            to[2 * q..2 * q + 2].copy_from_slice(pair);
         }
     }
+    score::<S, QUERIES>(simd, part, packed, scores);
 
     let mut inverse = [0.0f32; QUERIES];
-    for (scores, inverse) in scores.chunks_exact_mut(padded).zip(&mut inverse) {
-        // Lanes past the last position hold keys of no position of this sequence.
-        scores[part.len..].fill(f32::NEG_INFINITY);
+    for ((scores, inverse), len) in scores.chunks_exact_mut(padded).zip(&mut inverse).zip(lens) {
+        let scores = &mut scores[..len.next_multiple_of(BLOCK)];
+        // Lanes past the last position hold keys that this query does not see, or of no position of this sequence.
+        scores[len..].fill(f32::NEG_INFINITY);
         let max = simd.splat_f32s(maximum(simd, scores));
         let (vectors, _) = S::as_mut_simd_f32s(scores);
         let mut sums = simd.splat_f32s(0.0);
@@ -181,59 +196,110 @@ fn attend<S: Simd, const QUERIES: usize>(simd: S, part: Part<'_>, out: &mut [f32
         *inverse = 1.0 / simd.reduce_sum_f32s(sums);
     }
 
-    let value_width = part.heads.value_width();
-    let position_len = part.heads.key_value_heads * value_width;
-    let values = &part.cache.values[..part.len * position_len];
-    let mut column = 0;
-    while column < width {
-        let left = (value_width - column) / lanes;
-        let columns = Columns { first: part.head * value_width + column, column, position_len };
-        column += lanes
-            * if left >= 4 {
-                weigh::<S, QUERIES, 4>(simd, scores, values, inverse, columns, out)
-            } else if left >= 2 {
-                weigh::<S, QUERIES, 2>(simd, scores, values, inverse, columns, out)
-            } else {
-                weigh::<S, QUERIES, 1>(simd, scores, values, inverse, columns, out)
-            };
+    let weights = Weights::<QUERIES> { scores, padded, lens, inverse };
+    let vectors = part.heads.value_width() / S::F32_LANES;
+    let mut vector = 0;
+    while vector < vectors {
+        // More columns than these would not stay in registers beside so many queries.
+        vector += if vectors - vector >= 4 && QUERIES <= TOGETHER {
+            weigh::<S, QUERIES, 4>(simd, part, &weights, vector, out)
+        } else if vectors - vector >= 2 {
+            weigh::<S, QUERIES, 2>(simd, part, &weights, vector, out)
+        } else {
+            weigh::<S, QUERIES, 1>(simd, part, &weights, vector, out)
+        };
+    }
+    QUERIES
+}
+
+/// Scores of all positions, `[QUERIES, padded]`. `packed` has two numbers of every query, then the next two of every query.
+#[inline(always)]
+fn score<S: Simd, const QUERIES: usize>(simd: S, part: Part<'_>, packed: &[f32], scores: &mut [f32]) {
+    let (width, lanes) = (part.heads.width, S::F32_LANES);
+    let scale = simd.splat_f32s(1.0 / (width as f32).sqrt());
+    let padded = scores.len() / QUERIES;
+    let vectors = BLOCK / lanes;
+    let block_len = part.heads.key_value_heads * width * BLOCK;
+    let blocks = part.cache.keys.chunks_exact(block_len).take(padded / BLOCK);
+    for (index, block) in blocks.enumerate() {
+        let keys = &block[part.head * width * BLOCK..(part.head + 1) * width * BLOCK];
+        let (keys, _) = S::as_simd_f32s(keys);
+        for vector in 0..vectors {
+            // Two chains per query hide the latency of the multiply-add.
+            let mut even = [simd.splat_f32s(0.0); QUERIES];
+            let mut odd = [simd.splat_f32s(0.0); QUERIES];
+            let (pairs, _) = packed.as_chunks::<2>();
+            for (pairs, keys) in pairs.chunks_exact(QUERIES).zip(keys.chunks_exact(2 * vectors)) {
+                for q in 0..QUERIES {
+                    even[q] = simd.mul_add_f32s(simd.splat_f32s(pairs[q][0]), keys[vector], even[q]);
+                    odd[q] = simd.mul_add_f32s(simd.splat_f32s(pairs[q][1]), keys[vectors + vector], odd[q]);
+                }
+            }
+            for q in 0..QUERIES {
+                let start = q * padded + index * BLOCK + vector * lanes;
+                let (lane, _) = S::as_mut_simd_f32s(&mut scores[start..start + lanes]);
+                lane[0] = simd.mul_f32s(simd.add_f32s(even[q], odd[q]), scale);
+            }
+        }
     }
 }
 
-#[derive(Clone, Copy)]
-struct Columns {
-    first: usize,
-    column: usize,
-    position_len: usize,
+/// What every query takes of the positions' values.
+struct Weights<'a, const QUERIES: usize> {
+    /// `[QUERIES, padded]`, not yet divided by their sums.
+    scores: &'a [f32],
+    padded: usize,
+    /// Positions that each query sees, in ascending order.
+    lens: [usize; QUERIES],
+    /// One over the sums.
+    inverse: [f32; QUERIES],
 }
 
-/// Adds up the values of some columns; returns how many vectors of columns it did.
+/// Adds up the values of some columns, from a vector of a head's on; returns how many vectors it did.
 #[inline(always)]
 fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
     simd: S,
-    weights: &[f32],
-    values: &[f32],
-    inverse: [f32; QUERIES],
-    columns: Columns,
+    part: Part<'_>,
+    weights: &Weights<'_, QUERIES>,
+    vector: usize,
     out: &mut [f32],
 ) -> usize {
-    let padded = weights.len() / QUERIES;
-    let width = out.len() / QUERIES;
-    let lanes = S::F32_LANES;
+    let Part { heads, head, .. } = part;
+    let (width, value_width, lanes) = (heads.width, heads.value_width(), S::F32_LANES);
+    let position_len = heads.key_value_heads * value_width;
+    let first = head * value_width + vector * lanes;
+    // Positions that all see, then those that only later rows see.
+    let (common, most) = (weights.lens[0], weights.lens[QUERIES - 1]);
+    let of_query = |q: usize, len: usize| &weights.scores[q * weights.padded..][..len];
+    let shared: [&[f32]; QUERIES] = std::array::from_fn(|q| of_query(q, common));
     let mut sums = [[simd.splat_f32s(0.0); COLUMNS]; QUERIES];
-    for (position, value) in values.chunks_exact(columns.position_len).enumerate() {
-        let (value, _) = S::as_simd_f32s(&value[columns.first..columns.first + COLUMNS * lanes]);
+    for (position, value) in (0..common).zip(part.cache.values.chunks_exact(position_len)) {
+        let (value, _) = S::as_simd_f32s(&value[first..first + COLUMNS * lanes]);
         for q in 0..QUERIES {
-            let weight = simd.splat_f32s(weights[q * padded + position]);
+            let weight = simd.splat_f32s(shared[q][position]);
             for c in 0..COLUMNS {
                 sums[q][c] = simd.mul_add_f32s(weight, value[c], sums[q][c]);
             }
         }
     }
+    for position in common..most {
+        let start = position * position_len + first;
+        let (value, _) = S::as_simd_f32s(&part.cache.values[start..start + COLUMNS * lanes]);
+        for q in 0..QUERIES {
+            if position < weights.lens[q] {
+                let weight = simd.splat_f32s(weights.scores[q * weights.padded + position]);
+                for c in 0..COLUMNS {
+                    sums[q][c] = simd.mul_add_f32s(weight, value[c], sums[q][c]);
+                }
+            }
+        }
+    }
     for q in 0..QUERIES {
-        let scale = simd.splat_f32s(inverse[q]);
-        let row = &mut out[q * width..(q + 1) * width];
+        let scale = simd.splat_f32s(weights.inverse[q]);
+        let (row, query_head) = part.place(q);
+        let row = &mut out[(row * heads.query_heads + query_head) * width..][..width];
         for c in 0..COLUMNS {
-            let start = (columns.column + c * lanes).min(width);
+            let start = ((vector + c) * lanes).min(width);
             let end = (start + lanes).min(width);
             simd.partial_store_f32s(&mut row[start..end], simd.mul_f32s(sums[q][c], scale));
         }
@@ -276,7 +342,8 @@ mod tests {
                     let mut scores = vec![f32::NAN; 3];
                     let mut run = |cache: &LayerCache, out: &mut [f32]| {
                         let scores = &mut scores;
-                        arch.dispatch(Attention { heads, cache, len, query: &query, out, scores });
+                        let (queries, stride) = (&query[..], query.len());
+                        arch.dispatch(Attention { heads, cache, len, queries, stride, out, scores });
                     };
                     run(&cache, &mut out);
                     let mut again = vec![0.0; query.len()];
@@ -306,6 +373,42 @@ mod tests {
                                 / total;
                             assert!((f64::from(out[head * width + d]) - exact).abs() < 2e-6);
                         }
+                    }
+                }
+            }
+        }
+    }
+    #[test]
+    fn rows_together_are_the_bits_of_each_alone() {
+        for (query_heads, key_value_heads, width) in
+            [(4, 2, 64), (9, 3, 64), (6, 1, 20), (7, 1, 128), (2, 2, 2)]
+        {
+            let heads = Heads { query_heads, key_value_heads, width };
+            let row = key_value_heads * width;
+            let mut cache = LayerCache::default();
+            for position in 0..50 {
+                let key: Vec<f32> = (0..row).map(|index| number(position * row + index)).collect();
+                let value: Vec<f32> = (0..row).map(|index| number(position * row + index * 3 + 1)).collect();
+                cache.write(heads, position, &key, &value);
+            }
+            let wide = query_heads * width;
+            let stride = wide + 5;
+            for (len, rows) in [(1, 3), (14, 9), (16, 1), (17, 5), (31, 19)] {
+                let queries: Vec<f32> = (0..rows * stride).map(|index| number(index * 5 + 2)).collect();
+                for arch in [Arch::new(), Arch::Scalar] {
+                    let run = |len: usize, queries: &[f32], out: &mut [f32]| {
+                        let (cache, scores) = (&cache, &mut vec![f32::NAN; 3]);
+                        arch.dispatch(Attention { heads, cache, len, queries, stride, out, scores });
+                    };
+                    let mut together = vec![0.0; rows * wide];
+                    run(len, &queries, &mut together);
+                    for (index, expected) in together.chunks_exact(wide).enumerate() {
+                        let mut alone = vec![0.0; wide];
+                        run(len + index, &queries[index * stride..], &mut alone);
+                        assert_eq!(alone, expected, "{heads:?}, {len} + {index}");
+                        // The comparison notices a row that sees another position.
+                        run(len + index + 1, &queries[index * stride..], &mut alone);
+                        assert_ne!(alone, expected);
                     }
                 }
             }

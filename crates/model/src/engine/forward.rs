@@ -183,14 +183,19 @@ impl Forward {
         let heads = self.weights.heads;
         let width = heads.query_heads * heads.width;
         self.attended.resize(self.rows.len() * width, 0.0);
-        let queries = self.qkv.chunks_exact(stride);
-        for ((row, qkv), out) in self.rows.iter().zip(queries).zip(self.attended.chunks_exact_mut(width)) {
+        let mut first = 0;
+        // Rows of a sequence at consecutive positions together.
+        for rows in self.rows.chunk_by(|row, next| row.slot == next.slot && row.position + 1 == next.position)
+        {
+            let all = first..first + rows.len();
+            first = all.end;
             self.arch.dispatch(Attention {
                 heads,
-                cache: &caches[row.slot][layer],
-                len: row.position + 1,
-                query: &qkv[..width],
-                out,
+                cache: &caches[rows[0].slot][layer],
+                len: rows[0].position + 1,
+                queries: &self.qkv[all.start * stride..all.end * stride],
+                stride,
+                out: &mut self.attended[all.start * width..all.end * width],
                 scores: &mut self.scores,
             });
         }

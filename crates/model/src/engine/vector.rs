@@ -8,6 +8,24 @@
 
 use pulp::{Simd, WithSimd};
 
+/// Numbers of a cache line.
+pub(super) const LINE: usize = 16;
+
+/// Asks for the cache line of the element `at` elements after the first, which may lie behind the end. It changes no number;
+/// other processors than x86-64 are left to fetch by themselves.
+#[inline(always)]
+#[expect(unsafe_code, reason = "the intrinsic takes a pointer")]
+pub(super) fn prefetch(from: &[f32], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing and may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, at);
+}
+
 /// `e^x` within about two units in the last place; below -87 it stays at the smallest normal number.
 ///
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, a polynomial in `r`, and `n` added to the exponent
