@@ -27,6 +27,8 @@ pub(crate) struct SweepFile {
     seeds: Vec<u64>,
     run: Vec<RunTable>,
     grid: Vec<(String, Vec<Value>)>,
+    /// Settings of the command line, which win over the file's.
+    overrides: Vec<String>,
 }
 
 /// The file's text.
@@ -125,9 +127,36 @@ impl SweepFile {
             seeds: found.seeds,
             run,
             grid,
+            overrides: Vec::new(),
         };
         sweep.check()?;
         Ok(sweep)
+    }
+
+    /// Settings `key.sub=value` for every run, which win over the file's.
+    ///
+    /// # Errors
+    /// One is no setting, is one that the sweep gives itself, or is what the grid or a `[[run]]` varies.
+    pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
+        for text in overrides {
+            let Some((setting, _)) = text.split_once('=') else {
+                bail!("{text:?} is no setting; write key.sub=value after the sweep file");
+            };
+            let setting = setting.trim();
+            self.check_setting("the command line", setting)?;
+            let of_runs = self.run.iter().flat_map(|run| &run.set);
+            let varied = of_runs.filter_map(|text| text.split_once('=')).map(|(key, _)| key.trim());
+            if let Some(key) =
+                varied.chain(self.grid.iter().map(|(key, _)| key.as_str())).find(|key| *key == setting)
+            {
+                bail!(
+                    "{}: the command line sets `{key}`, in which the runs of this sweep differ; leave it out, or change the file",
+                    self.path.display()
+                );
+            }
+            self.overrides.push(text.clone());
+        }
+        Ok(self)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -223,6 +252,7 @@ impl SweepFile {
                 for &seed in &self.seeds {
                     let mut overrides: Vec<String> = self.set.iter().chain(&run.set).cloned().collect();
                     overrides.extend(point.iter().map(|(key, value)| format!("{key}={value}")));
+                    overrides.extend(self.overrides.iter().cloned());
                     overrides.push(format!("seed={seed}"));
                     overrides.push(format!("name={name}-seed-{seed}"));
                     let source = ConfigSource {
@@ -341,6 +371,28 @@ mod tests {
         // Without runs and grid there is one method, called like the sweep.
         let plain = read("name = \"s\"\npreset = \"grpo\"\n").unwrap().entries().unwrap();
         assert_eq!(plain.iter().map(Entry::run_name).collect::<Vec<_>>(), ["s-seed-0"]);
+    }
+
+    #[test]
+    fn settings_of_the_command_line_win_and_vary_nothing() {
+        let with = |setting: &str| read(WHOLE).unwrap().with_overrides(&[setting.to_owned()]);
+        let entries = with("train.steps=3").unwrap().entries().unwrap();
+        for entry in &entries {
+            let last = entry.source.overrides.iter().rfind(|text| text.starts_with("train.steps="));
+            assert_eq!(last.unwrap(), "train.steps=3");
+        }
+        for (setting, words) in [
+            ("train.steps", "is no setting; write key.sub=value after the sweep file"),
+            ("seed=4", "the command line: sets `seed`, which every run of a sweep gets from `seeds`"),
+            (
+                "train.learning_rate=1e-5",
+                "sets `train.learning_rate`, in which the runs of this sweep differ",
+            ),
+            ("credit.omega=0.1", "sets `credit.omega`, in which the runs of this sweep differ"),
+        ] {
+            let error = with(setting).unwrap_err().to_string();
+            assert!(error.contains(words), "{error} | {words}");
+        }
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub(crate) struct SweepArgs {
     /// The sweep file.
     #[arg(value_name = "SWEEP.toml")]
     file: PathBuf,
+    /// Settings of every run, written key.sub=value; they win over the file's.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
     /// Runs at a time, each in a process of its own.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
@@ -52,7 +55,7 @@ pub(crate) struct SweepArgs {
 }
 
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
-    let sweep = SweepFile::read(&args.file)?;
+    let sweep = SweepFile::read(&args.file)?.with_overrides(&args.overrides)?;
     let layout = Layout::new(&args.runs, &sweep.name);
     let runs = plan(&sweep, &args.file)?;
     if args.list {
@@ -75,7 +78,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     let limits = Limits { jobs: usize::from(args.jobs), retries: args.retries };
     let supervisor = Supervisor::new(&runs, &chosen, &layout, limits)?;
     let ends = supervisor.work(ui::stop_on_interrupt()?);
-    Ok(report(&runs, &ends, &args.file, &layout))
+    Ok(report(&runs, &ends, args, &layout))
 }
 
 fn list(runs: &[PlannedRun], layout: &Layout) {
@@ -116,7 +119,7 @@ fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Re
 }
 
 /// Says how every run ended.
-fn report(runs: &[PlannedRun], ends: &[(usize, End)], file: &std::path::Path, layout: &Layout) -> ExitCode {
+fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: &Layout) -> ExitCode {
     let count = |wanted: fn(&End) -> bool| ends.iter().filter(|(_, end)| wanted(end)).count();
     let failed = count(|end| matches!(end, End::Failed(_)));
     let interrupted = count(|end| *end == End::Interrupted);
@@ -133,9 +136,10 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], file: &std::path::Path, la
             ui::print(&format!("  {name}: {reason}\n    log: {}", layout.log(&name).display()));
         }
     }
-    let file = file.display();
+    let file = args.file.display();
     if interrupted > 0 {
-        ui::print(&format!("  go on with      turnwise sweep {file}"));
+        let words = [vec![file.to_string()], args.overrides.clone()].concat();
+        ui::print(&format!("  go on with      turnwise sweep {}", words.join(" ")));
         return ExitCode::from(ui::INTERRUPTED);
     }
     if done > 0 {
