@@ -67,7 +67,8 @@ impl EzPointsWorld {
     }
 }
 
-const TEMPLATES: [(&str, &str); 3] = [
+const TEMPLATES: [(&str, &str); 4] = [
+    ("ezpoints-few-shot", include_str!("../../templates/ezpoints-few-shot.toml")),
     ("ezpoints-verl-agent", include_str!("../../templates/ezpoints-verl-agent.toml")),
     ("ezpoints-compact", include_str!("../../templates/ezpoints-compact.toml")),
     ("ezpoints", include_str!("../../templates/ezpoints.toml")),
