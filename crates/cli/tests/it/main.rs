@@ -14,6 +14,7 @@ mod index_vectors;
 mod kill;
 mod methods;
 mod play;
+mod pretrained;
 mod puzzles;
 mod questions;
 mod search;

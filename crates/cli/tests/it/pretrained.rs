@@ -1,0 +1,146 @@
+//! A real pretrained chat model, SmolLM2-135M-Instruct, where `TURNWISE_SMOLLM2` names its folder: tokens, log-probabilities and
+//! greedy answers are those that `transformers` gave (`tests/golden/smollm2.py`), and what is trained and exported is the
+//! same model again in PEFT and `transformers`, where `TURNWISE_PYTHON` names a Python that has them.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![expect(clippy::print_stderr, reason = "a skipped test says so")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
+use turnwise_model::{LearnerConfig, NativeLearner, Parameters, load_model};
+
+/// One question with what `transformers` makes of it.
+#[derive(Deserialize)]
+struct Asked {
+    question: String,
+    prompt: Vec<u32>,
+    answer: String,
+    scored: Vec<Scored>,
+}
+
+#[derive(Deserialize)]
+struct Scored {
+    response: Vec<u32>,
+    logprobs: Vec<f64>,
+}
+
+fn golden() -> Vec<Asked> {
+    serde_json::from_str(include_str!("../golden/smollm2.json")).unwrap()
+}
+
+fn smollm2() -> Option<PathBuf> {
+    let folder = std::env::var_os("TURNWISE_SMOLLM2").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("skipped: TURNWISE_SMOLLM2 not set to a folder with SmolLM2");
+    }
+    folder
+}
+
+/// Runs `turnwise` and returns what it prints.
+fn turnwise(folder: &Path, arguments: &[&str], input: &str) -> String {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_turnwise"))
+        .current_dir(folder)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Only `chat` reads.
+    let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = process.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Largest distance of the learner's log-probabilities from the recorded ones, in nats.
+fn distance(parameters: Parameters<f32>, golden: &[Asked]) -> f64 {
+    let mut learner = NativeLearner::new(parameters, LearnerConfig::default()).unwrap();
+    let scored: Vec<(&Asked, &Scored)> =
+        golden.iter().flat_map(|asked| asked.scored.iter().map(move |scored| (asked, scored))).collect();
+    let batch: Vec<TokenSequence> = scored
+        .iter()
+        .map(|(Asked { prompt, .. }, Scored { response, .. })| TokenSequence {
+            tokens: [prompt.as_slice(), response].concat(),
+            spans: vec![TurnSpan { turn: 0, start: prompt.len(), end: prompt.len() + response.len() }],
+        })
+        .collect();
+    let found = learner.logprobs(&batch).unwrap();
+    let mut most = 0.0f64;
+    for (found, (_, scored)) in found.iter().zip(scored) {
+        assert_eq!(found.len(), scored.logprobs.len());
+        for (found, expected) in found.iter().zip(&scored.logprobs) {
+            most = most.max((f64::from(*found) - expected).abs());
+        }
+    }
+    most
+}
+
+#[test]
+fn log_probabilities_are_those_of_transformers() {
+    let Some(folder) = smollm2() else { return };
+    let golden = golden();
+    let parameters = load_model(&folder).unwrap();
+    let most = distance(parameters.clone(), &golden);
+    assert!(most < 2e-4, "{most} nats");
+    // The comparison notices another rotary base.
+    let mut other = parameters;
+    other.config.rope_theta *= 1.01;
+    let most = distance(other, &golden);
+    assert!(most > 2e-3, "{most} nats");
+}
+
+#[test]
+fn greedy_answers_are_those_of_transformers() {
+    let Some(folder) = smollm2() else { return };
+    let model = folder.display().to_string();
+    let here = tempfile::tempdir().unwrap();
+    for asked in golden() {
+        let arguments = ["chat", &model, "--temperature", "0", "--max-tokens", "24"];
+        let printed = turnwise(here.path(), &arguments, &format!("{}\n", asked.question));
+        assert!(printed.contains(&asked.answer), "{}\n{printed}\n{}", asked.question, asked.answer);
+    }
+}
+
+#[test]
+fn an_adapter_is_trained_and_is_the_same_model_when_exported() {
+    let Some(folder) = smollm2() else { return };
+    let here = tempfile::tempdir().unwrap();
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/smollm2/ezpoints.toml");
+    let model = format!("policy.model={}", folder.display());
+    let short =
+        ["policy.compute=f32", "sft.steps=2", "sft.batch_tokens=400", "sft.warmup=1", "train.steps=1"];
+    let short = short.iter().chain(&["rollout.tasks_per_step=1", "rollout.group_size=4", "eval.tasks=2"]);
+    let arguments: Vec<&str> =
+        ["train", config, &model, "name=short"].into_iter().chain(short.copied()).collect();
+    turnwise(here.path(), &arguments, "");
+    turnwise(here.path(), &["export", "runs/short", "merged", "--merge"], "");
+    turnwise(here.path(), &["export", "runs/short", "adapter"], "");
+    // The merged model is loaded like any other, and is another one than that it was made of.
+    let most = distance(load_model(&here.path().join("merged")).unwrap(), &golden());
+    assert!(most > 2e-3, "{most} nats");
+
+    let Some(python) = std::env::var_os("TURNWISE_PYTHON") else {
+        eprintln!("skipped: TURNWISE_PYTHON not set (a Python with torch, transformers and peft)");
+        return;
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/real/smollm2_round_trip.py");
+    let output = Command::new(python)
+        .current_dir(here.path())
+        .arg(script)
+        .arg(folder)
+        .args(["--run", "runs/short", "--turnwise", env!("CARGO_BIN_EXE_turnwise")])
+        .env("HF_HUB_OFFLINE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
