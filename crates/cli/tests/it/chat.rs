@@ -41,7 +41,8 @@ fn model(folder: &Path, chat: bool) -> String {
     folder.display().to_string()
 }
 
-fn turnwise(arguments: &[&str], input: &str) -> Output {
+/// Runs `turnwise` and types `input`.
+pub(crate) fn turnwise(arguments: &[&str], input: &str) -> Output {
     let mut process = Command::new(env!("CARGO_BIN_EXE_turnwise"))
         .args(arguments)
         .stdin(Stdio::piped())

@@ -5,13 +5,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 #![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde::Deserialize;
 use turnwise_core::{Learner as _, TokenSequence, TurnSpan};
 use turnwise_model::{LearnerConfig, NativeLearner, Parameters, load_model};
+
+use crate::chat::turnwise;
 
 /// One question with what `transformers` makes of it.
 #[derive(Deserialize)]
@@ -40,19 +41,9 @@ fn smollm2() -> Option<PathBuf> {
     folder
 }
 
-/// Runs `turnwise` and returns what it prints.
-fn turnwise(folder: &Path, arguments: &[&str], input: &str) -> String {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_turnwise"))
-        .current_dir(folder)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Only `chat` reads.
-    let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = process.wait_with_output().unwrap();
+/// What `turnwise` prints.
+fn printed(arguments: &[&str], input: &str) -> String {
+    let output = turnwise(arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -98,11 +89,10 @@ fn log_probabilities_are_those_of_transformers() {
 fn greedy_answers_are_those_of_transformers() {
     let Some(folder) = smollm2() else { return };
     let model = folder.display().to_string();
-    let here = tempfile::tempdir().unwrap();
-    for asked in golden() {
+    for Asked { question, answer, .. } in golden() {
         let arguments = ["chat", &model, "--temperature", "0", "--max-tokens", "24"];
-        let printed = turnwise(here.path(), &arguments, &format!("{}\n", asked.question));
-        assert!(printed.contains(&asked.answer), "{}\n{printed}\n{}", asked.question, asked.answer);
+        let printed = printed(&arguments, &format!("{question}\n"));
+        assert!(printed.contains(&answer), "{question}\n{printed}\n{answer}");
     }
 }
 
@@ -110,18 +100,23 @@ fn greedy_answers_are_those_of_transformers() {
 fn an_adapter_is_trained_and_is_the_same_model_when_exported() {
     let Some(folder) = smollm2() else { return };
     let here = tempfile::tempdir().unwrap();
+    let at = |name: &str| here.path().join(name).display().to_string();
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/smollm2/ezpoints.toml");
     let model = format!("policy.model={}", folder.display());
     let short =
         ["policy.compute=f32", "sft.steps=2", "sft.batch_tokens=400", "sft.warmup=1", "train.steps=1"];
     let short = short.iter().chain(&["rollout.tasks_per_step=1", "rollout.group_size=4", "eval.tasks=2"]);
-    let arguments: Vec<&str> =
-        ["train", config, &model, "name=short"].into_iter().chain(short.copied()).collect();
-    turnwise(here.path(), &arguments, "");
-    turnwise(here.path(), &["export", "runs/short", "merged", "--merge"], "");
-    turnwise(here.path(), &["export", "runs/short", "adapter"], "");
-    // The merged model is loaded like any other, and is another one than that it was made of.
-    let most = distance(load_model(&here.path().join("merged")).unwrap(), &golden());
+    let (runs, run) = (at("runs"), at("runs/short"));
+    let arguments = ["train", config, &model, "name=short", "--runs", &runs];
+    printed(&arguments.into_iter().chain(short.copied()).collect::<Vec<_>>(), "");
+    let merged = at("merged");
+    printed(&["export", &run, &merged, "--merge"], "");
+    // The merged model answers as the run does, and is another one than that it was made of.
+    let greedy = |policy: &str| {
+        printed(&["chat", policy, "--temperature", "0", "--max-tokens", "12"], "What is 2 + 2?\n")
+    };
+    assert_eq!(greedy(&run), greedy(&merged));
+    let most = distance(load_model(merged.as_ref()).unwrap(), &golden());
     assert!(most > 2e-3, "{most} nats");
 
     let Some(python) = std::env::var_os("TURNWISE_PYTHON") else {
@@ -130,10 +125,9 @@ fn an_adapter_is_trained_and_is_the_same_model_when_exported() {
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/real/smollm2_round_trip.py");
     let output = Command::new(python)
-        .current_dir(here.path())
         .arg(script)
         .arg(folder)
-        .args(["--run", "runs/short", "--turnwise", env!("CARGO_BIN_EXE_turnwise")])
+        .args(["--run", &run, "--turnwise", env!("CARGO_BIN_EXE_turnwise")])
         .env("HF_HUB_OFFLINE", "1")
         .output()
         .unwrap();

@@ -114,13 +114,13 @@ impl WithSimd for Attention<'_> {
         let group = heads.query_heads / heads.key_value_heads;
         let rows = out.len() / (heads.query_heads * heads.width);
         // Two accumulators a query, and 16 registers where vectors are narrow.
-        let most = if S::F32_LANES >= 16 { MOST_TOGETHER } else { TOGETHER };
+        let wide = S::F32_LANES >= 16;
         for head in 0..heads.key_value_heads {
             let mut first = 0;
             while first < rows * group {
                 let part = Part { heads, cache, len, head, queries, stride, first };
                 first += match rows * group - first {
-                    left if left >= most && most == MOST_TOGETHER => {
+                    left if wide && left >= MOST_TOGETHER => {
                         attend::<S, MOST_TOGETHER>(simd, part, out, scores)
                     }
                     1 => attend::<S, 1>(simd, part, out, scores),
@@ -244,7 +244,7 @@ fn score<S: Simd, const QUERIES: usize>(simd: S, part: Part<'_>, packed: &[f32],
     }
 }
 
-/// What every query takes of the positions' values.
+/// Attention weights of queries.
 struct Weights<'a, const QUERIES: usize> {
     /// `[QUERIES, padded]`, not yet divided by their sums.
     scores: &'a [f32],
@@ -270,8 +270,8 @@ fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
     let first = head * value_width + vector * lanes;
     // Positions that all see, then those that only later rows see.
     let (common, most) = (weights.lens[0], weights.lens[QUERIES - 1]);
-    let of_query = |q: usize, len: usize| &weights.scores[q * weights.padded..][..len];
-    let shared: [&[f32]; QUERIES] = std::array::from_fn(|q| of_query(q, common));
+    // Slices of one length are not checked at every position.
+    let shared: [&[f32]; QUERIES] = std::array::from_fn(|q| &weights.scores[q * weights.padded..][..common]);
     let mut sums = [[simd.splat_f32s(0.0); COLUMNS]; QUERIES];
     for (position, value) in (0..common).zip(part.cache.values.chunks_exact(position_len)) {
         let (value, _) = S::as_simd_f32s(&value[first..first + COLUMNS * lanes]);

@@ -145,8 +145,9 @@ impl Packed {
                 let height = tile_height(arch);
                 pack_tiles(x, x_stride, self.inputs, height, tiles);
                 let rows = x.len() / x_stride;
-                let mut partial = if self.inputs > DEPTH { vec![0.0; rows * PANEL] } else { Vec::new() };
-                let partial = &mut partial[..];
+                // Behind the tiles, where there are more blocks than one.
+                tiles.resize(rows * if self.inputs > DEPTH { self.inputs + PANEL } else { self.inputs }, 0.0);
+                let (tiles, partial) = tiles.split_at_mut(rows * self.inputs);
                 arch.dispatch(Multiply {
                     weights: self,
                     panels,
@@ -206,14 +207,14 @@ impl WithSimd for Multiply<'_> {
         let inputs = weights.inputs;
         let depth = inputs.div_ceil(inputs.div_ceil(DEPTH));
         // Passes over a block, over which the fetching of the next one is spread: tiles, times pairs of vectors.
-        let passes = tiles.len().div_ceil(inputs * height) * (PANEL / (2 * S::F32_LANES)).max(1);
+        let passes = tiles.len().div_ceil(inputs * height) * (PANEL / (2 * S::F32_LANES));
         for (index, panel) in panels.get().chunks_exact(PANEL * inputs).enumerate() {
             let first = index * PANEL;
             let bias = weights.bias.get(first..first + PANEL);
             let target = Target { first, stride: out_stride, bias, add };
             for start in (0..inputs).step_by(depth) {
                 let end = inputs.min(start + depth);
-                let mut fetch = Fetch { from: &panel[end * PANEL - PANEL..], row: 1, every: passes };
+                let mut fetch = Fetch { panel, at: end * PANEL, every: passes };
                 let (block, _) = S::as_simd_f32s(&panel[start * PANEL..end * PANEL]);
                 let mut rest = &mut partial[..];
                 for (tile, out) in tiles.chunks(inputs * height).zip(out.chunks_mut(out_stride * height)) {
@@ -243,12 +244,11 @@ impl WithSimd for Multiply<'_> {
     }
 }
 
-/// Fetching of the block after the present one, which lies behind it in memory.
+/// Fetching of the block after the present one, which lies behind it in memory, also where it is the next panel's.
 struct Fetch<'a> {
-    /// Weights from the last row of the present block on.
-    from: &'a [f32],
-    /// The next row to fetch, counted from there.
-    row: usize,
+    panel: &'a [f32],
+    /// The next row to fetch, in elements from the panel's first.
+    at: usize,
     /// Inputs that are multiplied for each row that is fetched.
     every: usize,
 }
@@ -258,9 +258,9 @@ impl Fetch<'_> {
     #[inline(always)]
     fn next(&mut self) {
         for line in (0..PANEL).step_by(LINE) {
-            prefetch(self.from, self.row * PANEL + line);
+            prefetch(self.panel, self.at + line);
         }
-        self.row += 1;
+        self.at += PANEL;
     }
 }
 

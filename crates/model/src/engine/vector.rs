@@ -14,7 +14,7 @@ pub(super) const LINE: usize = 16;
 /// Asks for the cache line of the element `at` elements after the first, which may lie behind the end. It changes no number;
 /// other processors than x86-64 are left to fetch by themselves.
 #[inline(always)]
-#[expect(unsafe_code, reason = "the intrinsic takes a pointer")]
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the intrinsic takes a pointer"))]
 pub(super) fn prefetch(from: &[f32], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {

@@ -139,18 +139,16 @@ impl SweepFile {
     /// One is no setting, is one that the sweep gives itself, or is what the grid or a `[[run]]` varies.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
-            let Some((setting, _)) = text.split_once('=') else {
+            let Some(setting) = key_of(text) else {
                 bail!("{text:?} is no setting; write key.sub=value after the sweep file");
             };
-            let setting = setting.trim();
             self.check_setting("the command line", setting)?;
-            let of_runs = self.run.iter().flat_map(|run| &run.set);
-            let varied = of_runs.filter_map(|text| text.split_once('=')).map(|(key, _)| key.trim());
-            if let Some(key) =
-                varied.chain(self.grid.iter().map(|(key, _)| key.as_str())).find(|key| *key == setting)
-            {
+            let of_runs = self.run.iter().flat_map(|run| &run.set).filter_map(|text| key_of(text));
+            let mut varied = of_runs.chain(self.grid.iter().map(|(key, _)| key.as_str()));
+            if let Some(key) = varied.find(|key| is_within(key, setting) || is_within(setting, key)) {
                 bail!(
-                    "{}: the command line sets `{key}`, in which the runs of this sweep differ; leave it out, or change the file",
+                    "{}: the command line sets `{setting}`, and the runs of this sweep differ in `{key}`; leave it out, or change \
+                     the file",
                     self.path.display()
                 );
             }
@@ -197,10 +195,10 @@ impl SweepFile {
         let of_runs =
             of_runs.flat_map(|(at, run)| run.set.iter().map(move |text| (format!("run[{at}].set"), text)));
         for (key, text) in sets.chain(of_runs) {
-            let Some((setting, _)) = text.split_once('=') else {
+            let Some(setting) = key_of(text) else {
                 bail!("{shown}: {key}: {text:?} is no setting; write \"key.sub=value\"");
             };
-            self.check_setting(&key, setting.trim())?;
+            self.check_setting(&key, setting)?;
         }
         for (setting, _) in &self.grid {
             self.check_setting("grid", setting)?;
@@ -311,6 +309,16 @@ fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) ->
     Ok(())
 }
 
+/// The key of a setting `key.sub=value`.
+fn key_of(text: &str) -> Option<&str> {
+    text.split_once('=').map(|(key, _)| key.trim())
+}
+
+/// Whether a key is another one, or lies in the table of that name.
+fn is_within(key: &str, table: &str) -> bool {
+    key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 fn check_keys(table: &Table, known: &[&str], file: &str, outer: &str) -> anyhow::Result<()> {
     if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
         let nearest =
@@ -384,11 +392,9 @@ mod tests {
         for (setting, words) in [
             ("train.steps", "is no setting; write key.sub=value after the sweep file"),
             ("seed=4", "the command line: sets `seed`, which every run of a sweep gets from `seeds`"),
-            (
-                "train.learning_rate=1e-5",
-                "sets `train.learning_rate`, in which the runs of this sweep differ",
-            ),
-            ("credit.omega=0.1", "sets `credit.omega`, in which the runs of this sweep differ"),
+            ("train.learning_rate=1e-5", "and the runs of this sweep differ in `train.learning_rate`"),
+            ("credit.omega=0.1", "sets `credit.omega`, and the runs of this sweep differ in `credit.omega`"),
+            ("credit={}", "sets `credit`, and the runs of this sweep differ in `credit.omega`"),
         ] {
             let error = with(setting).unwrap_err().to_string();
             assert!(error.contains(words), "{error} | {words}");
