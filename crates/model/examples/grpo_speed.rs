@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Prompts are random tokens, one a group; responses end only at their length. Prints one line of JSON with the medians of
-//! the measured rounds (one before them is not measured): `sample_s` has the packing of the weights in it, `update_s` forward,
+//! the measured rounds (one before them is not measured): `sample_s` has the packing of the weights in it (`pack_s`), `update_s` forward,
 //! backward and AdamW. `benches/peer/pretrained.py` does the same in Python and prints the ratios.
 
 #![expect(clippy::print_stdout, reason = "an example that reports")]
@@ -26,6 +26,10 @@ use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
 use turnwise_model::{Adapter, Compute, LearnerConfig, LoraConfig, NativeLearner, Weights, load_model};
 
 use arguments::Arguments;
+
+// That of the `turnwise` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The batch that is measured.
 #[derive(Clone, Copy)]
@@ -154,10 +158,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut learner = NativeLearner::new(Weights::adapted(base, adapter)?, settings)?;
     let rounds = get("rounds", 3)?.max(1);
-    let (mut sampling, mut updating, mut computed, mut total) = (Vec::new(), Vec::new(), 0, 0);
+    let (mut packing, mut sampling, mut updating, mut computed, mut total) =
+        (Vec::new(), Vec::new(), Vec::new(), 0, 0);
     for round in 0..=rounds {
         let started = Instant::now();
         let weights = learner.engine_weights()?;
+        let packed = started.elapsed().as_secs_f64();
         let samples = sample(sizes, &weights, round as u64)?;
         drop(weights);
         let sampled = started.elapsed().as_secs_f64();
@@ -180,6 +186,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         learner.step(1e-5)?;
         let updated = started.elapsed().as_secs_f64();
         if round > 0 {
+            packing.push(packed);
             sampling.push(sampled);
             updating.push(updated);
         }
@@ -187,9 +194,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let iterations = sampling.iter().zip(&updating).map(|(sampled, updated)| sampled + updated).collect();
     println!(
-        "{{\"compute\": \"{}\", \"sample_s\": {:.3}, \"update_s\": {:.3}, \"iteration_s\": {:.3}, \"update_tokens_computed\": {computed}, \
+        "{{\"compute\": \"{}\", \"pack_s\": {:.3}, \"sample_s\": {:.3}, \"update_s\": {:.3}, \"iteration_s\": {:.3}, \"update_tokens_computed\": {computed}, \
          \"update_tokens\": {total}}}",
         compute.path(),
+        median(packing),
         median(sampling),
         median(updating),
         median(iterations),

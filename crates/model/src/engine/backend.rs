@@ -7,9 +7,9 @@ use std::sync::Arc;
 use pulp::Arch;
 use turnwise_core::{SampleError, SamplingParams};
 
-use super::cache::LayerCache;
 use super::choose::{Choice, TokenSampler};
 use super::forward::{Forward, Row};
+use super::pages::Cache;
 use super::weights::EngineWeights;
 
 /// Prompt rows that a step on the CPU takes in besides the rows of sequences being decoded.
@@ -31,19 +31,16 @@ pub(super) struct Host {
     forward: Forward,
     arch: Arch,
     token_sampler: TokenSampler,
-    /// `[slot][layer]`.
-    caches: Vec<Vec<LayerCache>>,
+    cache: Cache,
 }
 
 impl Backend {
     /// Empty caches on this thread.
     pub(super) fn host(weights: Arc<EngineWeights>, slots: usize, max_context: usize) -> Self {
         let arch = Arch::new();
-        let layers = weights.layers.len();
-        let caches =
-            (0..slots).map(|_| std::iter::repeat_with(LayerCache::default).take(layers).collect()).collect();
+        let cache = Cache::new(weights.heads, weights.layers.len(), slots);
         let forward = Forward::new(weights, arch, max_context);
-        Self::Host(Box::new(Host { forward, arch, token_sampler: TokenSampler::default(), caches }))
+        Self::Host(Box::new(Host { forward, arch, token_sampler: TokenSampler::default(), cache }))
     }
 
     /// Version of the weights.
@@ -73,7 +70,7 @@ impl Backend {
         }
     }
 
-    /// Copies the keys and values of some positions from one slot to another.
+    /// Gives a slot the keys and values of some positions of another, which has the same tokens up to their end.
     pub(super) fn copy(
         &mut self,
         from: usize,
@@ -81,24 +78,26 @@ impl Backend {
         positions: Range<usize>,
     ) -> Result<(), SampleError> {
         match self {
-            Self::Host(host) => {
-                let heads = host.forward.weights.heads;
-                if let Ok([to, from]) = host.caches.get_disjoint_mut([to, from]) {
-                    for (to, from) in to.iter_mut().zip(from.iter()) {
-                        to.copy(heads, from, positions.clone());
-                    }
-                }
-            }
+            Self::Host(host) => host.cache.take_over(from, to, positions.end),
             #[cfg(feature = "cuda")]
             Self::Cuda { engine, .. } => engine.copy(from, to, positions)?,
         }
         Ok(())
     }
 
+    /// Keeps the first positions of a slot; a device writes over the others.
+    pub(super) fn keep(&mut self, slot: usize, positions: usize) {
+        match self {
+            Self::Host(host) => host.cache.keep(slot, positions),
+            #[cfg(feature = "cuda")]
+            Self::Cuda { .. } => {}
+        }
+    }
+
     /// Computes all rows and leaves the logits of those that want them.
     pub(super) fn step(&mut self, rows: &[Row]) -> Result<(), SampleError> {
         match self {
-            Self::Host(host) => host.forward.step(rows, &mut host.caches),
+            Self::Host(host) => host.forward.step(rows, &mut host.cache),
             #[cfg(feature = "cuda")]
             Self::Cuda { engine, .. } => engine.step(rows)?,
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use pulp::Arch;
 
-use super::cache::{Attention, LayerCache};
+use super::attention::{Attention, Scratch};
+use super::pages::Cache;
+use super::sharing::Sharing;
 use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
 use super::weights::EngineWeights;
 use crate::Rotary;
@@ -37,7 +39,8 @@ pub(super) struct Forward {
     attended: Vec<f32>,
     gate_up: Vec<f32>,
     tiles: Vec<f32>,
-    scores: Vec<f32>,
+    sharing: Sharing,
+    scratch: Scratch,
     /// `[wanted rows, stride]`, filled up with the lowest numbers.
     pub(super) logits: Vec<f32>,
 }
@@ -61,7 +64,8 @@ impl Forward {
             attended: Vec::new(),
             gate_up: Vec::new(),
             tiles: Vec::new(),
-            scores: Vec::new(),
+            sharing: Sharing::default(),
+            scratch: Scratch::default(),
             logits: Vec::new(),
         }
     }
@@ -72,8 +76,8 @@ impl Forward {
     }
 
     /// Computes all rows, writes their keys and values, and leaves the logits of those that want them,
-    /// in order. `caches` is `[slot][layer]`.
-    pub(super) fn step(&mut self, rows: &[Row], caches: &mut [Vec<LayerCache>]) {
+    /// in order.
+    pub(super) fn step(&mut self, rows: &[Row], cache: &mut Cache) {
         let weights = Arc::clone(&self.weights);
         let arch = self.arch;
         let hidden = weights.hidden;
@@ -81,9 +85,11 @@ impl Forward {
         self.rows.extend_from_slice(rows);
         self.hidden.clear();
         for row in rows {
+            cache.claim(row.slot, row.position);
             let start = row.token as usize * hidden;
             self.hidden.extend_from_slice(&weights.embedding[start..start + hidden]);
         }
+        self.sharing.plan(rows, cache);
         for (index, layer) in weights.layers.iter().enumerate() {
             self.norm(&layer.input_norm);
             let qkv_stride = layer.qkv.width;
@@ -98,14 +104,15 @@ impl Forward {
                     epsilon: weights.epsilon,
                 });
             }
-            self.rotate_and_store(index, qkv_stride, caches);
+            self.rotate_and_store(index, qkv_stride, cache);
             if index + 1 == weights.layers.len() {
                 self.drop_unwanted_rows(qkv_stride);
                 if self.rows.is_empty() {
                     break;
                 }
+                self.sharing.plan(&self.rows, cache);
             }
-            self.attend(index, qkv_stride, caches);
+            self.attend(index, qkv_stride, cache);
             let query_width = weights.heads.query_heads * weights.heads.width;
             layer.o.multiply(
                 arch,
@@ -147,7 +154,7 @@ impl Forward {
         self.arch.dispatch(RmsNorm { x, weight, epsilon: self.weights.epsilon, out });
     }
 
-    fn rotate_and_store(&mut self, layer: usize, stride: usize, caches: &mut [Vec<LayerCache>]) {
+    fn rotate_and_store(&mut self, layer: usize, stride: usize, cache: &mut Cache) {
         let heads = self.weights.heads;
         let (query_width, key_width) = (heads.query_heads * heads.width, heads.key_value_heads * heads.width);
         let half = heads.width / 2;
@@ -158,7 +165,7 @@ impl Forward {
                 rotate(head, &self.cos[angles.clone()], &self.sin[angles.clone()]);
             }
             let key = &rotated[query_width..];
-            caches[row.slot][layer].write(heads, row.position, key, &value[..key_width]);
+            cache.write(row.slot, layer, row.position, key, &value[..key_width]);
         }
     }
 
@@ -179,25 +186,17 @@ impl Forward {
         self.qkv.truncate(kept * stride);
     }
 
-    fn attend(&mut self, layer: usize, stride: usize, caches: &[Vec<LayerCache>]) {
+    fn attend(&mut self, layer: usize, stride: usize, cache: &Cache) {
         let heads = self.weights.heads;
-        let width = heads.query_heads * heads.width;
-        self.attended.resize(self.rows.len() * width, 0.0);
-        let mut first = 0;
-        // Rows of a sequence at consecutive positions together.
-        for rows in self.rows.chunk_by(|row, next| row.slot == next.slot && row.position + 1 == next.position)
-        {
-            let all = first..first + rows.len();
-            first = all.end;
-            self.arch.dispatch(Attention {
-                heads,
-                cache: &caches[rows[0].slot][layer],
-                len: rows[0].position + 1,
-                queries: &self.qkv[all.start * stride..all.end * stride],
-                stride,
-                out: &mut self.attended[all.start * width..all.end * width],
-                scores: &mut self.scores,
-            });
-        }
+        self.attended.resize(self.rows.len() * heads.query_heads * heads.width, 0.0);
+        self.arch.dispatch(Attention {
+            cache,
+            layer,
+            sharing: &self.sharing,
+            queries: &self.qkv,
+            stride,
+            out: &mut self.attended,
+            scratch: &mut self.scratch,
+        });
     }
 }

@@ -13,6 +13,7 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
+use super::aligned::Aligned;
 use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
@@ -41,29 +42,6 @@ fn tile_height(arch: Arch) -> usize {
     }
 
     arch.dispatch(Height)
-}
-
-/// Floats that begin on a cache line, so that no vector load of a panel crosses one.
-#[derive(Debug)]
-struct Aligned {
-    data: Vec<f32>,
-    start: usize,
-}
-
-impl Aligned {
-    fn zeros(len: usize) -> Self {
-        let data = vec![0.0; len + 16];
-        let start = data.as_ptr().align_offset(64).min(16);
-        Self { data, start }
-    }
-
-    fn get(&self) -> &[f32] {
-        &self.data[self.start..]
-    }
-
-    fn get_mut(&mut self) -> &mut [f32] {
-        &mut self.data[self.start..]
-    }
 }
 
 /// Storage of a matrix's elements.
@@ -110,11 +88,16 @@ impl Packed {
         } else {
             let mut panels = Aligned::zeros(width * inputs);
             let packed = panels.get_mut();
-            let rows = weights.iter().flat_map(|matrix| matrix.as_ref().chunks_exact(inputs));
-            for (output, row) in rows.enumerate() {
-                let panel = output / PANEL * PANEL * inputs + output % PANEL;
-                for (input, &weight) in row.iter().enumerate() {
-                    packed[panel + input * PANEL] = weight;
+            let rows: Vec<&[f32]> =
+                weights.iter().flat_map(|matrix| matrix.as_ref().chunks_exact(inputs)).collect();
+            for (rows, panel) in rows.chunks(PANEL).zip(packed.chunks_exact_mut(PANEL * inputs)) {
+                // A few inputs of all rows at a time, so that both sides are whole cache lines.
+                for (block, start) in panel.chunks_mut(PANEL * LINE).zip((0..inputs).step_by(LINE)) {
+                    for (output, row) in rows.iter().enumerate() {
+                        for (to, &weight) in block[output..].iter_mut().step_by(PANEL).zip(&row[start..]) {
+                            *to = weight;
+                        }
+                    }
                 }
             }
             Stored::Single(panels)

@@ -2,10 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `aligned.rs` | floats that begin on a cache line |
+//! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
 //! | `backend.rs` | the backend of an engine |
-//! | `cache.rs` | keys and values of one sequence, and attention of one query row over them |
 //! | `choose.rs` | from logits to a token, its log-probability and the entropy |
 //! | `forward.rs` | one forward step over rows of different sequences |
+//! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
+//! | `sharing.rs` | which rows of a step read the same pages |
 //! | `slot.rs` | memory of one session |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
@@ -17,14 +20,17 @@
 //! in the batch, because every sum has an order of its own (see `matmul`).
 //!
 //! The keys and values of a prefix are computed once: an earlier turn's are still in its slot, those of another
-//! session that starts alike are copied from there, and a session that has ended leaves its own until its slot is
+//! session that starts alike are shared with it, and a session that has ended leaves its own until its slot is
 //! needed. A prompt waits for an older one that is computing the same tokens.
 
+mod aligned;
+mod attention;
 mod backend;
-mod cache;
 mod choose;
 mod forward;
 mod matmul;
+mod pages;
+mod sharing;
 mod slot;
 mod vector;
 mod weights;
@@ -34,7 +40,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backend::{Backend, PROMPT_ROWS};
-use cache::LayerCache;
 #[cfg(feature = "cuda")]
 pub(crate) use choose::Choice;
 #[cfg(all(test, feature = "cuda"))]
@@ -194,16 +199,18 @@ impl NativeEngine {
     /// fullest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { slots, max_context } = engine;
-        let heads = cache::Heads {
+        let heads = pages::Heads {
             query_heads: config.num_attention_heads,
             key_value_heads: config.num_key_value_heads,
             width: config.head_dim,
         };
-        let cache = slots * config.num_hidden_layers * LayerCache::numbers(heads, max_context);
+        let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_context);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let widest = hidden.max(query).max(inner);
         let row = 2 * hidden + 2 * query + 2 * config.key_value_width() + 2 * inner + widest;
-        let rows = (slots + PROMPT_ROWS) * row + slots * config.vocab_size + max_context * config.head_dim;
+        let scores = slots * heads.group() * max_context;
+        let rows =
+            (slots + PROMPT_ROWS) * row + slots * config.vocab_size + max_context * config.head_dim + scores;
         [cache * size_of::<f32>(), rows * size_of::<f32>()]
     }
 
@@ -261,6 +268,7 @@ impl NativeEngine {
         slot.session = Some(asked.session);
         slot.computed = shared.min(asked.prompt.len() - 1);
         self.prompt_tokens.saved += slot.computed as u64;
+        self.backend.keep(index, slot.computed);
         slot.active = Some(Active {
             request,
             prompt_len: asked.prompt.len(),

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::cache::Heads;
+use rayon::prelude::*;
+
 use super::matmul::Packed;
+use super::pages::Heads;
 use crate::lora::Module;
 use crate::weights::Network;
 use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
@@ -88,7 +90,8 @@ impl EngineWeights {
             merged.map_or(Cow::Borrowed(weight), Cow::Owned)
         };
         let hidden = config.hidden_size;
-        let layers = layout.layers.iter().enumerate().map(|(index, layer)| LayerWeights {
+        // Layers side by side: packing follows every update.
+        let layers = layout.layers.par_iter().enumerate().map(|(index, layer)| LayerWeights {
             input_norm: at(&layer.input_norm).to_vec(),
             qkv: Packed::new(
                 hidden,

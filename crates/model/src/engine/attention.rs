@@ -1,0 +1,448 @@
+//! Attention of a step's rows over the keys and values of their sequences.
+//!
+//! `out = softmax(q k^T / sqrt(width)) v`, each row over the positions up to its own.
+//!
+//! Rows that read the same pages do so together, and so do the query heads of a key/value head, so that keys and values are
+//! loaded once for all of them. A row's numbers are the same bits alone: scores are of one row and one position, and
+//! values are added up position by position.
+#![expect(
+    clippy::inline_always,
+    reason = "code outside of the dispatched function is compiled without its vectors"
+)]
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::pages::{Cache, PAGE};
+use super::sharing::{Run, Sharing, Tree};
+use super::vector::{LINE, exp, maximum, prefetch};
+
+/// Queries that are worked on together where there are 32 registers and so many queries.
+const MOST_TOGETHER: usize = 12;
+
+/// Calls a function of some queries with the most that the registers take; returns how many it were.
+macro_rules! together {
+    ($left:expr, $lanes:expr, $function:ident $arguments:tt) => {
+        match $left {
+            left if $lanes >= 16 && left >= MOST_TOGETHER => together!(@ MOST_TOGETHER, $function $arguments),
+            left if $lanes >= 16 && left >= 6 => together!(@ 6, $function $arguments),
+            1 => together!(@ 1, $function $arguments),
+            2 => together!(@ 2, $function $arguments),
+            3 => together!(@ 3, $function $arguments),
+            _ => together!(@ 4, $function $arguments),
+        }
+    };
+    (@ $count:expr, $function:ident ($($argument:expr),*)) => {{
+        $function::<S, { $count }>($($argument),*);
+        $count
+    }};
+}
+
+/// Buffers of attention; they grow to the largest step and stay.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// `[queries, positions]`.
+    scores: Vec<f32>,
+    /// Two numbers of every query, then the next two of every query.
+    packed: Vec<f32>,
+    /// `[queries, value_width]`.
+    sums: Vec<f32>,
+    /// One over the sum of a query's exponentials.
+    inverse: Vec<f32>,
+}
+
+impl Scratch {
+    fn grow(&mut self, queries: usize, positions: usize, width: usize) {
+        for (buffer, len) in
+            [(&mut self.scores, positions), (&mut self.packed, width), (&mut self.sums, width)]
+        {
+            if buffer.len() < queries * len {
+                buffer.resize(queries * len, 0.0);
+            }
+        }
+    }
+}
+
+/// Attention of all rows of a step in one layer.
+pub(super) struct Attention<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) layer: usize,
+    pub(super) sharing: &'a Sharing,
+    /// Rows of `[query_heads, width]` that start `stride` elements apart.
+    pub(super) queries: &'a [f32],
+    pub(super) stride: usize,
+    /// `[rows, query_heads, width]`.
+    pub(super) out: &'a mut [f32],
+    pub(super) scratch: &'a mut Scratch,
+}
+
+impl WithSimd for Attention<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { cache, layer, sharing, queries, stride, out, scratch } = self;
+        let heads = cache.heads();
+        for head in 0..heads.key_value_heads {
+            let at = At { cache, layer, head, queries, stride };
+            for run in &sharing.long {
+                let all = run.rows.len() * heads.group();
+                let mut first = 0;
+                while first < all {
+                    first +=
+                        together!(all - first, S::F32_LANES, attend_run(simd, at, run, first, out, scratch));
+                }
+            }
+            for tree in &sharing.trees {
+                attend_tree(simd, at, sharing, tree, out, scratch);
+            }
+        }
+    }
+}
+
+/// A layer's key/value head, and the queries of all rows.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    cache: &'a Cache,
+    layer: usize,
+    head: usize,
+    queries: &'a [f32],
+    stride: usize,
+}
+
+impl<'a> At<'a> {
+    /// One query of a row, of those that share the head.
+    fn query(&self, row: usize, of_group: usize) -> &'a [f32] {
+        let heads = self.cache.heads();
+        let start = row * self.stride + (self.head * heads.group() + of_group) * heads.width;
+        &self.queries[start..start + heads.width]
+    }
+
+    /// Writes a query's weighted values.
+    #[inline(always)]
+    fn write<S: Simd>(
+        &self,
+        simd: S,
+        (row, of_group): (usize, usize),
+        sums: &[f32],
+        inverse: f32,
+        out: &mut [f32],
+    ) {
+        let heads = self.cache.heads();
+        let place = (row * heads.query_heads + self.head * heads.group() + of_group) * heads.width;
+        let scale = simd.splat_f32s(inverse);
+        let (sums, _) = S::as_simd_f32s(sums);
+        for (out, &sum) in out[place..place + heads.width].chunks_mut(S::F32_LANES).zip(sums) {
+            simd.partial_store_f32s(out, simd.mul_f32s(sum, scale));
+        }
+    }
+}
+
+/// Some queries of one run, from the first of these on, each over the positions that its row sees.
+#[inline(always)]
+fn attend_run<S: Simd, const QUERIES: usize>(
+    simd: S,
+    at: At<'_>,
+    run: &Run,
+    first: usize,
+    out: &mut [f32],
+    scratch: &mut Scratch,
+) {
+    let heads = at.cache.heads();
+    let (group, value_width) = (heads.group(), heads.value_width());
+    let places: [(usize, usize); QUERIES] =
+        std::array::from_fn(|query| ((first + query) / group, (first + query) % group));
+    let lens = places.map(|(row, _)| run.len + row);
+    let most = lens[QUERIES - 1];
+    let padded = most.next_multiple_of(PAGE);
+    scratch.grow(QUERIES, padded, value_width);
+    let Scratch { scores, packed, sums, .. } = scratch;
+    let places = places.map(|(row, of_group)| (run.rows.start + row, of_group));
+    let packed = &mut packed[..QUERIES * heads.width];
+    pack(places.map(|(row, of_group)| at.query(row, of_group)), packed);
+    let pages = Pages { at, table: &at.cache.table(run.sequence)[..padded / PAGE] };
+    score::<S, QUERIES>(simd, pages, packed, scores, padded);
+    let scores = &mut scores[..QUERIES * padded];
+    let mut inverse = [0.0f32; QUERIES];
+    for ((scores, inverse), len) in scores.chunks_exact_mut(padded).zip(&mut inverse).zip(lens) {
+        *inverse = softmax(simd, scores, len);
+    }
+    let sums = &mut sums[..QUERIES * value_width];
+    sums.fill(0.0);
+    let weights: [&[f32]; QUERIES] = std::array::from_fn(|query| &scores[query * padded..][..most]);
+    // Positions that all rows see, then those that only later rows see.
+    weigh_columns::<S, QUERIES>(simd, pages, weights.map(|weights| &weights[..lens[0]]), sums);
+    for position in lens[0]..most {
+        let value = &pages.values(position / PAGE)[position % PAGE * value_width..][..value_width];
+        let (value, _) = S::as_simd_f32s(value);
+        for (query, sums) in sums.chunks_exact_mut(value_width).enumerate() {
+            if position < lens[query] {
+                let weight = simd.splat_f32s(weights[query][position]);
+                let (sums, _) = S::as_mut_simd_f32s(sums);
+                for (sum, &value) in sums.iter_mut().zip(value) {
+                    *sum = simd.mul_add_f32s(weight, value, *sum);
+                }
+            }
+        }
+    }
+    for ((place, sums), inverse) in places.into_iter().zip(sums.chunks_exact(value_width)).zip(inverse) {
+        at.write(simd, place, sums, inverse, out);
+    }
+}
+
+/// The rows of one tree.
+#[inline(always)]
+fn attend_tree<S: Simd>(
+    simd: S,
+    at: At<'_>,
+    sharing: &Sharing,
+    tree: &Tree,
+    out: &mut [f32],
+    scratch: &mut Scratch,
+) {
+    let heads = at.cache.heads();
+    let (group, value_width) = (heads.group(), heads.value_width());
+    let members = &sharing.members[tree.members.clone()];
+    let spans = &sharing.spans[tree.spans.clone()];
+    let count = members.len() * group;
+    let padded = members.iter().map(|member| member.len.next_multiple_of(PAGE)).max().unwrap_or(0);
+    scratch.grow(count, padded, value_width);
+    let Scratch { scores, packed, sums, inverse } = scratch;
+    for span in spans {
+        let pages = Pages { at, table: &at.cache.table(span.sequence)[span.pages.clone()] };
+        let start = span.pages.start * PAGE;
+        let (mut query, end) = (span.members.start * group, span.members.end * group);
+        while query < end {
+            let scores = &mut scores[query * padded + start..];
+            query += together!(
+                end - query,
+                S::F32_LANES,
+                score_part(simd, pages, members, query, packed, scores, padded)
+            );
+        }
+    }
+    inverse.clear();
+    for (query, scores) in scores.chunks_exact_mut(padded).take(count).enumerate() {
+        inverse.push(softmax(simd, scores, members[query / group].len));
+    }
+    let sums = &mut sums[..count * value_width];
+    sums.fill(0.0);
+    for span in spans {
+        let pages = Pages { at, table: &at.cache.table(span.sequence)[span.pages.clone()] };
+        // Several rows have whole pages in common; the last page of one row may not be full.
+        let end = (span.pages.end * PAGE).min(members[span.members.start].len);
+        let positions = span.pages.start * PAGE..end;
+        let (mut query, end) = (span.members.start * group, span.members.end * group);
+        while query < end {
+            let scores = &scores[query * padded..];
+            let sums = &mut sums[query * value_width..];
+            query += together!(
+                end - query,
+                S::F32_LANES,
+                weigh_part(simd, pages, positions.clone(), scores, padded, sums)
+            );
+        }
+    }
+    for ((query, sums), &inverse) in sums.chunks_exact(value_width).enumerate().zip(&*inverse) {
+        let place = (members[query / group].rows.start, query % group);
+        at.write(simd, place, sums, inverse, out);
+    }
+}
+
+/// Scores of some queries of a tree, from the first of these on, over the pages of a span.
+#[inline(always)]
+fn score_part<S: Simd, const QUERIES: usize>(
+    simd: S,
+    pages: Pages<'_>,
+    members: &[Run],
+    first: usize,
+    packed: &mut [f32],
+    scores: &mut [f32],
+    stride: usize,
+) {
+    let group = pages.at.cache.heads().group();
+    let queries: [&[f32]; QUERIES] = std::array::from_fn(|query| {
+        let query = first + query;
+        pages.at.query(members[query / group].rows.start, query % group)
+    });
+    let packed = &mut packed[..QUERIES * queries[0].len()];
+    pack(queries, packed);
+    score::<S, QUERIES>(simd, pages, packed, scores, stride);
+}
+
+/// Adds the values of a span's positions to the sums of some queries of a tree.
+#[inline(always)]
+fn weigh_part<S: Simd, const QUERIES: usize>(
+    simd: S,
+    pages: Pages<'_>,
+    positions: Range<usize>,
+    scores: &[f32],
+    stride: usize,
+    sums: &mut [f32],
+) {
+    let weights = std::array::from_fn(|query| &scores[query * stride..][positions.clone()]);
+    weigh_columns::<S, QUERIES>(simd, pages, weights, sums);
+}
+
+/// Two numbers of every query, then the next two of every query.
+#[inline(always)]
+fn pack<const QUERIES: usize>(queries: [&[f32]; QUERIES], packed: &mut [f32]) {
+    for (index, query) in queries.into_iter().enumerate() {
+        for (to, pair) in packed.chunks_exact_mut(2 * QUERIES).zip(query.chunks_exact(2)) {
+            to[2 * index..2 * index + 2].copy_from_slice(pair);
+        }
+    }
+}
+
+/// One head's part of some pages.
+#[derive(Clone, Copy)]
+struct Pages<'a> {
+    at: At<'a>,
+    table: &'a [usize],
+}
+
+impl<'a> Pages<'a> {
+    fn keys(&self, index: usize) -> &'a [f32] {
+        self.at.cache.part(self.table[index], self.at.layer, self.at.head).0
+    }
+
+    fn values(&self, index: usize) -> &'a [f32] {
+        self.at.cache.part(self.table[index], self.at.layer, self.at.head).1
+    }
+
+    /// What is read after a page of keys, for fetching it ahead.
+    fn after_keys(&self, index: usize) -> &'a [f32] {
+        if index + 1 < self.table.len() { self.keys(index + 1) } else { self.values(0) }
+    }
+}
+
+/// Scores of all positions of pages, rows of `stride`. `packed` is as [`pack`] makes it.
+#[inline(always)]
+fn score<S: Simd, const QUERIES: usize>(
+    simd: S,
+    pages: Pages<'_>,
+    packed: &[f32],
+    scores: &mut [f32],
+    stride: usize,
+) {
+    let (width, lanes) = (packed.len() / QUERIES, S::F32_LANES);
+    let scale = simd.splat_f32s(1.0 / (width as f32).sqrt());
+    let vectors = PAGE / lanes;
+    for index in 0..pages.table.len() {
+        let next = pages.after_keys(index);
+        let (keys, _) = S::as_simd_f32s(pages.keys(index));
+        for vector in 0..vectors {
+            // Two chains per query hide the latency of the multiply-add.
+            let mut even = [simd.splat_f32s(0.0); QUERIES];
+            let mut odd = [simd.splat_f32s(0.0); QUERIES];
+            let (pairs, _) = packed.as_chunks::<2>();
+            let steps = pairs.chunks_exact(QUERIES).zip(keys.chunks_exact(2 * vectors));
+            for (step, (pairs, keys)) in steps.enumerate() {
+                if vector == 0 {
+                    prefetch(next, 2 * PAGE * step);
+                    prefetch(next, 2 * PAGE * step + LINE);
+                }
+                for q in 0..QUERIES {
+                    even[q] = simd.mul_add_f32s(simd.splat_f32s(pairs[q][0]), keys[vector], even[q]);
+                    odd[q] = simd.mul_add_f32s(simd.splat_f32s(pairs[q][1]), keys[vectors + vector], odd[q]);
+                }
+            }
+            for q in 0..QUERIES {
+                let start = q * stride + index * PAGE + vector * lanes;
+                let (lane, _) = S::as_mut_simd_f32s(&mut scores[start..start + lanes]);
+                lane[0] = simd.mul_f32s(simd.add_f32s(even[q], odd[q]), scale);
+            }
+        }
+    }
+}
+
+/// Replaces the scores of the first positions by their exponentials; returns one over the sum.
+#[inline(always)]
+fn softmax<S: Simd>(simd: S, scores: &mut [f32], len: usize) -> f32 {
+    let scores = &mut scores[..len.next_multiple_of(PAGE)];
+    // Lanes past the last position hold keys that this query does not see, or of no position of this sequence.
+    scores[len..].fill(f32::NEG_INFINITY);
+    let max = simd.splat_f32s(maximum(simd, scores));
+    let (vectors, _) = S::as_mut_simd_f32s(scores);
+    let mut sums = simd.splat_f32s(0.0);
+    for score in vectors {
+        *score = exp(simd, simd.sub_f32s(*score, max));
+        sums = simd.add_f32s(sums, *score);
+    }
+    1.0 / simd.reduce_sum_f32s(sums)
+}
+
+/// Adds the values of the first positions of pages, as many as there are weights, to `sums [QUERIES, value_width]`.
+#[inline(always)]
+fn weigh_columns<S: Simd, const QUERIES: usize>(
+    simd: S,
+    pages: Pages<'_>,
+    weights: [&[f32]; QUERIES],
+    sums: &mut [f32],
+) {
+    let vectors = pages.at.cache.heads().value_width() / S::F32_LANES;
+    let mut vector = 0;
+    while vector < vectors {
+        // More columns than these would not stay in registers beside so many queries.
+        vector += if vectors - vector >= 4 && QUERIES <= if S::F32_LANES >= 16 { 6 } else { 4 } {
+            weigh::<S, QUERIES, 4>(simd, pages, weights, vector, sums)
+        } else if vectors - vector >= 2 {
+            weigh::<S, QUERIES, 2>(simd, pages, weights, vector, sums)
+        } else {
+            weigh::<S, QUERIES, 1>(simd, pages, weights, vector, sums)
+        };
+    }
+}
+
+/// The same for some columns, from a vector on; returns how many vectors it did.
+#[inline(always)]
+#[expect(clippy::manual_memcpy, reason = "loops of a constant length alone leave the sums in registers")]
+fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
+    simd: S,
+    pages: Pages<'_>,
+    weights: [&[f32]; QUERIES],
+    vector: usize,
+    sums: &mut [f32],
+) -> usize {
+    let (value_width, lanes) = (pages.at.cache.heads().value_width(), S::F32_LANES);
+    let first = vector * lanes;
+    let mut adding = [[simd.splat_f32s(0.0); COLUMNS]; QUERIES];
+    for q in 0..QUERIES {
+        let (before, _) = S::as_simd_f32s(&sums[q * value_width + first..][..COLUMNS * lanes]);
+        for c in 0..COLUMNS {
+            adding[q][c] = before[c];
+        }
+    }
+    let positions = weights[0].len();
+    for start in (0..positions).step_by(PAGE) {
+        let index = start / PAGE;
+        let count = PAGE.min(positions - start);
+        let next = if index + 1 < pages.table.len() { pages.values(index + 1) } else { &[] };
+        // Slices of one length are not checked at every position.
+        let shared: [&[f32]; QUERIES] = std::array::from_fn(|q| &weights[q][start..start + count]);
+        for (position, value) in (0..count).zip(pages.values(index).chunks_exact(value_width)) {
+            for line in (0..COLUMNS * lanes).step_by(LINE) {
+                prefetch(next, position * value_width + first + line);
+            }
+            let (value, _) = S::as_simd_f32s(&value[first..first + COLUMNS * lanes]);
+            for q in 0..QUERIES {
+                let weight = simd.splat_f32s(shared[q][position]);
+                for c in 0..COLUMNS {
+                    adding[q][c] = simd.mul_add_f32s(weight, value[c], adding[q][c]);
+                }
+            }
+        }
+    }
+    for q in 0..QUERIES {
+        let (after, _) = S::as_mut_simd_f32s(&mut sums[q * value_width + first..][..COLUMNS * lanes]);
+        for c in 0..COLUMNS {
+            after[c] = adding[q][c];
+        }
+    }
+    COLUMNS
+}
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

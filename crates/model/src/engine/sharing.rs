@@ -1,0 +1,155 @@
+//! Which rows of a step read the same pages.
+
+use std::ops::Range;
+
+use super::forward::Row;
+use super::pages::{Cache, PAGE};
+
+/// Rows of one sequence at consecutive positions.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Run {
+    pub(super) sequence: usize,
+    /// Its rows in the step.
+    pub(super) rows: Range<usize>,
+    /// Positions that the first row sees; every row sees one more than the row before it.
+    pub(super) len: usize,
+}
+
+/// Pages, from the first to the last of a stretch of a sequence's table, that some rows of a tree read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Span {
+    /// One of the sequences that have them.
+    pub(super) sequence: usize,
+    pub(super) pages: Range<usize>,
+    /// Members of the tree, counted from its first.
+    pub(super) members: Range<usize>,
+}
+
+/// Single rows whose sequences begin with the same page.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tree {
+    /// Places in [`Sharing::members`].
+    pub(super) members: Range<usize>,
+    /// Places in [`Sharing::spans`]; a member meets its pages in ascending order.
+    pub(super) spans: Range<usize>,
+}
+
+/// The rows of a step by the pages that they read.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    /// Runs of more rows than one.
+    pub(super) long: Vec<Run>,
+    /// The other rows; those that begin with the same pages side by side.
+    pub(super) members: Vec<Run>,
+    pub(super) trees: Vec<Tree>,
+    pub(super) spans: Vec<Span>,
+}
+
+impl Sharing {
+    /// Sorts rows whose pages are claimed.
+    pub(super) fn plan(&mut self, rows: &[Row], cache: &Cache) {
+        self.long.clear();
+        self.members.clear();
+        self.trees.clear();
+        self.spans.clear();
+        let mut first = 0;
+        for run in rows.chunk_by(|row, next| row.slot == next.slot && row.position + 1 == next.position) {
+            let rows = first..first + run.len();
+            first = rows.end;
+            let run = Run { sequence: run[0].slot, rows, len: run[0].position + 1 };
+            if run.rows.len() > 1 { &mut self.long } else { &mut self.members }.push(run);
+        }
+        self.members.sort_unstable_by(|a, b| pages(a, cache).cmp(pages(b, cache)));
+        let mut first = 0;
+        while first < self.members.len() {
+            let page = pages(&self.members[first], cache)[0];
+            let same = |member: &&Run| pages(member, cache)[0] == page;
+            let members = first..first + self.members[first..].iter().take_while(same).count();
+            let spans = self.spans.len();
+            self.split(cache, first, members.clone(), 0);
+            first = members.end;
+            self.trees.push(Tree { members, spans: spans..self.spans.len() });
+        }
+    }
+
+    /// Adds the spans of members that have the pages before `depth` in common.
+    fn split(&mut self, cache: &Cache, base: usize, members: Range<usize>, depth: usize) {
+        // In sorted order, what the first and the last have in common is common to all.
+        let first = pages(&self.members[members.start], cache);
+        let last = pages(&self.members[members.end - 1], cache);
+        let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        if common > depth {
+            self.spans.push(Span {
+                sequence: self.members[members.start].sequence,
+                pages: depth..common,
+                members: members.start - base..members.end - base,
+            });
+        }
+        if members.len() == 1 {
+            return;
+        }
+        let mut first = members.start;
+        while first < members.end {
+            let page = pages(&self.members[first], cache)[common];
+            let same = |member: &&Run| pages(member, cache)[common] == page;
+            let end = first + self.members[first..members.end].iter().take_while(same).count();
+            self.split(cache, base, first..end, common);
+            first = end;
+        }
+    }
+}
+
+/// Pages that a single row reads. The last one is its own, for it has just been claimed.
+fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
+    &cache.table(member.sequence)[..member.len.div_ceil(PAGE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pages::Heads;
+    use super::*;
+
+    fn row(slot: usize, position: usize) -> Row {
+        Row { slot, position, token: 0, logits: true }
+    }
+
+    #[test]
+    fn rows_meet_the_pages_that_they_share_together() {
+        let heads = Heads { query_heads: 1, key_value_heads: 1, width: 1 };
+        let mut cache = Cache::new(heads, 1, 5);
+        for position in 0..80 {
+            cache.claim(3, position);
+        }
+        // 1 and 3 share three pages, 0 one of them, 2 none; 4 is a prompt.
+        cache.take_over(3, 1, 48);
+        cache.take_over(3, 0, 16);
+        cache.take_over(3, 4, 32);
+        let rows = [row(0, 40), row(1, 48), row(2, 3), row(3, 79), row(4, 32), row(4, 33)];
+        for row in &rows {
+            for position in 0..=row.position {
+                if cache.table(row.slot).len() <= position / PAGE || position == row.position {
+                    cache.claim(row.slot, position);
+                }
+            }
+        }
+        let mut sharing = Sharing::default();
+        sharing.plan(&rows, &cache);
+        assert_eq!(sharing.long, [Run { sequence: 4, rows: 4..6, len: 33 }]);
+        let mut whole = 0;
+        for tree in &sharing.trees {
+            let members = &sharing.members[tree.members.clone()];
+            let mut seen = vec![Vec::new(); members.len()];
+            for span in &sharing.spans[tree.spans.clone()] {
+                for member in span.members.clone() {
+                    seen[member].extend_from_slice(&cache.table(span.sequence)[span.pages.clone()]);
+                }
+            }
+            for (member, seen) in members.iter().zip(seen) {
+                assert_eq!(seen, pages(member, &cache), "every page once and in order");
+                whole += seen.len();
+            }
+        }
+        let read: usize = sharing.spans.iter().map(|span| span.pages.len()).sum();
+        assert_eq!((whole, read), (3 + 4 + 1 + 5, 13 - 2 - 2), "the first page for three, two more for two");
+    }
+}
