@@ -25,13 +25,15 @@ use turnwise_policy::base;
 
 /// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
 /// start, so that a key that is new shares too little, never too much.
-const RL_ONLY: [&str; 36] = [
+const RL_ONLY: [&str; 37] = [
     "name",
     "preset",
     "credit",
     "objective",
     "decomposer",
     "critic",
+    // Demonstrations are not parsed.
+    "prompt.valid",
     "rollout.tasks_per_step",
     "rollout.group_size",
     "rollout.temperature",
