@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Prompts are random tokens, one a group; responses end only at their length. Prints one line of JSON with the medians of
-//! the measured rounds (one before them is not measured): `sample_s` has the packing of the weights in it (`pack_s`), `update_s` forward,
-//! backward and AdamW. `benches/peer/pretrained.py` does the same in Python and prints the ratios.
+//! the measured rounds (one before them is not measured): `sample_s` has the packing of the weights in it (`pack_s`),
+//! `update_s` forward, backward and AdamW. `benches/peer/pretrained.py` does the same in Python and prints the ratios.
 
 #![expect(clippy::print_stdout, reason = "an example that reports")]
 

@@ -99,11 +99,7 @@ pub(crate) struct Derivatives<'a, T> {
 
 impl<T: Real> Pass<'_, T> {
     fn heads(&self) -> Heads {
-        Heads {
-            queries: self.config.num_attention_heads,
-            keys: self.config.num_key_value_heads,
-            width: self.config.head_dim,
-        }
+        Heads::of(self.config)
     }
 
     fn weights(&self, range: Range<usize>) -> &[T] {

@@ -41,7 +41,7 @@ fn smollm2() -> Option<PathBuf> {
     folder
 }
 
-/// What `turnwise` prints.
+/// Standard output of a `turnwise` command, which must succeed.
 fn printed(arguments: &[&str], input: &str) -> String {
     let output = turnwise(arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,7 @@
 //! Floats that begin on a cache line.
 
+use super::vector::LINE;
+
 /// Floats that begin on a cache line, so that no vector load of whole lines crosses one.
 #[derive(Debug)]
 pub(super) struct Aligned {
@@ -9,16 +11,17 @@ pub(super) struct Aligned {
 
 impl Aligned {
     pub(super) fn zeros(len: usize) -> Self {
-        let data = vec![0.0; len + 16];
-        let start = data.as_ptr().align_offset(64).min(16);
+        let data = vec![0.0; len + LINE];
+        let start = data.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
         Self { data, start }
     }
 
     pub(super) fn get(&self) -> &[f32] {
-        &self.data[self.start..]
+        &self.data[self.start..][..self.data.len() - LINE]
     }
 
     pub(super) fn get_mut(&mut self) -> &mut [f32] {
-        &mut self.data[self.start..]
+        let len = self.data.len() - LINE;
+        &mut self.data[self.start..][..len]
     }
 }

@@ -84,7 +84,7 @@ impl WithSimd for Attention<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { cache, layer, sharing, queries, stride, out, scratch } = self;
         let heads = cache.heads();
-        for head in 0..heads.key_value_heads {
+        for head in 0..heads.keys {
             let at = At { cache, layer, head, queries, stride };
             for run in &sharing.long {
                 let all = run.rows.len() * heads.group();
@@ -130,7 +130,7 @@ impl<'a> At<'a> {
         out: &mut [f32],
     ) {
         let heads = self.cache.heads();
-        let place = (row * heads.query_heads + self.head * heads.group() + of_group) * heads.width;
+        let place = (row * heads.queries + self.head * heads.group() + of_group) * heads.width;
         let scale = simd.splat_f32s(inverse);
         let (sums, _) = S::as_simd_f32s(sums);
         for (out, &sum) in out[place..place + heads.width].chunks_mut(S::F32_LANES).zip(sums) {
@@ -150,7 +150,7 @@ fn attend_run<S: Simd, const QUERIES: usize>(
     scratch: &mut Scratch,
 ) {
     let heads = at.cache.heads();
-    let (group, value_width) = (heads.group(), heads.value_width());
+    let (group, value_width) = (heads.group(), at.cache.value_width());
     let places: [(usize, usize); QUERIES] =
         std::array::from_fn(|query| ((first + query) / group, (first + query) % group));
     let lens = places.map(|(row, _)| run.len + row);
@@ -202,7 +202,7 @@ fn attend_tree<S: Simd>(
     scratch: &mut Scratch,
 ) {
     let heads = at.cache.heads();
-    let (group, value_width) = (heads.group(), heads.value_width());
+    let (group, value_width) = (heads.group(), at.cache.value_width());
     let members = &sharing.members[tree.members.clone()];
     let spans = &sharing.spans[tree.spans.clone()];
     let count = members.len() * group;
@@ -311,7 +311,7 @@ impl<'a> Pages<'a> {
         self.at.cache.part(self.table[index], self.at.layer, self.at.head).1
     }
 
-    /// What is read after a page of keys, for fetching it ahead.
+    /// The part that is read after a page of keys, for fetching it ahead.
     fn after_keys(&self, index: usize) -> &'a [f32] {
         if index + 1 < self.table.len() { self.keys(index + 1) } else { self.values(0) }
     }
@@ -381,7 +381,7 @@ fn weigh_columns<S: Simd, const QUERIES: usize>(
     weights: [&[f32]; QUERIES],
     sums: &mut [f32],
 ) {
-    let vectors = pages.at.cache.heads().value_width() / S::F32_LANES;
+    let vectors = pages.at.cache.value_width() / S::F32_LANES;
     let mut vector = 0;
     while vector < vectors {
         // More columns than these would not stay in registers beside so many queries.
@@ -405,7 +405,7 @@ fn weigh<S: Simd, const QUERIES: usize, const COLUMNS: usize>(
     vector: usize,
     sums: &mut [f32],
 ) -> usize {
-    let (value_width, lanes) = (pages.at.cache.heads().value_width(), S::F32_LANES);
+    let (value_width, lanes) = (pages.at.cache.value_width(), S::F32_LANES);
     let first = vector * lanes;
     let mut adding = [[simd.splat_f32s(0.0); COLUMNS]; QUERIES];
     for q in 0..QUERIES {

@@ -1,8 +1,8 @@
 use pulp::Arch;
 
 use super::super::forward::Row;
-use super::super::pages::Heads;
 use super::*;
+use crate::ops::attention::Heads;
 
 fn number(index: usize) -> f32 {
     ((index * 7919 + 13) % 1000) as f32 / 500.0 - 1.0
@@ -14,7 +14,7 @@ fn numbers(count: usize, factor: usize) -> Vec<f32> {
 
 /// Writes positions of a sequence; what it holds depends on the position and `text`.
 fn write(cache: &mut Cache, sequence: usize, positions: Range<usize>, text: usize) {
-    let row = cache.heads().key_value_heads * cache.heads().width;
+    let row = cache.heads().keys * cache.heads().width;
     for position in positions {
         cache.claim(sequence, position);
         for layer in 0..2 {
@@ -33,7 +33,7 @@ fn attend(arch: Arch, cache: &Cache, rows: &[(usize, usize)], queries: &[f32], s
     let mut sharing = Sharing::default();
     sharing.plan(&rows, cache);
     let heads = cache.heads();
-    let mut out = vec![f32::NAN; rows.len() * heads.query_heads * heads.width];
+    let mut out = vec![f32::NAN; rows.len() * heads.query_width()];
     // Buffers in which something else was before.
     let dirty = || vec![f32::NAN; 3000];
     let scratch = &mut Scratch { scores: dirty(), packed: dirty(), sums: dirty(), inverse: dirty() };
@@ -43,9 +43,9 @@ fn attend(arch: Arch, cache: &Cache, rows: &[(usize, usize)], queries: &[f32], s
 
 #[test]
 fn attention_equals_its_definition() {
-    for (query_heads, key_value_heads, width) in [(4, 2, 64), (4, 4, 8), (6, 1, 20), (2, 1, 2), (5, 1, 128)] {
-        let heads = Heads { query_heads, key_value_heads, width };
-        let row = key_value_heads * width;
+    for (query_heads, keys, width) in [(4, 2, 64), (4, 4, 8), (6, 1, 20), (2, 1, 2), (5, 1, 128)] {
+        let heads = Heads { queries: query_heads, keys, width };
+        let row = keys * width;
         let mut cache = Cache::new(heads, 2, 1);
         write(&mut cache, 0, 0..37, 0);
         let at = |position: usize| position * row + 7;
@@ -56,7 +56,7 @@ fn attention_equals_its_definition() {
         {
             let out = attend(arch, &cache, &[(0, len - 1)], &query, query.len());
             for head in 0..query_heads {
-                let shared = head / (query_heads / key_value_heads) * width;
+                let shared = head / (query_heads / keys) * width;
                 let weight = |position: usize| {
                     let key = |d: usize| f64::from(number(at(position) + shared + d));
                     let dot: f64 = (0..width).map(|d| f64::from(query[head * width + d]) * key(d)).sum();
@@ -76,9 +76,8 @@ fn attention_equals_its_definition() {
 
 #[test]
 fn rows_together_are_the_bits_of_each_alone() {
-    for (query_heads, key_value_heads, width) in [(4, 2, 64), (9, 3, 64), (6, 1, 20), (7, 1, 128), (2, 2, 2)]
-    {
-        let heads = Heads { query_heads, key_value_heads, width };
+    for (query_heads, keys, width) in [(4, 2, 64), (9, 3, 64), (6, 1, 20), (7, 1, 128), (2, 2, 2)] {
+        let heads = Heads { queries: query_heads, keys, width };
         let mut cache = Cache::new(heads, 2, 6);
         // Sequences 0 to 3 have 40 tokens in common, 1 and 2 another 20, 4 nothing; 5 is a prompt of theirs.
         write(&mut cache, 1, 0..90, 0);

@@ -99,7 +99,7 @@ impl Forward {
                 arch.dispatch(HeadNorm {
                     qkv: &mut self.qkv,
                     stride: qkv_stride,
-                    counts: [weights.heads.query_heads, weights.heads.key_value_heads],
+                    counts: [weights.heads.queries, weights.heads.keys],
                     weight: &layer.qk_norm,
                     epsilon: weights.epsilon,
                 });
@@ -110,10 +110,12 @@ impl Forward {
                 if self.rows.is_empty() {
                     break;
                 }
-                self.sharing.plan(&self.rows, cache);
+                if self.rows.len() < rows.len() {
+                    self.sharing.plan(&self.rows, cache);
+                }
             }
             self.attend(index, qkv_stride, cache);
-            let query_width = weights.heads.query_heads * weights.heads.width;
+            let query_width = weights.heads.query_width();
             layer.o.multiply(
                 arch,
                 &self.attended,
@@ -156,7 +158,7 @@ impl Forward {
 
     fn rotate_and_store(&mut self, layer: usize, stride: usize, cache: &mut Cache) {
         let heads = self.weights.heads;
-        let (query_width, key_width) = (heads.query_heads * heads.width, heads.key_value_heads * heads.width);
+        let (query_width, key_width) = (heads.query_width(), heads.keys * heads.width);
         let half = heads.width / 2;
         for (row, qkv) in self.rows.iter().zip(self.qkv.chunks_exact_mut(stride)) {
             let angles = row.position * half..(row.position + 1) * half;
@@ -187,8 +189,7 @@ impl Forward {
     }
 
     fn attend(&mut self, layer: usize, stride: usize, cache: &Cache) {
-        let heads = self.weights.heads;
-        self.attended.resize(self.rows.len() * heads.query_heads * heads.width, 0.0);
+        self.attended.resize(self.rows.len() * self.weights.heads.query_width(), 0.0);
         self.arch.dispatch(Attention {
             cache,
             layer,

@@ -57,6 +57,7 @@ use turnwise_text::Tokenizer;
 
 pub use weights::EngineWeights;
 
+use crate::ops::attention::Heads;
 use crate::packing::common_prefix;
 use crate::{Compute, Device, ModelConfig, ModelError, Parameters, Weights};
 
@@ -199,11 +200,7 @@ impl NativeEngine {
     /// fullest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { slots, max_context } = engine;
-        let heads = pages::Heads {
-            query_heads: config.num_attention_heads,
-            key_value_heads: config.num_key_value_heads,
-            width: config.head_dim,
-        };
+        let heads = Heads::of(config);
         let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_context);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());
         let widest = hidden.max(query).max(inner);

@@ -1,34 +1,10 @@
 //! Keys and values of all sequences, in pages that sequences with the same beginning share.
 
 use super::aligned::Aligned;
+use crate::ops::attention::Heads;
 
 /// Positions of one page.
 pub(super) const PAGE: usize = 16;
-
-/// Shape of the heads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heads {
-    pub(super) query_heads: usize,
-    pub(super) key_value_heads: usize,
-    pub(super) width: usize,
-}
-
-impl Heads {
-    /// Width of a value row: filled up to whole vectors.
-    pub(super) fn value_width(&self) -> usize {
-        self.width.next_multiple_of(PAGE)
-    }
-
-    /// Query heads of one key/value head.
-    pub(super) fn group(&self) -> usize {
-        self.query_heads / self.key_value_heads
-    }
-
-    /// Elements of a page that belong to one head of one layer.
-    fn part(&self) -> usize {
-        PAGE * (self.width + self.value_width())
-    }
-}
 
 /// Keys and values of 16 positions, all layers: `[layer, head]` of keys `[width, 16 positions]` and values
 /// `[16 positions, value_width]`.
@@ -61,9 +37,14 @@ impl Cache {
         Self { heads, layers, pages: Vec::new(), free: Vec::new(), tables: vec![Vec::new(); sequences] }
     }
 
+    /// Width of a value row: filled up to whole vectors.
+    pub(super) fn value_width(&self) -> usize {
+        value_width(self.heads)
+    }
+
     /// Elements of the pages of one layer of a sequence of this many positions that shares none.
     pub(super) fn numbers(heads: Heads, positions: usize) -> usize {
-        positions.div_ceil(PAGE) * heads.key_value_heads * heads.part()
+        positions.div_ceil(PAGE) * heads.keys * part_len(heads)
     }
 
     pub(super) fn heads(&self) -> Heads {
@@ -77,8 +58,8 @@ impl Cache {
 
     /// Keys and values of one head in a page.
     pub(super) fn part(&self, page: usize, layer: usize, head: usize) -> (&[f32], &[f32]) {
-        let len = self.heads.part();
-        let start = (layer * self.heads.key_value_heads + head) * len;
+        let len = part_len(self.heads);
+        let start = (layer * self.heads.keys + head) * len;
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
@@ -126,10 +107,10 @@ impl Cache {
         key: &[f32],
         value: &[f32],
     ) {
-        let Heads { key_value_heads, width, .. } = self.heads;
-        let (part, value_width, place) = (self.heads.part(), self.heads.value_width(), position % PAGE);
+        let Heads { keys, width, .. } = self.heads;
+        let (part, value_width, place) = (part_len(self.heads), self.value_width(), position % PAGE);
         let page = &mut self.pages[self.tables[sequence][position / PAGE]];
-        let parts = page.data.get_mut()[layer * key_value_heads * part..].chunks_exact_mut(part);
+        let parts = page.data.get_mut()[layer * keys * part..].chunks_exact_mut(part);
         for ((to, key), value) in parts.zip(key.chunks_exact(width)).zip(value.chunks_exact(width)) {
             let (keys, values) = to.split_at_mut(width * PAGE);
             for (to, &key) in keys[place..].iter_mut().step_by(PAGE).zip(key) {
@@ -145,7 +126,7 @@ impl Cache {
             self.pages[page].users = 1;
             return page;
         }
-        let len = self.layers * self.heads.key_value_heads * self.heads.part();
+        let len = self.layers * self.heads.keys * part_len(self.heads);
         self.pages.push(Page { data: Aligned::zeros(len), users: 1 });
         self.pages.len() - 1
     }
@@ -153,8 +134,7 @@ impl Cache {
     fn copied(&mut self, page: usize) -> usize {
         let copy = self.unused();
         if let Ok([from, to]) = self.pages.get_disjoint_mut([page, copy]) {
-            let len = self.layers * self.heads.key_value_heads * self.heads.part();
-            to.data.get_mut()[..len].copy_from_slice(&from.data.get()[..len]);
+            to.data.get_mut().copy_from_slice(from.data.get());
         }
         copy
     }
@@ -167,11 +147,20 @@ impl Cache {
     }
 }
 
+fn value_width(heads: Heads) -> usize {
+    heads.width.next_multiple_of(PAGE)
+}
+
+/// Elements of a page that belong to one head of one layer.
+fn part_len(heads: Heads) -> usize {
+    PAGE * (heads.width + value_width(heads))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HEADS: Heads = Heads { query_heads: 2, key_value_heads: 1, width: 2 };
+    const HEADS: Heads = Heads { queries: 2, keys: 1, width: 2 };
 
     /// The key that a sequence has at a position.
     fn key(cache: &Cache, sequence: usize, position: usize) -> f32 {

@@ -62,9 +62,7 @@ impl Sharing {
         self.members.sort_unstable_by(|a, b| pages(a, cache).cmp(pages(b, cache)));
         let mut first = 0;
         while first < self.members.len() {
-            let page = pages(&self.members[first], cache)[0];
-            let same = |member: &&Run| pages(member, cache)[0] == page;
-            let members = first..first + self.members[first..].iter().take_while(same).count();
+            let members = self.alike(cache, first..self.members.len(), 0);
             let spans = self.spans.len();
             self.split(cache, first, members.clone(), 0);
             first = members.end;
@@ -90,12 +88,18 @@ impl Sharing {
         }
         let mut first = members.start;
         while first < members.end {
-            let page = pages(&self.members[first], cache)[common];
-            let same = |member: &&Run| pages(member, cache)[common] == page;
-            let end = first + self.members[first..members.end].iter().take_while(same).count();
-            self.split(cache, base, first..end, common);
-            first = end;
+            let part = self.alike(cache, first..members.end, common);
+            first = part.end;
+            self.split(cache, base, part, common);
         }
+    }
+
+    /// The leading ones of some members that have one page at a depth in common.
+    fn alike(&self, cache: &Cache, members: Range<usize>, depth: usize) -> Range<usize> {
+        let page = |member: &Run| pages(member, cache)[depth];
+        let first = page(&self.members[members.start]);
+        let count = self.members[members.clone()].iter().take_while(|member| page(member) == first).count();
+        members.start..members.start + count
     }
 }
 
@@ -106,8 +110,8 @@ fn pages<'a>(member: &Run, cache: &'a Cache) -> &'a [usize] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::Heads;
     use super::*;
+    use crate::ops::attention::Heads;
 
     fn row(slot: usize, position: usize) -> Row {
         Row { slot, position, token: 0, logits: true }
@@ -115,7 +119,7 @@ mod tests {
 
     #[test]
     fn rows_meet_the_pages_that_they_share_together() {
-        let heads = Heads { query_heads: 1, key_value_heads: 1, width: 1 };
+        let heads = Heads { queries: 1, keys: 1, width: 1 };
         let mut cache = Cache::new(heads, 1, 5);
         for position in 0..80 {
             cache.claim(3, position);
@@ -126,11 +130,7 @@ mod tests {
         cache.take_over(3, 4, 32);
         let rows = [row(0, 40), row(1, 48), row(2, 3), row(3, 79), row(4, 32), row(4, 33)];
         for row in &rows {
-            for position in 0..=row.position {
-                if cache.table(row.slot).len() <= position / PAGE || position == row.position {
-                    cache.claim(row.slot, position);
-                }
-            }
+            cache.claim(row.slot, row.position);
         }
         let mut sharing = Sharing::default();
         sharing.plan(&rows, &cache);

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use rayon::prelude::*;
-
 use super::matmul::Packed;
-use super::pages::Heads;
-use crate::lora::Module;
+use crate::lora::{Joint, Module};
+use crate::ops::attention::Heads;
 use crate::weights::Network;
 use crate::{Compute, LayerLayout, ModelConfig, ModelError, Parameters, Rotary, Weights};
 
@@ -60,7 +58,7 @@ impl EngineWeights {
     }
 
     /// Packs weights with their adapter in them, so that sampling costs what it does without one. Merging
-    /// takes `2 rank` operations for every adapted weight and one matrix more of memory at a time.
+    /// takes `2 rank` operations for every adapted weight and one layer more of memory at a time.
     ///
     /// `compute` says in which precision matrices are multiplied: rounded once here, where the machine can, they take
     /// half the memory. Keys, values, softmax and logits stay `f32`.
@@ -90,43 +88,35 @@ impl EngineWeights {
             merged.map_or(Cow::Borrowed(weight), Cow::Owned)
         };
         let hidden = config.hidden_size;
-        // Layers side by side: packing follows every update.
-        let layers = layout.layers.par_iter().enumerate().map(|(index, layer)| LayerWeights {
-            input_norm: at(&layer.input_norm).to_vec(),
-            qkv: Packed::new(
-                hidden,
-                &[Module::Query, Module::Key, Module::Value].map(|module| matrix(index, layer, module)),
-                &[optional(&layer.qkv_bias())],
-                compute,
-            ),
-            qk_norm: optional(&layer.qk_norm()).to_vec(),
-            o: Packed::new(
-                config.query_width(),
-                &[matrix(index, layer, Module::Output)],
-                &[optional(&layer.o_bias)],
-                compute,
-            ),
-            post_norm: at(&layer.post_norm).to_vec(),
-            gate_up: Packed::new(
-                hidden,
-                &[Module::Gate, Module::Up].map(|module| matrix(index, layer, module)),
-                &[optional(&layer.gate_up_bias())],
-                compute,
-            ),
-            down: Packed::new(
-                config.intermediate_size,
-                &[matrix(index, layer, Module::Down)],
-                &[optional(&layer.down_bias)],
-                compute,
-            ),
+        // On all cores, for packing follows every update; a layer at a time, so that no more than its merged matrices are
+        // in memory.
+        let layers = layout.layers.iter().enumerate().map(|(index, layer)| {
+            let pack = |joint: Joint, bias: &[f32]| {
+                let modules = joint.modules();
+                let matrices: Vec<_> = modules.iter().map(|&module| matrix(index, layer, module)).collect();
+                Packed::new(modules[0].inputs(config), &matrices, &[bias], compute)
+            };
+            let qkv = || pack(Joint::Qkv, optional(&layer.qkv_bias()));
+            let o = || pack(Joint::Output, optional(&layer.o_bias));
+            let gate_up = || pack(Joint::GateUp, optional(&layer.gate_up_bias()));
+            let down = || pack(Joint::Down, optional(&layer.down_bias));
+            let ((qkv, o), (gate_up, down)) =
+                rayon::join(|| rayon::join(qkv, o), || rayon::join(gate_up, down));
+            LayerWeights {
+                input_norm: at(&layer.input_norm).to_vec(),
+                qkv,
+                qk_norm: optional(&layer.qk_norm()).to_vec(),
+                o,
+                post_norm: at(&layer.post_norm).to_vec(),
+                gate_up,
+                down,
+            }
         });
+        let (layers, output) =
+            rayon::join(|| layers.collect(), || Packed::new(hidden, &[at(&layout.output)], &[], compute));
         Ok(Self {
             version,
-            heads: Heads {
-                query_heads: config.num_attention_heads,
-                key_value_heads: config.num_key_value_heads,
-                width: config.head_dim,
-            },
+            heads: Heads::of(config),
             hidden,
             intermediate: config.intermediate_size,
             vocab: config.vocab_size,
@@ -134,9 +124,9 @@ impl EngineWeights {
             rotary: config.rotary(),
             epsilon: config.rms_norm_eps as f32,
             embedding: at(&layout.embedding).to_vec(),
-            layers: layers.collect(),
+            layers,
             final_norm: at(&layout.final_norm).to_vec(),
-            output: Packed::new(hidden, &[at(&layout.output)], &[], compute),
+            output,
         })
     }
 }

@@ -314,7 +314,7 @@ fn key_of(text: &str) -> Option<&str> {
     text.split_once('=').map(|(key, _)| key.trim())
 }
 
-/// Whether a key is another one, or lies in the table of that name.
+/// True if a key is `table`, or lies in the table of that name.
 fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -33,6 +33,16 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
+    /// Heads of a model's layers.
+    pub(crate) fn of(config: &ModelConfig) -> Self {
+        Self { queries: config.num_attention_heads, keys: config.num_key_value_heads, width: config.head_dim }
+    }
+
+    /// Query heads of one key/value head.
+    pub(crate) fn group(&self) -> usize {
+        self.queries / self.keys
+    }
+
     /// Width of a row of `qkv`.
     pub(crate) fn row(&self) -> usize {
         (self.queries + 2 * self.keys) * self.width
@@ -40,7 +50,7 @@ impl Heads {
 
     /// Offsets of the query, key and value of a query head in a row.
     pub(in crate::ops) fn offsets(&self, head: usize) -> [usize; 3] {
-        let shared = head / (self.queries / self.keys);
+        let shared = head / self.group();
         [
             head * self.width,
             (self.queries + shared) * self.width,
@@ -53,7 +63,7 @@ impl Heads {
     }
 
     /// Width of the queries of a row.
-    fn query_width(&self) -> usize {
+    pub(crate) fn query_width(&self) -> usize {
         self.queries * self.width
     }
 
