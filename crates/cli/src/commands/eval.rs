@@ -87,6 +87,10 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     if args.trials == 0 {
         anyhow::bail!("--trials 0: a task must be tried at least once");
     }
+    // What is written after hours of playing must have a folder to go to.
+    for folder in [&args.out, &args.trajectories].into_iter().flatten().filter_map(|path| path.parent()) {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     let agent = args.agent.into();
     let mut ui = Ui::new();
     if let Some(name) = &args.checkpoint {

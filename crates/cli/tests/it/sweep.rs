@@ -37,6 +37,9 @@ name = "grpo"
 [[run]]
 name = "gigpo"
 preset = "gigpo"
+baseline = "grpo"
+[pool]
+anchors = ["gigpo"]
 "#;
 
 const NAMES: [&str; 4] = ["grpo-seed-0", "grpo-seed-1", "gigpo-seed-0", "gigpo-seed-1"];
@@ -176,9 +179,12 @@ fn compared(folder: &Path) {
         said
     };
     let text = compare(&["tiny.toml", "--svg", "curves.svg"]);
-    for words in
-        ["Success in percent on valid_unseen (4 tasks", "Against grpo on the same tasks", "McNemar p"]
-    {
+    for words in [
+        "Success in percent on valid_unseen (4 tasks",
+        "Against grpo on the same tasks",
+        "McNemar p",
+        "gigpo - grpo",
+    ] {
         assert!(text.contains(words), "{text}");
     }
     assert!(!text.contains("note:"), "{text}");
@@ -211,6 +217,26 @@ fn compared(folder: &Path) {
     assert!(compare(&["runs/tiny", "--baseline", "grpo"]).contains("Against grpo"));
     let single = compare(&["runs/tiny/grpo-seed-0", "runs/tiny/gigpo-seed-1", "--at", "1"]);
     assert!(single.contains("tasks"), "{single}");
+
+    // Draws in folders of their own are averaged.
+    for name in NAMES {
+        for seed in ["1", "2"] {
+            let (run, file) =
+                (format!("runs/tiny/{name}"), format!("runs/tiny/{name}/sampled-{seed}/step-000002.json"));
+            let arguments = ["eval", &run, "--temperature", "1", "--seed", seed, "--out", &file];
+            let (code, _, errors) = output(folder, &arguments);
+            assert_eq!(code, Some(0), "{errors}");
+        }
+    }
+    let draws = ["tiny.toml", "--evaluations", "sampled-1", "--evaluations", "sampled-2", "--format"];
+    let json: Value = serde_json::from_str(&compare(&[&draws[..], &["json"]].concat())).unwrap();
+    let split = &json["splits"][0];
+    assert_eq!((&split["tasks"], &split["temperature"]), (&4.into(), &1.0.into()));
+    assert_eq!(split["methods"][0]["seeds"].as_array().unwrap().len(), 2);
+    assert_eq!(split["pools"][0]["name"], "anchors");
+    let twice = ["compare", "tiny.toml", "--evaluations", "sampled-1", "--evaluations", "sampled-1"];
+    let (code, _, errors) = output(folder, &twice);
+    assert!(code == Some(2) && errors.contains("have the same seed 1"), "{errors}");
 
     // A run on another panel is refused by both names.
     let other = [

@@ -90,6 +90,7 @@ mod tests {
             method: "m".into(),
             seed: None,
             finished: true,
+            folders: vec!["eval".into()],
             evaluations: BTreeMap::new(),
             training: rates.iter().enumerate().map(|(step, rate)| (step as u64 + 1, *rate)).collect(),
         };

@@ -4,13 +4,17 @@
 //! |---|---|
 //! | this one | the comparison as a whole, and its errors |
 //! | [`runs`] | what a run left behind: evaluations, training success, seed |
+//! | `draws` | repeated evaluations of one run, averaged |
 //! | [`methods`] | one method over its seeds: success by kind, aggregates |
 //! | [`pairs`] | a method against the baseline: differences and tests |
+//! | [`pools`] | an idea over the baselines that it was tried on |
 //! | [`curves`] | learning curves with bands |
 
 pub mod curves;
+mod draws;
 pub mod methods;
 pub mod pairs;
+pub mod pools;
 pub mod runs;
 #[cfg(test)]
 mod tests;
@@ -25,6 +29,7 @@ use crate::{Agent, Evaluation};
 use curves::Curve;
 use methods::MethodResult;
 use pairs::Pair;
+use pools::Pool;
 use runs::{RunFileError, RunResults};
 
 /// Reason why runs cannot be compared.
@@ -87,6 +92,8 @@ pub struct CompareSettings {
     pub baseline: Option<String>,
     /// Methods with a baseline of their own, where `baseline` names none for all.
     pub baselines: BTreeMap<String, String>,
+    /// Methods whose differences to their baselines are averaged, by the name of the average.
+    pub pools: Vec<(String, Vec<String>)>,
     /// Splits; all that the runs were evaluated on by default.
     pub splits: Vec<String>,
     /// Step whose evaluations are compared; each run's last by default.
@@ -102,6 +109,7 @@ impl Default for CompareSettings {
         Self {
             baseline: None,
             baselines: BTreeMap::new(),
+            pools: Vec::new(),
             splits: Vec::new(),
             at: None,
             bootstrap: Bootstrap::default(),
@@ -159,6 +167,8 @@ pub struct SplitComparison {
     pub methods: Vec<MethodResult>,
     /// Every method against its baseline.
     pub pairs: Vec<Pair>,
+    /// Averages of several pairs.
+    pub pools: Vec<Pool>,
     /// Evaluations over steps, by method.
     pub curves: Vec<Curve>,
 }
@@ -245,8 +255,9 @@ fn compare_split(
             notes.push(format!("{split}: {name} is held against {baseline}, of which no run is here"));
             continue;
         }
-        pairs.push(pairs::against(&of(name), &runs, settings.bootstrap, notes));
+        pairs.push(pairs::against(&of(name), &runs, settings, notes));
     }
+    let pools = pools::of_split(split, &pairs, settings, notes);
     let curves = names
         .iter()
         .map(|name| {
@@ -256,10 +267,21 @@ fn compare_split(
         .collect();
     let (panel, temperature, tasks) = chosen.first().map_or((String::new(), 0.0, 0), |chosen| {
         let found = chosen.evaluation;
-        (found.panel.clone(), found.temperature, found.success.trials + found.failed)
+        let draws = chosen.run.folders.len().max(1);
+        (found.panel.clone(), found.temperature, (found.success.trials + found.failed) / draws)
     });
     let kinds = kinds.into_keys().map(str::to_owned).collect();
-    SplitComparison { split: split.to_owned(), panel, temperature, tasks, kinds, methods, pairs, curves }
+    SplitComparison {
+        split: split.to_owned(),
+        panel,
+        temperature,
+        tasks,
+        kinds,
+        methods,
+        pairs,
+        pools,
+        curves,
+    }
 }
 
 /// The splits to compare: those asked for, or those of the first run, which all others must have too.
@@ -302,8 +324,9 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     let there: Vec<String> = run.evaluations.keys().map(u64::to_string).collect();
     let fix = if there.is_empty() {
         format!(
-            "train it, or write one with `turnwise eval {0} --out {0}/eval/step-NNNNNN.json`",
-            run.path.display()
+            "train it, or write one with `turnwise eval {0} --out {0}/{1}/step-NNNNNN.json`",
+            run.path.display(),
+            run.folders.first().map_or("eval", String::as_str)
         )
     } else {
         format!("there are evaluations of steps {}", there.join(", "))

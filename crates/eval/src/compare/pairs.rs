@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Chosen, Estimate};
-use crate::statistics::{
-    Bootstrap, McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement, student,
-};
+use super::pools::estimate;
+use super::{Chosen, CompareSettings, Estimate};
+use crate::statistics::{McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement};
 
 /// McNemar's test of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +19,9 @@ pub struct RunPair {
     #[serde(flatten)]
     pub test: McNemar,
 }
+
+/// Differences of a method's and a baseline's runs, by the seed that they share.
+pub type SeedDifferences = BTreeMap<u64, f64>;
 
 /// A method and the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,6 +36,15 @@ pub struct Pair {
     /// Mean difference of the success rates of runs with the same seed, with Student's interval over those seeds: what other seeds
     /// would give on these tasks. None where fewer than two seeds are in both.
     pub over_seeds: Option<Estimate>,
+    /// The differences that `over_seeds` is the mean of.
+    pub by_seed: SeedDifferences,
+    /// The same of the success of training rollouts: of each run the mean over its last steps ([`CompareSettings::smooth`] of them)
+    /// up to the one that is compared.
+    ///
+    /// [`CompareSettings::smooth`]: super::CompareSettings::smooth
+    pub training: Option<Estimate>,
+    /// The differences that `training` is the mean of.
+    pub training_by_seed: SeedDifferences,
     /// Probability that a run of the method is better than one of the baseline on a kind drawn at random, with a bootstrap interval over
     /// seeds.
     pub improvement: Option<Estimate>,
@@ -43,13 +54,17 @@ pub struct Pair {
     pub mcnemar: Vec<RunPair>,
 }
 
-/// Mean success by task of a method's runs: the kind, and how many runs played it.
+/// Mean success by task of a method's runs, each run over its draws: the kind, and one number of each run that played it.
 fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     let mut found: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
     for chosen in chosen {
+        let mut draws: BTreeMap<usize, (&str, Vec<f64>)> = BTreeMap::new();
         for outcome in chosen.evaluation.outcomes.iter() {
-            let entry = found.entry(outcome.task).or_insert_with(|| (&outcome.kind, Vec::new()));
+            let entry = draws.entry(outcome.task).or_insert_with(|| (&outcome.kind, Vec::new()));
             entry.1.push(f64::from(u8::from(outcome.success)));
+        }
+        for (task, (kind, draws)) in draws {
+            found.entry(task).or_insert_with(|| (kind, Vec::new())).1.push(mean(&draws));
         }
     }
     // What one run's environment failed is not compared.
@@ -57,26 +72,35 @@ fn by_task<'a>(chosen: &[&Chosen<'a>]) -> BTreeMap<usize, (&'a str, Vec<f64>)> {
     found
 }
 
-/// The difference by pairs of runs with the same seed.
-fn over_seeds(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Option<Estimate> {
-    let rates = |chosen: &[&Chosen<'_>]| -> BTreeMap<u64, f64> {
-        let of_run =
-            |chosen: &&Chosen<'_>| chosen.run.seed.map(|seed| (seed, chosen.evaluation.success.rate));
-        chosen.iter().filter_map(of_run).collect()
+/// The differences of `number` between runs with the same seed, where both have it.
+fn by_seed(
+    method: &[&Chosen<'_>],
+    baseline: &[&Chosen<'_>],
+    number: impl Fn(&Chosen<'_>) -> Option<f64>,
+) -> SeedDifferences {
+    let of_seed = |chosen: &[&Chosen<'_>]| -> SeedDifferences {
+        chosen.iter().filter_map(|chosen| Some((chosen.run.seed?, number(chosen)?))).collect()
     };
-    let theirs = rates(baseline);
-    let differences: Vec<f64> =
-        rates(method).iter().filter_map(|(seed, rate)| Some(rate - theirs.get(seed)?)).collect();
-    let interval = student(&differences)?;
-    Some(Estimate { value: mean(&differences), interval: Some(interval) })
+    let theirs = of_seed(baseline);
+    let ours = of_seed(method).into_iter();
+    ours.filter_map(|(seed, value)| Some((seed, value - theirs.get(&seed)?))).collect()
+}
+
+/// Success of a run's training rollouts: the mean over its last `steps` steps up to the one that is compared.
+fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
+    let until = chosen.run.training.iter().filter(|(step, _)| *step <= chosen.step);
+    let rates: Vec<f64> = until.map(|(_, rate)| *rate).collect();
+    let last = &rates[rates.len().saturating_sub(steps.max(1))..];
+    (!last.is_empty()).then(|| mean(last))
 }
 
 pub(crate) fn against(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
-    bootstrap: Bootstrap,
+    settings: &CompareSettings,
     notes: &mut Vec<String>,
 ) -> Pair {
+    let bootstrap = settings.bootstrap;
     let name =
         |chosen: &[&Chosen<'_>]| chosen.first().map(|chosen| chosen.run.method.clone()).unwrap_or_default();
     let (of_method, of_baseline) = (name(method), name(baseline));
@@ -96,11 +120,16 @@ pub(crate) fn against(
     let success = |chosen: &[&Chosen<'_>]| {
         mean(&chosen.iter().map(|chosen| chosen.evaluation.success.rate).collect::<Vec<_>>())
     };
+    let evaluated = by_seed(method, baseline, |chosen| Some(chosen.evaluation.success.rate));
+    let trained = by_seed(method, baseline, |chosen| training_success(chosen, settings.smooth));
     let mut pair = Pair {
         difference: Estimate { value: success(method) - success(baseline), interval: None },
         method: of_method,
         baseline: of_baseline,
-        over_seeds: over_seeds(method, baseline),
+        over_seeds: estimate(&evaluated),
+        by_seed: evaluated,
+        training: estimate(&trained),
+        training_by_seed: trained,
         improvement,
         permutation: None,
         mcnemar: Vec::new(),
@@ -108,9 +137,10 @@ pub(crate) fn against(
     let without = method.iter().chain(baseline).find(|chosen| chosen.evaluation.outcomes.is_empty());
     if let Some(chosen) = without {
         let (root, step) = (chosen.run.path.display(), chosen.step);
+        let folder = chosen.run.folders.first().map_or("eval", String::as_str);
         notes.push(format!(
-            "no paired tests of {} and {}: {root}/eval/step-{step:06}.json was written without outcomes of tasks; where this is the \
-             newest checkpoint, `turnwise eval {root} --out {root}/eval/step-{step:06}.json` adds them",
+            "no paired tests of {} and {}: {root}/{folder}/step-{step:06}.json was written without outcomes of tasks; where this is the \
+             newest checkpoint, `turnwise eval {root} --out {root}/{folder}/step-{step:06}.json` adds them",
             pair.method, pair.baseline
         ));
         return pair;
@@ -129,10 +159,13 @@ pub(crate) fn against(
         pair.difference = Estimate { value: test.difference, interval };
         pair.permutation = Some(test);
     }
-    for chosen in method {
+    // McNemar's test counts tasks that one of two played games solved; the mean of several draws is no such count.
+    let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
+    for chosen in method.iter().filter(one_draw) {
         let same_seed = |other: &&&Chosen<'_>| other.run.seed.is_some() && other.run.seed == chosen.run.seed;
         let only = method.len() == 1 && baseline.len() == 1;
         let other = if only { baseline.first() } else { baseline.iter().find(same_seed) };
+        let other = other.filter(one_draw);
         if let Some(other) = other {
             let theirs: BTreeMap<usize, bool> =
                 other.evaluation.outcomes.iter().map(|outcome| (outcome.task, outcome.success)).collect();

@@ -10,6 +10,7 @@ use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::{Phase, Position, RunDirectory, TrainError};
 
+use super::draws::averaged;
 use crate::Evaluation;
 
 /// A file of a run that cannot be read.
@@ -41,6 +42,8 @@ pub struct RunResults {
     pub seed: Option<u64>,
     /// True if all its steps are done.
     pub finished: bool,
+    /// Folders of the run that the evaluations are from; those of several are draws, which are averaged.
+    pub folders: Vec<String>,
     /// Evaluations by step of reinforcement learning.
     pub evaluations: BTreeMap<u64, Vec<Evaluation>>,
     /// Success rate of the training rollouts by step.
@@ -54,11 +57,20 @@ struct Seeded {
 }
 
 impl RunResults {
-    /// Reads a run directory. The method is the run's name without its seed ([`method_of`]).
+    /// Reads a run directory with the evaluations of its training. The method is the run's name without its seed ([`method_of`]).
     ///
     /// # Errors
     /// Not a run directory, or a file of it that cannot be read.
     pub fn read(root: &Path) -> Result<Self, RunFileError> {
+        Self::read_with(root, &["eval".to_owned()])
+    }
+
+    /// Reads a run directory with the evaluations in `folders` of it (`step-NNNNNN.json`, as `turnwise eval --out` writes them). A step that
+    /// several folders have is averaged over them.
+    ///
+    /// # Errors
+    /// Not a run directory, a file of it that cannot be read, or draws of one step that were not evaluated alike.
+    pub fn read_with(root: &Path, folders: &[String]) -> Result<Self, RunFileError> {
         let directory = RunDirectory::open(root)?;
         let name = root.canonicalize().ok();
         let name = name.as_deref().unwrap_or(root).file_name().unwrap_or_default();
@@ -70,20 +82,20 @@ impl RunResults {
         };
         let status: Option<Status> = directory.read_json("status.json").ok();
         let finished = status.is_some_and(|status| status.state == RunStatus::Finished);
+        let mut draws: BTreeMap<u64, Vec<Vec<Evaluation>>> = BTreeMap::new();
+        for folder in folders {
+            for (step, results) in evaluations_in(&directory.path(folder))? {
+                draws.entry(step).or_default().push(results);
+            }
+        }
         let mut evaluations = BTreeMap::new();
-        let folder = directory.path("eval");
-        let entries = if folder.is_dir() {
-            fs::read_dir(&folder).map_err(|error| unreadable(&folder, &error))?.collect()
-        } else {
-            Vec::new()
-        };
-        for entry in entries {
-            let path = entry.map_err(|error| unreadable(&folder, &error))?.path();
-            let label = path.file_stem().and_then(|stem| stem.to_str()?.parse::<Position>().ok());
-            let json = path.extension().is_some_and(|extension| extension == "json");
-            if let Some(Position { phase: Phase::Rl, step }) = label.filter(|_| json) {
-                let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
-                let results = serde_json::from_str(&text).map_err(|error| unreadable(&path, &error))?;
+        for (step, draws) in draws {
+            // A step that not all folders have would be compared with fewer draws than others.
+            if draws.len() == folders.len() {
+                let results = averaged_by_split(draws).map_err(|reason| RunFileError::File {
+                    path: format!("{}: step {step} of {}", root.display(), folders.join(", ")),
+                    reason,
+                })?;
                 evaluations.insert(step, results);
             }
         }
@@ -100,6 +112,7 @@ impl RunResults {
             method,
             seed: config.seed,
             finished,
+            folders: folders.to_vec(),
             evaluations,
             training,
         })
@@ -109,6 +122,38 @@ impl RunResults {
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }
+}
+
+/// The evaluations in a folder by step; none where there is no such folder.
+fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
+    let mut evaluations = BTreeMap::new();
+    if !folder.is_dir() {
+        return Ok(evaluations);
+    }
+    for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, &error))? {
+        let path = entry.map_err(|error| unreadable(folder, &error))?.path();
+        let label = path.file_stem().and_then(|stem| stem.to_str()?.parse::<Position>().ok());
+        let json = path.extension().is_some_and(|extension| extension == "json");
+        if let Some(Position { phase: Phase::Rl, step }) = label.filter(|_| json) {
+            let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
+            let results = serde_json::from_str(&text).map_err(|error| unreadable(&path, &error))?;
+            evaluations.insert(step, results);
+        }
+    }
+    Ok(evaluations)
+}
+
+/// One evaluation of each split that every draw has.
+fn averaged_by_split(mut draws: Vec<Vec<Evaluation>>) -> Result<Vec<Evaluation>, String> {
+    if draws.len() == 1 {
+        return Ok(draws.remove(0));
+    }
+    let mut by_split: BTreeMap<String, Vec<Evaluation>> = BTreeMap::new();
+    let count = draws.len();
+    for result in draws.into_iter().flatten() {
+        by_split.entry(result.split.clone()).or_default().push(result);
+    }
+    by_split.into_values().filter(|draws| draws.len() == count).map(averaged).collect()
 }
 
 fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::draws::averaged;
 use super::methods::Over;
 use super::runs::RunResults;
 use super::{CompareSettings, Comparison, compare};
@@ -46,6 +47,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
         method: method.into(),
         seed: Some(seed),
         finished: true,
+        folders: vec!["eval".into()],
         evaluations: BTreeMap::from([(2, vec![evaluation])]),
         training: vec![(1, 0.25), (2, 0.5)],
     }
@@ -142,6 +144,94 @@ fn a_method_may_have_a_baseline_of_its_own() {
     assert_eq!(pairs(&absent), [own("b", "a")]);
     let notes = compare(&all, &absent).unwrap().notes;
     assert_eq!(notes, ["test: c is held against d, of which no run is here"]);
+}
+
+#[test]
+fn pools_average_pairs_seed_by_seed() {
+    let solved = |count: usize| (0..8).map(|task| task < count).collect::<Vec<_>>();
+    let all = |counts: &[(&str, [usize; 3])]| -> Vec<RunResults> {
+        let of = |(method, counts): &(&str, [usize; 3])| -> Vec<RunResults> {
+            (0..3).map(|seed| run(method, seed as u64, &solved(counts[seed]))).collect()
+        };
+        counts.iter().flat_map(of).collect()
+    };
+    let mut runs = all(&[("a", [4, 4, 4]), ("b", [5, 4, 7]), ("x", [2, 2, 3]), ("y", [3, 4, 3])]);
+    // b's training ends 0.2, 0.2 and 0.5 above a's, y's as x's.
+    for (index, more) in [(3, 0.2), (4, 0.2), (5, 0.5)] {
+        runs[index].training = vec![(1, 0.0), (2, 0.5 + more)];
+    }
+    let own = |name: &str, baseline: &str| (name.to_owned(), baseline.to_owned());
+    let settings = CompareSettings {
+        baselines: BTreeMap::from([own("y", "x")]),
+        pools: vec![("idea".into(), vec!["b".into(), "y".into()])],
+        smooth: 1,
+        ..settings()
+    };
+    let found = compare(&runs, &settings).unwrap();
+    let pool = &found.splits[0].pools[0];
+    assert_eq!((pool.name.as_str(), pool.seeds.as_slice()), ("idea", [0, 1, 2].as_slice()));
+    assert_eq!(pool.pairs, [own("b", "a"), own("y", "x")]);
+    // By seed (1 + 1) / 2, (0 + 2) / 2 and (3 + 0) / 2 of eight tasks.
+    let by_seed = [1.0 / 8.0, 1.0 / 8.0, 1.5 / 8.0];
+    let expected = crate::statistics::student(&by_seed).unwrap();
+    let interval = pool.difference.interval.unwrap();
+    assert!((pool.difference.value - 3.5 / 24.0).abs() < 1e-12, "{pool:?}");
+    assert!((interval.low - expected.low).abs() < 1e-12 && (interval.high - expected.high).abs() < 1e-12);
+    // Six differences taken for independent would give another interval: seeds are what is drawn.
+    let six = crate::statistics::student(&[1.0, 0.0, 3.0, 1.0, 2.0, 0.0].map(|tasks| tasks / 8.0)).unwrap();
+    assert!((six.high - interval.high).abs() > 0.01);
+    assert!((pool.training.unwrap().value - 0.15).abs() < 1e-12, "{pool:?}");
+    assert!((found.splits[0].pairs[0].training.unwrap().value - 0.3).abs() < 1e-12);
+
+    // A pair of which seed 2 is missing leaves two seeds; one without runs leaves the pool out, and says so.
+    let fewer: Vec<RunResults> = runs[..11].to_vec();
+    assert_eq!(compare(&fewer, &settings).unwrap().splits[0].pools[0].seeds, [0, 1]);
+    let without = compare(&runs[..9], &settings).unwrap();
+    assert!(without.splits[0].pools.is_empty());
+    assert!(
+        without.notes.iter().any(|note| note.contains("the pool idea is left out") && note.ends_with(": y"))
+    );
+    let one: Vec<RunResults> = runs.iter().filter(|run| run.seed == Some(0)).cloned().collect();
+    assert!(
+        compare(&one, &settings).unwrap().notes.iter().any(|note| note.contains("have 1 seeds in common"))
+    );
+}
+
+#[test]
+fn draws_of_a_run_are_averaged_and_stay_one_run() {
+    let evaluation = |seed: u64, solved: &[bool]| {
+        let mut found = run("a", 0, solved).evaluations.remove(&2).unwrap().remove(0);
+        (found.temperature, found.seed) = (1.0, seed);
+        found
+    };
+    let draws =
+        || vec![evaluation(1, &[true, false, false, false]), evaluation(2, &[true, true, true, false])];
+    let both = averaged(draws()).unwrap();
+    assert_eq!((both.success.successes, both.success.trials, both.success.rate), (4, 8, 0.5));
+    assert_eq!((both.kinds["even"].success.rate, both.kinds["odd"].success.rate), (0.75, 0.25));
+    let drawn = |method: &str, seed: u64, evaluation: Evaluation| RunResults {
+        folders: vec!["sampled-1".into(), "sampled-2".into()],
+        evaluations: BTreeMap::from([(2, vec![evaluation])]),
+        ..run(method, seed, &[])
+    };
+    let none =
+        averaged(vec![evaluation(1, &[false; 4]), evaluation(2, &[true, false, false, false])]).unwrap();
+    let found = of(&[drawn("a", 0, none), drawn("b", 0, both)]);
+    let split = &found.splits[0];
+    assert_eq!((split.tasks, split.methods[0].seeds.len()), (4, 1));
+    // By task 0.5, 0.5, 0.5 and 0: four tasks, not eight.
+    let pair = &split.pairs[0];
+    assert!((pair.difference.value - 0.375).abs() < 1e-12, "{pair:?}");
+    assert!((pair.permutation.unwrap().p - 0.25).abs() < 1e-12 && pair.mcnemar.is_empty());
+
+    let refused = |change: fn(&mut Evaluation)| {
+        let mut draws = draws();
+        change(&mut draws[1]);
+        averaged(draws).unwrap_err()
+    };
+    assert!(refused(|draw| draw.seed = 1).contains("the same seed 1"));
+    assert!(refused(|draw| draw.panel = "other".into()).contains("different panels"));
+    assert!(refused(|draw| draw.temperature = 0.5).contains("different temperatures"));
 }
 
 #[test]

@@ -39,13 +39,17 @@ pub(crate) struct CompareArgs {
     /// The step whose evaluations are compared; each run's last by default.
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
+    /// Folder of every run that holds its evaluations (`turnwise eval RUN --out RUN/FOLDER/step-NNNNNN.json`); repeated, the evaluations
+    /// of a step are draws, which are averaged.
+    #[arg(long, value_name = "FOLDER", default_value = "eval")]
+    evaluations: Vec<String>,
     /// Form of the output.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Write the learning curves as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Steps that training success is averaged over.
+    /// Steps that training success is averaged over, in curves and in differences.
     #[arg(long, default_value_t = 10)]
     smooth: usize,
     /// Resamples of intervals and tests.
@@ -73,11 +77,11 @@ enum Format {
 }
 
 pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
-    let (mut runs, mut baselines, mut left_out) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let (mut runs, mut of_sweeps, mut left_out) = (Vec::new(), OfSweeps::default(), Vec::new());
     for argument in &args.runs {
         let named = is_run(argument);
-        for folder in run_folders(argument, &args.root, &mut baselines)? {
-            let run = RunResults::read(&folder)?;
+        for folder in run_folders(argument, &args.root, &mut of_sweeps)? {
+            let run = RunResults::read_with(&folder, &args.evaluations)?;
             let compared = args.at.map_or(run.finished, |at| run.evaluations.contains_key(&at));
             if named || compared {
                 runs.push(run);
@@ -97,7 +101,8 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     }
     let settings = CompareSettings {
         baseline: args.baseline,
-        baselines,
+        baselines: of_sweeps.baselines,
+        pools: of_sweeps.pools,
         splits: args.split,
         at: args.at,
         bootstrap: Bootstrap { resamples: args.resamples as usize, seed: args.seed },
@@ -125,13 +130,16 @@ fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file()
 }
 
+/// What sweep files say about comparing their runs.
+#[derive(Default)]
+struct OfSweeps {
+    baselines: BTreeMap<String, String>,
+    pools: Vec<(String, Vec<String>)>,
+}
+
 /// The run directories that an argument stands for: itself, those in a folder in the order of their names, or those of a
-/// sweep in its order, whose methods' baselines are noted.
-fn run_folders(
-    argument: &Path,
-    root: &Path,
-    baselines: &mut BTreeMap<String, String>,
-) -> anyhow::Result<Vec<PathBuf>> {
+/// sweep in its order, whose baselines and pools are noted.
+fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);
     }
@@ -146,7 +154,8 @@ fn run_folders(
             bail!("{file}: no run of it is in {folder}; start them with `turnwise sweep {file}`");
         }
         let own = entries.into_iter().filter_map(|entry| Some((entry.name, entry.baseline?)));
-        baselines.extend(own);
+        of_sweeps.baselines.extend(own);
+        of_sweeps.pools.extend(sweep.pools());
         return Ok(begun);
     }
     let entries = std::fs::read_dir(argument).with_context(|| argument.display().to_string())?;

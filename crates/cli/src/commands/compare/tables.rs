@@ -2,6 +2,7 @@
 
 use turnwise_eval::compare::methods::{MethodResult, Over};
 use turnwise_eval::compare::pairs::Pair;
+use turnwise_eval::compare::pools::Pool;
 use turnwise_eval::compare::{Comparison, Estimate, SplitComparison};
 
 /// Rows of cells under a heading.
@@ -25,10 +26,10 @@ fn p_value(p: f64) -> String {
 }
 
 fn tables(comparison: &Comparison) -> Vec<Table> {
-    comparison.splits.iter().flat_map(of_split).collect()
+    comparison.splits.iter().flat_map(|split| of_split(split, comparison.smooth)).collect()
 }
 
-fn of_split(split: &SplitComparison) -> Vec<Table> {
+fn of_split(split: &SplitComparison, smooth: usize) -> Vec<Table> {
     let sampling = if split.temperature == 0.0 {
         "greedy".to_owned()
     } else {
@@ -80,7 +81,17 @@ fn of_split(split: &SplitComparison) -> Vec<Table> {
     if let Some(first) = split.pairs.first() {
         let one = split.pairs.iter().all(|pair| pair.baseline == first.baseline);
         let baseline = if one { first.baseline.as_str() } else { "each method's baseline" };
-        let header = ["method", "against", "points", "over seeds", "P(better)", "permutation p", "McNemar p"];
+        let rollouts = format!("rollouts of {smooth} steps");
+        let header = [
+            "method",
+            "against",
+            "points",
+            "over seeds",
+            &rollouts,
+            "P(better)",
+            "permutation p",
+            "McNemar p",
+        ];
         let mut table = Table {
             title: format!("Against {baseline} on the same tasks of {}", split.split),
             header: header.map(str::to_owned).to_vec(),
@@ -94,14 +105,36 @@ fn of_split(split: &SplitComparison) -> Vec<Table> {
         }
         found.push(table);
     }
+    if !split.pools.is_empty() {
+        let rollouts = format!("rollouts of {smooth} steps");
+        found.push(Table {
+            title: format!("Averaged over pairs, then over seeds, on {}", split.split),
+            header: ["pool", "pairs", "seeds", "over seeds", &rollouts].map(str::to_owned).to_vec(),
+            rows: split.pools.iter().map(pool_row).collect(),
+        });
+    }
     found
 }
 
+/// A difference in points with its interval.
+fn signed(estimate: &Estimate) -> String {
+    let sign = if estimate.value > 0.0 { "+" } else { "" };
+    format!("{sign}{}", percent(estimate))
+}
+
+fn pool_row(pool: &Pool) -> Vec<String> {
+    let pairs: Vec<String> =
+        pool.pairs.iter().map(|(method, baseline)| format!("{method} - {baseline}")).collect();
+    vec![
+        pool.name.clone(),
+        pairs.join(", "),
+        pool.seeds.len().to_string(),
+        signed(&pool.difference),
+        pool.training.as_ref().map_or("-".into(), signed),
+    ]
+}
+
 fn pair_row(pair: &Pair) -> Vec<String> {
-    let signed = |estimate: &Estimate| {
-        let sign = if estimate.value > 0.0 { "+" } else { "" };
-        format!("{sign}{}", percent(estimate))
-    };
     let improvement = |estimate: &Estimate| {
         let value = format!("{:.2}", estimate.value);
         let interval =
@@ -114,6 +147,7 @@ fn pair_row(pair: &Pair) -> Vec<String> {
         pair.baseline.clone(),
         signed(&pair.difference),
         pair.over_seeds.as_ref().map_or("-".into(), signed),
+        pair.training.as_ref().map_or("-".into(), signed),
         pair.improvement.as_ref().map_or("-".into(), improvement),
         pair.permutation.map_or("-".into(), |test| p_value(test.p)),
         if mcnemar.is_empty() { "-".into() } else { mcnemar.join(" ") },
@@ -124,7 +158,7 @@ fn pair_row(pair: &Pair) -> Vec<String> {
 const LEGEND: &str = "\
 success: mean over seeds; interquartile mean: of the rates by seed and kind (every kind counts the same).
 points: difference of success by task, interval over tasks; over seeds: difference of runs with the same seed, Student's
-interval over those seeds; P(better): that a run is better than one of the baseline on
+interval over those seeds; rollouts: the same of training's success over its last steps (--smooth); P(better): that a run is better than one of the baseline on
 a kind of task, interval over seeds; permutation: paired by task over seeds; McNemar: exact, by pair of runs.";
 
 pub(super) fn text(comparison: &Comparison) -> String {
@@ -261,6 +295,9 @@ pub(super) fn csv(comparison: &Comparison) -> String {
             if let Some(over_seeds) = &pair.over_seeds {
                 line(of("difference_over_seeds"), None, over_seeds);
             }
+            if let Some(training) = &pair.training {
+                line(of("training_difference_over_seeds"), None, training);
+            }
             if let Some(improvement) = &pair.improvement {
                 line(of("probability_of_improvement"), None, improvement);
             }
@@ -270,6 +307,13 @@ pub(super) fn csv(comparison: &Comparison) -> String {
             for runs in &pair.mcnemar {
                 let cells = [name, &pair.method, &runs.baseline, "mcnemar_p", "", &runs.run];
                 line(cells, None, &plain(runs.test.p));
+            }
+        }
+        for pool in &split.pools {
+            let of = |measure: &'static str| [name, &pool.name, "", measure, "", ""];
+            line(of("pooled_difference_over_seeds"), None, &pool.difference);
+            if let Some(training) = &pool.training {
+                line(of("pooled_training_difference_over_seeds"), None, training);
             }
         }
         for curve in &split.curves {

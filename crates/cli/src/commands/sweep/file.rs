@@ -1,6 +1,6 @@
 //! Sweep files: configs, methods, grids and seeds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use turnwise_train::config::{ConfigSource, suggest};
 
 /// Keys of the file and of a `[[run]]`.
-const KEYS: [&str; 7] = ["name", "base", "preset", "set", "seeds", "run", "grid"];
+const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
 
 /// Settings that the sweep itself gives to every run.
@@ -27,6 +27,8 @@ pub(crate) struct SweepFile {
     seeds: Vec<u64>,
     run: Vec<RunTable>,
     grid: Vec<(String, Vec<Value>)>,
+    /// `[[run]]`s whose differences to their baselines `turnwise compare` averages, by the name of the average.
+    pool: Vec<(String, Vec<String>)>,
     /// Settings of the command line, which win over the file's.
     overrides: Vec<String>,
 }
@@ -46,6 +48,8 @@ struct Text {
     run: Vec<RunTable>,
     #[serde(default)]
     grid: Table,
+    #[serde(default)]
+    pool: BTreeMap<String, Vec<String>>,
 }
 
 /// A `[[run]]`.
@@ -127,6 +131,7 @@ impl SweepFile {
             seeds: found.seeds,
             run,
             grid,
+            pool: found.pool.into_iter().collect(),
             overrides: Vec::new(),
         };
         sweep.check()?;
@@ -190,6 +195,25 @@ impl SweepFile {
                 );
             }
         }
+        for (pool, members) in &self.pool {
+            if members.is_empty() {
+                bail!("{shown}: pool.{pool}: is empty; list [[run]]s that have a baseline");
+            }
+            for member in members {
+                let Some(run) = self.run.iter().find(|run| run.name.as_ref() == Some(member)) else {
+                    let known: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+                    bail!(
+                        "{shown}: pool.{pool}: there is no [[run]] called {member:?}; there are: {}",
+                        known.join(", ")
+                    );
+                };
+                if run.baseline.is_none() {
+                    bail!(
+                        "{shown}: pool.{pool}: {member:?} has no baseline, and a pool averages differences; give its [[run]] one"
+                    );
+                }
+            }
+        }
         let sets = self.set.iter().map(|text| ("set".to_owned(), text));
         let of_runs = self.run.iter().enumerate();
         let of_runs =
@@ -233,13 +257,9 @@ impl SweepFile {
         let mut names = BTreeSet::new();
         for run in &runs {
             for point in self.points() {
-                let at_point = |name: Option<&String>| -> String {
-                    let point = point.iter().map(|(key, value)| self.point_name(key, value));
-                    name.cloned().into_iter().chain(point).collect::<Vec<_>>().join("-")
-                };
-                let parts = at_point(run.name.as_ref());
+                let parts = self.name_at(run.name.as_deref(), &point);
                 let name = if parts.is_empty() { self.name.clone() } else { parts };
-                let baseline = run.baseline.as_ref().map(|baseline| at_point(Some(baseline)));
+                let baseline = run.baseline.as_ref().map(|baseline| self.name_at(Some(baseline), &point));
                 if !names.insert(name.clone()) {
                     bail!(
                         "{}: grid: two runs would both be called {name:?}; name the [[run]]s so that they differ, or leave out \
@@ -263,6 +283,24 @@ impl SweepFile {
             }
         }
         Ok(entries)
+    }
+
+    /// The pools at every point of the grid: name, and the entries that belong to it.
+    pub(crate) fn pools(&self) -> Vec<(String, Vec<String>)> {
+        let mut pools = Vec::new();
+        for point in self.points() {
+            for (name, members) in &self.pool {
+                let members = members.iter().map(|member| self.name_at(Some(member), &point)).collect();
+                pools.push((self.name_at(Some(name), &point), members));
+            }
+        }
+        pools
+    }
+
+    /// A name at a point of the grid.
+    fn name_at(&self, name: Option<&str>, point: &[(&str, &Value)]) -> String {
+        let point = point.iter().map(|(key, value)| self.point_name(key, value));
+        name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")
     }
 
     /// Every combination of the grid's values; one without settings where there is no grid.
@@ -434,6 +472,29 @@ mod tests {
             let error = read(&WHOLE.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains("sweep.toml") && error.contains(words), "{error} | {words}");
         }
+        // A pool is of runs that have a baseline.
+        let pooled = |baseline: &str, members: &str| {
+            let run = format!("name = \"gigpo\"\n{baseline}");
+            read(&(WHOLE.replace("name = \"gigpo\"\n", &run) + &format!("[pool]\nidea = {members}\n")))
+        };
+        for (baseline, members, words) in [
+            ("", "[\"gigpo\"]", "pool.idea: \"gigpo\" has no baseline"),
+            (
+                "baseline = \"grpo\"\n",
+                "[\"gipo\"]",
+                "there is no [[run]] called \"gipo\"; there are: gigpo, grpo",
+            ),
+            ("baseline = \"grpo\"\n", "[]", "pool.idea: is empty"),
+        ] {
+            let error = pooled(baseline, members).unwrap_err().to_string();
+            assert!(error.contains("sweep.toml") && error.contains(words), "{error} | {words}");
+        }
+        let pools = pooled("baseline = \"grpo\"\n", "[\"gigpo\"]").unwrap().pools();
+        let of_point = |rate: &str| {
+            let point = format!("layout-windowed-learning_rate-{rate}");
+            (format!("idea-{point}"), vec![format!("gigpo-{point}")])
+        };
+        assert_eq!(pools, [of_point("0.0001"), of_point("0.0003")]);
         let twice = read(&WHOLE.replace("3e-4", "1e-4")).unwrap().entries().unwrap_err().to_string();
         assert!(twice.contains("two runs would both be called"), "{twice}");
     }
