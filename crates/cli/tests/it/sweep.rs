@@ -279,7 +279,11 @@ fn settings_that_change_are_noticed(folder: &Path) {
     fs::write(&file, text.replace("train.learning_rate=1e-3", "train.learning_rate=1e-4")).unwrap();
     let (code, _, errors) = output(folder, &["sweep", "tiny.toml"]);
     assert_eq!(code, Some(2));
-    assert!(errors.contains("grpo-seed-0: was begun with another `train.learning_rate`"), "{errors}");
+    let keys = "`train.learning_rate` (0.001, 0.0001)";
+    assert!(
+        errors.contains("grpo-seed-0: was begun with other settings") && errors.contains(keys),
+        "{errors}"
+    );
     fs::write(&file, text).unwrap();
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use crate::TrainError;
-use crate::config::{Config, first_difference, load_resolved_with};
+use crate::config::{Config, differences, list_differences, load_resolved_with};
 use crate::learners::Learners;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::open_device;
@@ -25,7 +25,7 @@ use turnwise_policy::base;
 
 /// Tables and keys that only reinforcement learning and evaluation read. What is not listed counts as read by the warm
 /// start, so that a key that is new shares too little, never too much.
-const RL_ONLY: [&str; 37] = [
+const RL_ONLY: [&str; 38] = [
     "name",
     "preset",
     "credit",
@@ -51,6 +51,7 @@ const RL_ONLY: [&str; 37] = [
     "train.warmup",
     "train.schedule",
     "train.num_minibatches",
+    "train.shuffle",
     "train.update_epochs",
     "train.skip_zero_advantage",
     "train.skip_equal_groups",
@@ -125,10 +126,12 @@ impl Run {
                 "is 0, so that there is no warm start to take over from another run; start without it".into();
             return Err(TrainError::Config { origin: "sft.steps".into(), reason });
         }
-        if let Some(key) = first_difference(&table_of(&config)?, &table_of(&theirs)?) {
+        let differing = differences(&table_of(&theirs)?, &table_of(&config)?);
+        if !differing.is_empty() {
             let reason = format!(
-                "its `{key}` is another one than this config's, so that this run's warm start would give other weights; \
-                 set them alike, or start without it"
+                "its warm start is of other settings (its value, then this config's) and would give other weights: {}; set them \
+                 alike, or start without it",
+                list_differences(&differing)
             );
             return Err(TrainError::file(&path, reason));
         }
@@ -239,7 +242,9 @@ mod tests {
         }
         let mut other = config.clone();
         other.train.lanes = 7;
-        let key = first_difference(&table_of(&config).unwrap(), &table_of(&other).unwrap());
-        assert_eq!(key.as_deref(), Some("train.lanes"));
+        other.seed = 7;
+        let found = differences(&table_of(&config).unwrap(), &table_of(&other).unwrap());
+        let keys: Vec<&str> = found.iter().map(|difference| difference.key.as_str()).collect();
+        assert_eq!(keys, ["seed", "train.lanes"]);
     }
 }

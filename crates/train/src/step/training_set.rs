@@ -86,6 +86,8 @@ fn masked_sequences(
 /// A sequence with all that its loss needs.
 #[derive(Clone, Debug)]
 pub struct TrainingSequence {
+    /// Index of its group in the rollout.
+    pub group: usize,
     /// The tokens.
     pub tokens: TokenSequence,
     /// Per-token and per-turn numbers.
@@ -167,6 +169,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     .filter_map(|(turn, tokens)| Some((span_of(*turn)?, tokens.clone())))
                     .collect();
                 sequences.push(TrainingSequence {
+                    group: index,
                     tokens: sequence.clone(),
                     objective,
                     masked_contexts,

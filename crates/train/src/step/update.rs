@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use turnwise_core::{
     GradientScale, GradientScaling, LearnError, LossMetrics, MaskedContext, MinibatchObjective as _, Purpose,
-    Seed, TokenSequence, TurnSpan,
+    Rng, Seed, TokenSequence, TurnSpan,
 };
 use turnwise_model::Schedule;
 use turnwise_objective::{Loss, ObjectiveBatch};
 
 use crate::TrainError;
-use crate::config::Config;
+use crate::config::{Config, Shuffle};
 use crate::learners::Learners;
 use crate::learners::critic::CriticReport;
 use crate::learners::policy::PolicyLearner;
@@ -64,8 +64,8 @@ pub(crate) fn update(
     // A critic is trained alone at first, so that the first advantages mean something.
     let policy_too = learners.critic.is_none() || at >= config.critic.warmup_steps;
     for epoch in 0..epochs {
-        let mut order: Vec<usize> = (0..set.len()).collect();
-        Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng().shuffle(&mut order);
+        let mut rng = Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng();
+        let order = shuffled(set, config.train.shuffle, &mut rng);
         for minibatch in 0..minibatches {
             // As even as the count allows.
             let cut = |index: usize| index * order.len() / minibatches;
@@ -94,6 +94,22 @@ pub(crate) fn update(
     }
     learners.check_finite()?;
     Ok(report)
+}
+
+/// The order in which a pass takes the trajectories of the training set.
+fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..set.len()).collect();
+    match shuffle {
+        Shuffle::Trajectories => rng.shuffle(&mut order),
+        Shuffle::Groups => {
+            let group = |index: usize| set[index].first().map(|sequence| sequence.group);
+            let mut groups: Vec<Vec<usize>> =
+                order.chunk_by(|&one, &next| group(one) == group(next)).map(<[usize]>::to_vec).collect();
+            rng.shuffle(&mut groups);
+            order = groups.concat();
+        }
+    }
+    order
 }
 
 /// The learning rate of every update of a run.
@@ -174,4 +190,49 @@ fn scale_gradient(
     let scale = scaling.scale(norm)?;
     policy.restore_gradient(scale.factor)?;
     Ok(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_objective::ObjectiveSequence;
+
+    use super::*;
+
+    /// A set of groups with these numbers of trajectories; one whose trajectories were all left out is not in it.
+    fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
+        let sequence = |group| TrainingSequence {
+            group,
+            tokens: TokenSequence { tokens: vec![1, 2], spans: Vec::new() },
+            objective: ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new()),
+            masked_contexts: Vec::new(),
+            values: None,
+        };
+        let of_group = |(group, count): (usize, &usize)| vec![vec![sequence(group)]; *count];
+        groups.iter().enumerate().flat_map(of_group).collect()
+    }
+
+    #[test]
+    fn groups_stay_together_where_groups_are_shuffled() {
+        let set = set(&[4, 4, 0, 3, 4]);
+        let mut orders = std::collections::BTreeSet::new();
+        let mut mixed = 0;
+        for seed in 0..20 {
+            for (shuffle, together) in [(Shuffle::Groups, true), (Shuffle::Trajectories, false)] {
+                let mut rng = Seed::derive(seed, Purpose::Shuffle, &[0]).rng();
+                let order = shuffled(&set, shuffle, &mut rng);
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                assert!(sorted.iter().copied().eq(0..15), "{order:?}");
+                let groups: Vec<usize> = order.iter().map(|&index| set[index][0].group).collect();
+                let runs = groups.chunk_by(|one, next| one == next).count();
+                if together {
+                    assert_eq!(runs, 4, "{groups:?}");
+                    orders.insert(groups);
+                } else {
+                    mixed += usize::from(runs > 4);
+                }
+            }
+        }
+        assert!(orders.len() > 5 && mixed == 20, "{} orders, {mixed} mixed", orders.len());
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 use toml::Table;
 use turnwise_core::hexadecimal;
-use turnwise_train::config::{Config, first_difference};
+use turnwise_train::config::{Config, differences, list_differences};
 use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::run::warm_start_settings;
 use turnwise_train::{Phase, RunDirectory};
@@ -78,12 +78,12 @@ pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<On
     if let Some(config) = config
         && begun != *config
     {
-        let key = first_difference(&Table::try_from(&begun)?, &Table::try_from(config)?);
-        let key = key.unwrap_or_else(|| "settings".into());
+        let differing = differences(&Table::try_from(&begun)?, &Table::try_from(config)?);
         bail!(
-            "{}: was begun with another `{key}` than the sweep gives it now; remove or rename the folder to run it anew, or give the \
-             sweep another name",
-            root.display()
+            "{}: was begun with other settings than the sweep gives it now (the value it has, then the sweep's): {}; remove or rename \
+             the folder to run it anew, or give the sweep another name",
+            root.display(),
+            list_differences(&differing)
         );
     }
     let status: Option<Status> = RunDirectory::open(root)?.read_json("status.json").ok();
