@@ -322,7 +322,9 @@ fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<Stri
 
 fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     let there: Vec<String> = run.evaluations.keys().map(u64::to_string).collect();
-    let fix = if there.is_empty() {
+    let fix = if there.is_empty() && run.folders.len() > 1 {
+        format!("a step is compared that all of {} have", run.folders.join(", "))
+    } else if there.is_empty() {
         format!(
             "train it, or write one with `turnwise eval {0} --out {0}/{1}/step-NNNNNN.json`",
             run.path.display(),

@@ -284,4 +284,7 @@ fn what_is_missing_is_said() {
     none[2].evaluations.clear();
     let error = compare(&none, &settings()).unwrap_err().to_string();
     assert!(error.starts_with("runs/a-seed-2: has no evaluation; train it"), "{error}");
+    none[2].folders = vec!["sampled-1".into(), "sampled-2".into()];
+    let error = compare(&none, &settings()).unwrap_err().to_string();
+    assert!(error.ends_with("a step is compared that all of sampled-1, sampled-2 have"), "{error}");
 }

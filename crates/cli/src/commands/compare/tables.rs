@@ -158,8 +158,9 @@ fn pair_row(pair: &Pair) -> Vec<String> {
 const LEGEND: &str = "\
 success: mean over seeds; interquartile mean: of the rates by seed and kind (every kind counts the same).
 points: difference of success by task, interval over tasks; over seeds: difference of runs with the same seed, Student's
-interval over those seeds; rollouts: the same of training's success over its last steps (--smooth); P(better): that a run is better than one of the baseline on
-a kind of task, interval over seeds; permutation: paired by task over seeds; McNemar: exact, by pair of runs.";
+interval over those seeds; rollouts: the same of the success in training's last steps (--smooth); P(better): that a run is
+better than one of the baseline on a kind of task, interval over seeds; permutation: paired by task over seeds; McNemar:
+exact, by pair of runs.";
 
 pub(super) fn text(comparison: &Comparison) -> String {
     let mut text = String::new();
