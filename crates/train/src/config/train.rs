@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_model::ScheduleKind;
 
-/// What is shuffled before a pass over a rollout is cut into minibatches of as equal numbers of trajectories as there can be.
+/// Unit of the shuffle before a pass over a rollout is cut into minibatches of as equal numbers of trajectories as there can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shuffle {
@@ -33,7 +33,7 @@ pub struct TrainConfig {
     /// Updates per pass over a rollout.
     #[schemars(range(min = 1, max = 1000000))]
     pub num_minibatches: usize,
-    /// What is shuffled before each pass is cut into minibatches.
+    /// Unit of the shuffle before each pass is cut into minibatches.
     pub shuffle: Shuffle,
     /// Passes over a rollout.
     #[schemars(range(min = 1, max = 1000))]

@@ -130,7 +130,7 @@ fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file()
 }
 
-/// What sweep files say about comparing their runs.
+/// Baselines and pools of the sweep files that are compared.
 #[derive(Default)]
 struct OfSweeps {
     baselines: BTreeMap<String, String>,
