@@ -86,8 +86,7 @@ impl Forward {
         self.hidden.clear();
         for row in rows {
             cache.claim(row.slot, row.position);
-            let start = row.token as usize * hidden;
-            self.hidden.extend_from_slice(&weights.embedding[start..start + hidden]);
+            weights.embed(row.token, &mut self.hidden);
         }
         self.sharing.plan(rows, cache);
         for (index, layer) in weights.layers.iter().enumerate() {

@@ -109,6 +109,21 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
+    /// Whether the elements are those that were packed, to the bit.
+    pub(super) fn exact(&self) -> bool {
+        matches!(self.stored, Stored::Single(_))
+    }
+
+    /// The weights of one output, which are as they were packed; nothing where they are not [`exact`](Self::exact).
+    pub(super) fn row(&self, output: usize) -> impl Iterator<Item = f32> {
+        let panels = match &self.stored {
+            Stored::Single(panels) => panels.get(),
+            Stored::Half(..) => &[],
+        };
+        let panel = panels.chunks_exact(PANEL * self.inputs).nth(output / PANEL).unwrap_or_default();
+        panel.iter().skip(output % PANEL).step_by(PANEL).copied()
+    }
+
     /// `out = x W^T + bias`, or `out += x W^T + bias` where `add` is set.
     ///
     /// Shapes: `x [rows, x_stride]` of which the first `inputs` columns count, `out [rows, out_stride]`
@@ -368,6 +383,9 @@ mod tests {
             let slices: Vec<&[f32]> = matrices.iter().map(Vec::as_slice).collect();
             let packed = Packed::new(inputs, &slices, &[&bias], Compute::F32);
             let flat = matrices.concat();
+            for (output, row) in flat.chunks_exact(inputs).enumerate() {
+                assert!(packed.row(output).eq(row.iter().copied()), "row {output}");
+            }
             let rows = 21;
             let x_stride = inputs + 3;
             let x = numbers(rows * x_stride, 9);

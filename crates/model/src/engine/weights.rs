@@ -19,7 +19,8 @@ pub struct EngineWeights {
     pub(super) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
-    pub(super) embedding: Vec<f32>,
+    /// `[vocabulary, hidden]`, or nothing where the output layer is the same matrix and keeps its bits.
+    embedding: Option<Vec<f32>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
     pub(super) output: Packed,
@@ -48,7 +49,8 @@ impl EngineWeights {
             + packed(query, hidden)
             + packed(hidden, 2 * inner)
             + packed(inner, hidden);
-        let embedding = config.vocab_size * hidden * size_of::<f32>();
+        let shared = config.tie_word_embeddings && compute.kernel().is_none();
+        let embedding = if shared { 0 } else { config.vocab_size * hidden * size_of::<f32>() };
         config.num_hidden_layers * layer + embedding + packed(hidden, config.vocab_size)
     }
 
@@ -64,6 +66,15 @@ impl EngineWeights {
     /// half the memory. Keys, values, softmax and logits stay `f32`.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
         Self::pack_network(weights.into(), version, compute)
+    }
+
+    /// Appends the embedding of a token.
+    pub(super) fn embed(&self, token: u32, to: &mut Vec<f32>) {
+        let token = token as usize;
+        match &self.embedding {
+            Some(embedding) => to.extend_from_slice(&embedding[token * self.hidden..][..self.hidden]),
+            None => to.extend(self.output.row(token)),
+        }
     }
 
     fn pack_network(network: Network<'_, f32>, version: u64, compute: Compute) -> Result<Self, ModelError> {
@@ -114,6 +125,7 @@ impl EngineWeights {
         });
         let (layers, output) =
             rayon::join(|| layers.collect(), || Packed::new(hidden, &[at(&layout.output)], &[], compute));
+        let shared = layout.output == layout.embedding && output.exact();
         Ok(Self {
             version,
             heads: Heads::of(config),
@@ -123,7 +135,7 @@ impl EngineWeights {
             max_positions: config.max_position_embeddings,
             rotary: config.rotary(),
             epsilon: config.rms_norm_eps as f32,
-            embedding: at(&layout.embedding).to_vec(),
+            embedding: (!shared).then(|| at(&layout.embedding).to_vec()),
             layers,
             final_norm: at(&layout.final_norm).to_vec(),
             output,
