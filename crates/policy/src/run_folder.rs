@@ -47,6 +47,16 @@ pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     })
 }
 
+/// The label of the checkpoint that a policy is read from, such as `step-000060`: of a run its newest whole one. `None`
+/// for a policy that is not a run's, and for a run's `base`.
+pub fn checkpoint_label(policy: &Path) -> Option<String> {
+    let policy = policy.canonicalize().ok()?;
+    let run = enclosing_run(&policy)?;
+    let folder = if policy == run { newest_checkpoint(&run).ok()? } else { policy };
+    let mut inside = folder.strip_prefix(&run).ok()?.components().skip(1);
+    inside.next()?.as_os_str().to_str().map(str::to_owned)
+}
+
 /// True if a folder is a run directory.
 pub fn is_run(folder: &Path) -> bool {
     folder.join("config.toml").is_file() && folder.join("checkpoints").is_dir()
@@ -136,6 +146,7 @@ mod tests {
         }
         // A project's own config.toml does not make a run.
         fs::write(root.join("config.toml"), "").unwrap();
+        assert_eq!(checkpoint_label(&root.join("checkpoints/step-000003")), None);
         for path in inside.iter().chain(&outside) {
             assert_eq!(enclosing_run(&root.join(path)), None, "{path}");
         }

@@ -8,10 +8,11 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
-use turnwise_policy::run_folder::enclosing_run;
+use turnwise_policy::run_folder::{checkpoint_label, enclosing_run};
 use turnwise_train::config::{Config, ConfigSource};
 use turnwise_train::record::directory::{RunDirectory, write_trajectories};
 use turnwise_train::record::panels;
+use turnwise_train::record::position::Position;
 use turnwise_train::run::best;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
@@ -56,8 +57,9 @@ pub(crate) struct EvalArgs {
     /// Seed of the draws; the config's by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// Write the results as JSON.
-    #[arg(long, value_name = "FILE")]
+    /// Write the results as JSON: into a file, or into a folder (a name that ends with `/`), where the file is named after
+    /// the checkpoint as training's own evaluations are.
+    #[arg(long, value_name = "FILE|FOLDER/")]
     out: Option<PathBuf>,
     /// Write every trajectory as JSON lines (compressed where the name ends in .zst).
     #[arg(long, value_name = "FILE")]
@@ -87,17 +89,18 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     if args.trials == 0 {
         anyhow::bail!("--trials 0: a task must be tried at least once");
     }
+    if let Some(name) = &args.checkpoint {
+        let run = RunDirectory::open(&args.policy)
+            .context("--checkpoint chooses one of a run's checkpoints, so that a run directory is needed")?;
+        args.policy = best::named(&run, name)?;
+    }
+    args.out = args.out.map(|out| result_file(out, &args.policy)).transpose()?;
     // What is written after hours of playing must have a folder to go to.
     for folder in [&args.out, &args.trajectories].into_iter().flatten().filter_map(|path| path.parent()) {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let agent = args.agent.into();
     let mut ui = Ui::new();
-    if let Some(name) = &args.checkpoint {
-        let run = RunDirectory::open(&args.policy)
-            .context("--checkpoint chooses one of a run's checkpoints, so that a run directory is needed")?;
-        args.policy = best::named(&run, name)?;
-    }
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let sources: Vec<String> = args.sources.into_iter().chain(args.settings).collect();
     let own = own_panels(&args.policy, &sources, args.env.is_some() || args.tasks.is_some())?;
@@ -160,6 +163,36 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
         write_trajectories(&path, played.iter())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file for the results of a policy. In a folder it has the name that training gives to evaluations of this checkpoint,
+/// which is where `turnwise compare --evaluations` looks for it.
+fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
+    let label = checkpoint_label(policy);
+    let is_folder = out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let Some(label) = label else {
+        anyhow::ensure!(
+            !is_folder,
+            "--out {} is a folder, where results are named after a run's checkpoint, and {} is none: name a file",
+            out.display(),
+            policy.display()
+        );
+        return Ok(out);
+    };
+    if is_folder {
+        return Ok(out.join(format!("{label}.json")));
+    }
+    let named = out.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse::<Position>().ok());
+    if let Some(named) = named.filter(|named| named.label() != label) {
+        anyhow::bail!(
+            "--out {} names the checkpoint {}, and {label} of {} is evaluated: give --checkpoint, or the folder alone \
+             (with a / at its end)",
+            out.display(),
+            named.label(),
+            policy.display()
+        );
+    }
+    Ok(out)
 }
 
 /// The run whose panels are played: the one that the policy lies in, unless other tasks are asked for. Data may lie

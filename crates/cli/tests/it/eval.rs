@@ -48,6 +48,19 @@ fn a_run_is_evaluated_on_its_own_panel() {
     assert_eq!(all["success"]["trials"], 4);
     assert_ne!(all["panel"], own);
 
+    // In a folder the file is named after the checkpoint, and a name of another one is refused before anything is played.
+    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let written = turnwise(&["eval", run.to_str().unwrap(), "--out", &place("greedy/")]);
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    assert_eq!(json(&folder.path().join("greedy/step-000001.json"))[0]["panel"], own);
+    let refused = turnwise(&["eval", run.to_str().unwrap(), "--out", &place("greedy/step-000060.json")]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("names the checkpoint step-000060, and step-000001 of"), "{message}");
+    let label = |path: &str| turnwise_policy::run_folder::checkpoint_label(&run.join(path));
+    assert_eq!(label("").as_deref(), Some("step-000001"));
+    assert_eq!(label("checkpoints/step-000001/policy").as_deref(), Some("step-000001"));
+    assert_eq!(label("base"), None);
+
     // Whatever the config says of tasks later on, the run's own are played.
     let config = run.join("config.toml");
     let text = std::fs::read_to_string(&config).unwrap();
