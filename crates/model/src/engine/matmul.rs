@@ -109,12 +109,7 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// Whether the elements are those that were packed, to the bit.
-    pub(super) fn exact(&self) -> bool {
-        matches!(self.stored, Stored::Single(_))
-    }
-
-    /// The weights of one output, which are as they were packed; nothing where they are not [`exact`](Self::exact).
+    /// The weights of one output, to the bit; nothing where they were rounded.
     pub(super) fn row(&self, output: usize) -> impl Iterator<Item = f32> {
         let panels = match &self.stored {
             Stored::Single(panels) => panels.get(),

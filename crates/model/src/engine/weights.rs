@@ -19,7 +19,7 @@ pub struct EngineWeights {
     pub(super) max_positions: usize,
     pub(super) rotary: Rotary,
     pub(super) epsilon: f32,
-    /// `[vocabulary, hidden]`, or nothing where the output layer is the same matrix and keeps its bits.
+    /// `[vocabulary, hidden]`, or nothing where [`EngineWeights::embeds_by_output`] holds.
     embedding: Option<Vec<f32>>,
     pub(super) layers: Vec<LayerWeights>,
     pub(super) final_norm: Vec<f32>,
@@ -49,9 +49,17 @@ impl EngineWeights {
             + packed(query, hidden)
             + packed(hidden, 2 * inner)
             + packed(inner, hidden);
-        let shared = config.tie_word_embeddings && compute.kernel().is_none();
-        let embedding = if shared { 0 } else { config.vocab_size * hidden * size_of::<f32>() };
+        let embedding = if Self::embeds_by_output(config, compute) {
+            0
+        } else {
+            config.vocab_size * hidden * size_of::<f32>()
+        };
         config.num_hidden_layers * layer + embedding + packed(hidden, config.vocab_size)
+    }
+
+    /// True where the packed output layer is the embedding, to the bit, so that there is no other copy of it.
+    fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
+        config.tie_word_embeddings && compute.kernel().is_none()
     }
 
     /// Packs a model's weights for products of `f32`. `version` is what completions report.
@@ -125,7 +133,6 @@ impl EngineWeights {
         });
         let (layers, output) =
             rayon::join(|| layers.collect(), || Packed::new(hidden, &[at(&layout.output)], &[], compute));
-        let shared = layout.output == layout.embedding && output.exact();
         Ok(Self {
             version,
             heads: Heads::of(config),
@@ -135,7 +142,7 @@ impl EngineWeights {
             max_positions: config.max_position_embeddings,
             rotary: config.rotary(),
             epsilon: config.rms_norm_eps as f32,
-            embedding: (!shared).then(|| at(&layout.embedding).to_vec()),
+            embedding: (!Self::embeds_by_output(config, compute)).then(|| at(&layout.embedding).to_vec()),
             layers,
             final_norm: at(&layout.final_norm).to_vec(),
             output,
