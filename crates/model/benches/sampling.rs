@@ -1,5 +1,6 @@
 //! One engine on one thread: 16 prompts of 128 tokens with 32 new tokens each on the 5 M-parameter
-//! shape of `sample_speed`, and the same for a 0.8 M-parameter one and one of SmolLM2's size.
+//! shape of `sample_speed`, and the same for a 0.8 M-parameter one and one of SmolLM2's size, whose weights are also those of a
+//! checkpoint that was saved in bf16.
 #![expect(clippy::unwrap_used, reason = "a broken setting shall stop the measurement")]
 
 use std::hint::black_box;
@@ -10,7 +11,12 @@ use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
 use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
 use turnwise_model::{Compute, ModelConfig, ParameterLayout, Parameters};
 
-fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize, compute: Compute) -> Arc<EngineWeights> {
+/// Random weights, as they are or as a checkpoint in bf16 has them.
+fn weights(
+    [hidden, layers, ffn, vocab]: [usize; 4],
+    saved_bf16: bool,
+    compute: Compute,
+) -> Arc<EngineWeights> {
     let config = ModelConfig {
         vocab_size: vocab,
         hidden_size: hidden,
@@ -29,6 +35,9 @@ fn weights(hidden: usize, layers: usize, ffn: usize, vocab: usize, compute: Comp
     for tensor in layout.tensors.iter().filter(|tensor| tensor.decays) {
         data[tensor.range.clone()].fill_with(|| 0.02 * rng.normal() as f32);
     }
+    if saved_bf16 {
+        data.iter_mut().for_each(|weight| *weight = half::bf16::from_f32(*weight).to_f32());
+    }
     Arc::new(EngineWeights::of(&Parameters { config, layout, data }.into(), 0, compute).unwrap())
 }
 
@@ -37,11 +46,12 @@ fn sampling(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("sampling");
     group.sample_size(10).throughput(Throughput::Elements(sessions * new));
     for (name, weights) in [
-        ("5M", weights(256, 6, 704, 2048, Compute::F32)),
-        ("5M, bf16", weights(256, 6, 704, 2048, Compute::Bf16)),
-        ("0.8M", weights(128, 4, 384, 512, Compute::F32)),
+        ("5M", weights([256, 6, 704, 2048], false, Compute::F32)),
+        ("5M, bf16", weights([256, 6, 704, 2048], false, Compute::Bf16)),
+        ("0.8M", weights([128, 4, 384, 512], false, Compute::F32)),
         // Its weights are in no cache.
-        ("135M", weights(576, 30, 1536, 49152, Compute::F32)),
+        ("135M", weights([576, 30, 1536, 49152], false, Compute::F32)),
+        ("135M, saved in bf16", weights([576, 30, 1536, 49152], true, Compute::F32)),
     ] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {

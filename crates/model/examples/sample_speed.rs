@@ -1,7 +1,8 @@
 //! Sampling speed of the native engine.
 //!
 //! `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the keys and
-//! defaults of [`Setting`]; `bf16=1` multiplies matrices in bf16 where the machine can; `warm` rounds come first and are not measured. Prints one line of JSON with
+//! defaults of [`Setting`]; `bf16=1` multiplies matrices in bf16 where the machine can; `saved_bf16=1` rounds
+//! the weights, as those of a checkpoint that was saved in bf16 are; `warm` rounds come first and are not measured. Prints one line of JSON with
 //! medians: `new_tokens_per_s` is new tokens over the time of a whole round, prompts included;
 //! `decode_tokens_per_s` leaves the time out that a round with one new token takes.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
@@ -27,6 +28,7 @@ struct Setting {
     new: usize,
     lanes: usize,
     bf16: usize,
+    saved_bf16: usize,
     warm: usize,
     rounds: usize,
 }
@@ -44,6 +46,7 @@ fn main() {
         new: 64,
         lanes: 2,
         bf16: 0,
+        saved_bf16: 0,
         warm: 1,
         rounds: 5,
     };
@@ -62,6 +65,7 @@ fn main() {
                 "new" => &mut setting.new,
                 "lanes" => &mut setting.lanes,
                 "bf16" => &mut setting.bf16,
+                "saved_bf16" => &mut setting.saved_bf16,
                 "warm" => &mut setting.warm,
                 "rounds" => &mut setting.rounds,
                 _ => return None,
@@ -74,7 +78,10 @@ fn main() {
         };
         *place = value;
     }
-    let parameters = random(&setting);
+    let mut parameters = random(&setting);
+    if setting.saved_bf16 != 0 {
+        parameters.data.iter_mut().for_each(|weight| *weight = half::bf16::from_f32(*weight).to_f32());
+    }
     let count = parameters.data.len();
     let compute = if setting.bf16 == 0 { Compute::F32 } else { Compute::Bf16 };
     let started = Instant::now();

@@ -1,26 +1,26 @@
-//! Floats that begin on a cache line.
+//! Numbers that begin on a cache line.
 
 use super::vector::LINE;
 
-/// Floats that begin on a cache line, so that no vector load of whole lines crosses one.
+/// Numbers of four bytes that begin on a cache line, so that no vector load of whole lines crosses one.
 #[derive(Debug)]
-pub(super) struct Aligned {
-    data: Vec<f32>,
+pub(super) struct Aligned<T> {
+    data: Vec<T>,
     start: usize,
 }
 
-impl Aligned {
+impl<T: Copy + Default> Aligned<T> {
     pub(super) fn zeros(len: usize) -> Self {
-        let data = vec![0.0; len + LINE];
+        let data = vec![T::default(); len + LINE];
         let start = data.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
         Self { data, start }
     }
 
-    pub(super) fn get(&self) -> &[f32] {
+    pub(super) fn get(&self) -> &[T] {
         &self.data[self.start..][..self.data.len() - LINE]
     }
 
-    pub(super) fn get_mut(&mut self) -> &mut [f32] {
+    pub(super) fn get_mut(&mut self) -> &mut [T] {
         let len = self.data.len() - LINE;
         &mut self.data[self.start..][..len]
     }

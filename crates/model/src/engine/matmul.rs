@@ -13,14 +13,12 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::aligned::Aligned;
+use super::panel::{Element, PANEL, Panels, is_bf16};
 use super::vector::{LINE, prefetch};
 use crate::Compute;
 use crate::ops::bf16::{Kernel, PackedRight};
 
-/// Outputs of one panel: two AVX-512 vectors.
-pub(super) const PANEL: usize = 32;
-/// Most inputs of a block of a panel: 96 KB.
+/// Most inputs of a block of a panel: 96 KB in single precision.
 const DEPTH: usize = 768;
 /// Most rows of one tile: 12 rows by 2 vectors of accumulators leave enough of the 32 AVX-512 registers for the
 /// operands, and each loaded weight is used 12 times.
@@ -47,8 +45,10 @@ fn tile_height(arch: Arch) -> usize {
 /// Storage of a matrix's elements.
 #[derive(Debug)]
 enum Stored {
-    /// Panels of 32 outputs with the inputs outermost.
-    Single(Aligned),
+    /// Single precision.
+    Single(Panels<f32>),
+    /// bf16 that holds the weights exactly, two a word.
+    Exact(Panels<u32>),
     /// Rounded to bf16, for a kernel that multiplies such elements.
     Half(Kernel, PackedRight),
 }
@@ -65,7 +65,7 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Bytes of a packed matrix of this shape.
+    /// Bytes of a packed matrix of this shape; half of them where bf16 holds its weights exactly.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),
@@ -86,21 +86,13 @@ impl Packed {
             let joined: Vec<f32> = weights.iter().flat_map(AsRef::as_ref).copied().collect();
             Stored::Half(kernel, PackedRight::new(&joined, inputs))
         } else {
-            let mut panels = Aligned::zeros(width * inputs);
-            let packed = panels.get_mut();
             let rows: Vec<&[f32]> =
                 weights.iter().flat_map(|matrix| matrix.as_ref().chunks_exact(inputs)).collect();
-            for (rows, panel) in rows.chunks(PANEL).zip(packed.chunks_exact_mut(PANEL * inputs)) {
-                // A few inputs of all rows at a time, so that both sides are whole cache lines.
-                for (block, start) in panel.chunks_mut(PANEL * LINE).zip((0..inputs).step_by(LINE)) {
-                    for (output, row) in rows.iter().enumerate() {
-                        for (to, &weight) in block[output..].iter_mut().step_by(PANEL).zip(&row[start..]) {
-                            *to = weight;
-                        }
-                    }
-                }
+            if weights.iter().all(|matrix| is_bf16(matrix.as_ref())) {
+                Stored::Exact(Panels::new(&rows, inputs))
+            } else {
+                Stored::Single(Panels::new(&rows, inputs))
             }
-            Stored::Single(panels)
         };
         let mut bias = biases.concat();
         if !bias.is_empty() {
@@ -109,14 +101,13 @@ impl Packed {
         Self { inputs, stored, bias, width }
     }
 
-    /// The weights of one output, to the bit; nothing where they were rounded.
-    pub(super) fn row(&self, output: usize) -> impl Iterator<Item = f32> {
-        let panels = match &self.stored {
-            Stored::Single(panels) => panels.get(),
-            Stored::Half(..) => &[],
-        };
-        let panel = panels.chunks_exact(PANEL * self.inputs).nth(output / PANEL).unwrap_or_default();
-        panel.iter().skip(output % PANEL).step_by(PANEL).copied()
+    /// Appends the weights of one output, to the bit; nothing where they were rounded.
+    pub(super) fn append_row(&self, output: usize, to: &mut Vec<f32>) {
+        match &self.stored {
+            Stored::Single(panels) => panels.append_row(output, self.inputs, to),
+            Stored::Exact(panels) => panels.append_row(output, self.inputs, to),
+            Stored::Half(..) => {}
+        }
     }
 
     /// `out = x W^T + bias`, or `out += x W^T + bias` where `add` is set.
@@ -133,25 +124,10 @@ impl Packed {
         add: bool,
         tiles: &mut Vec<f32>,
     ) {
+        let shape = (x_stride, out_stride, add);
         match &self.stored {
-            Stored::Single(panels) => {
-                let height = tile_height(arch);
-                pack_tiles(x, x_stride, self.inputs, height, tiles);
-                let rows = x.len() / x_stride;
-                // Behind the tiles, where there are more blocks than one.
-                tiles.resize(rows * if self.inputs > DEPTH { self.inputs + PANEL } else { self.inputs }, 0.0);
-                let (tiles, partial) = tiles.split_at_mut(rows * self.inputs);
-                arch.dispatch(Multiply {
-                    weights: self,
-                    panels,
-                    tiles,
-                    height,
-                    partial,
-                    out,
-                    out_stride,
-                    add,
-                });
-            }
+            Stored::Single(panels) => self.multiply_panels(arch, panels, x, out, shape, tiles),
+            Stored::Exact(panels) => self.multiply_panels(arch, panels, x, out, shape, tiles),
             Stored::Half(kernel, weights) => {
                 for row in out.chunks_exact_mut(out_stride) {
                     if !add {
@@ -162,6 +138,24 @@ impl Packed {
                 weights.add_product(*kernel, (x, x_stride), (out, out_stride));
             }
         }
+    }
+
+    fn multiply_panels<T: Element>(
+        &self,
+        arch: Arch,
+        panels: &Panels<T>,
+        x: &[f32],
+        out: &mut [f32],
+        (x_stride, out_stride, add): (usize, usize, bool),
+        tiles: &mut Vec<f32>,
+    ) {
+        let height = tile_height(arch);
+        pack_tiles(x, x_stride, self.inputs, height, tiles);
+        let rows = x.len() / x_stride;
+        // Behind the tiles, where there are more blocks than one.
+        tiles.resize(rows * if self.inputs > DEPTH { self.inputs + PANEL } else { self.inputs }, 0.0);
+        let (tiles, partial) = tiles.split_at_mut(rows * self.inputs);
+        arch.dispatch(Multiply { weights: self, panels, tiles, height, partial, out, out_stride, add });
     }
 }
 
@@ -179,9 +173,9 @@ fn pack_tiles(x: &[f32], stride: usize, inputs: usize, most: usize, tiles: &mut 
     }
 }
 
-struct Multiply<'a> {
+struct Multiply<'a, T> {
     weights: &'a Packed,
-    panels: &'a Aligned,
+    panels: &'a Panels<T>,
     tiles: &'a [f32],
     height: usize,
     /// Sums of the blocks so far of one panel, `[rows, PANEL]`; not used where there is one block.
@@ -191,7 +185,7 @@ struct Multiply<'a> {
     add: bool,
 }
 
-impl WithSimd for Multiply<'_> {
+impl<T: Element> WithSimd for Multiply<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -201,14 +195,14 @@ impl WithSimd for Multiply<'_> {
         let depth = inputs.div_ceil(inputs.div_ceil(DEPTH));
         // Passes over a block, over which the fetching of the next one is spread: tiles, times pairs of vectors.
         let passes = tiles.len().div_ceil(inputs * height) * (PANEL / (2 * S::F32_LANES));
-        for (index, panel) in panels.get().chunks_exact(PANEL * inputs).enumerate() {
+        for (index, panel) in panels.iter(inputs).enumerate() {
             let first = index * PANEL;
             let bias = weights.bias.get(first..first + PANEL);
             let target = Target { first, stride: out_stride, bias, add };
             for start in (0..inputs).step_by(depth) {
                 let end = inputs.min(start + depth);
-                let mut fetch = Fetch { panel, at: end * PANEL, every: passes };
-                let (block, _) = S::as_simd_f32s(&panel[start * PANEL..end * PANEL]);
+                let mut fetch = Fetch { panel, at: end * T::ROW, every: passes };
+                let block = &panel[start * T::ROW..end * T::ROW];
                 let mut rest = &mut partial[..];
                 for (tile, out) in tiles.chunks(inputs * height).zip(out.chunks_mut(out_stride * height)) {
                     let rows = tile.len() / inputs;
@@ -218,18 +212,18 @@ impl WithSimd for Multiply<'_> {
                     let part = &mut Part { first: start == 0, last: end == inputs, sums };
                     let fetch = &mut fetch;
                     match rows {
-                        1 => tile_times_block::<S, 1>(simd, tile, block, part, out, target, fetch),
-                        2 => tile_times_block::<S, 2>(simd, tile, block, part, out, target, fetch),
-                        3 => tile_times_block::<S, 3>(simd, tile, block, part, out, target, fetch),
-                        4 => tile_times_block::<S, 4>(simd, tile, block, part, out, target, fetch),
-                        5 => tile_times_block::<S, 5>(simd, tile, block, part, out, target, fetch),
-                        6 => tile_times_block::<S, 6>(simd, tile, block, part, out, target, fetch),
-                        7 => tile_times_block::<S, 7>(simd, tile, block, part, out, target, fetch),
-                        8 => tile_times_block::<S, 8>(simd, tile, block, part, out, target, fetch),
-                        9 => tile_times_block::<S, 9>(simd, tile, block, part, out, target, fetch),
-                        10 => tile_times_block::<S, 10>(simd, tile, block, part, out, target, fetch),
-                        11 => tile_times_block::<S, 11>(simd, tile, block, part, out, target, fetch),
-                        _ => tile_times_block::<S, TILE>(simd, tile, block, part, out, target, fetch),
+                        1 => tile_times_block::<S, T, 1>(simd, tile, block, part, out, target, fetch),
+                        2 => tile_times_block::<S, T, 2>(simd, tile, block, part, out, target, fetch),
+                        3 => tile_times_block::<S, T, 3>(simd, tile, block, part, out, target, fetch),
+                        4 => tile_times_block::<S, T, 4>(simd, tile, block, part, out, target, fetch),
+                        5 => tile_times_block::<S, T, 5>(simd, tile, block, part, out, target, fetch),
+                        6 => tile_times_block::<S, T, 6>(simd, tile, block, part, out, target, fetch),
+                        7 => tile_times_block::<S, T, 7>(simd, tile, block, part, out, target, fetch),
+                        8 => tile_times_block::<S, T, 8>(simd, tile, block, part, out, target, fetch),
+                        9 => tile_times_block::<S, T, 9>(simd, tile, block, part, out, target, fetch),
+                        10 => tile_times_block::<S, T, 10>(simd, tile, block, part, out, target, fetch),
+                        11 => tile_times_block::<S, T, 11>(simd, tile, block, part, out, target, fetch),
+                        _ => tile_times_block::<S, T, TILE>(simd, tile, block, part, out, target, fetch),
                     }
                 }
             }
@@ -238,22 +232,22 @@ impl WithSimd for Multiply<'_> {
 }
 
 /// Fetching of the block after the present one, which lies behind it in memory, also where it is the next panel's.
-struct Fetch<'a> {
-    panel: &'a [f32],
+struct Fetch<'a, T> {
+    panel: &'a [T],
     /// The next row to fetch, in elements from the panel's first.
     at: usize,
     /// Inputs that are multiplied for each row that is fetched.
     every: usize,
 }
 
-impl Fetch<'_> {
+impl<T: Element> Fetch<'_, T> {
     /// Asks for one row.
     #[inline(always)]
     fn next(&mut self) {
-        for line in (0..PANEL).step_by(LINE) {
+        for line in (0..T::ROW).step_by(LINE) {
             prefetch(self.panel, self.at + line);
         }
-        self.at += PANEL;
+        self.at += T::ROW;
     }
 }
 
@@ -273,80 +267,79 @@ struct Target<'a> {
 }
 
 #[inline(always)]
-fn tile_times_block<S: Simd, const ROWS: usize>(
+fn tile_times_block<S: Simd, T: Element, const ROWS: usize>(
     simd: S,
     tile: &[f32],
-    block: &[S::f32s],
+    block: &[T],
     part: &mut Part<'_>,
     out: &mut [f32],
     target: Target<'_>,
-    fetch: &mut Fetch<'_>,
+    fetch: &mut Fetch<'_, T>,
 ) {
-    let lanes = S::F32_LANES;
-    let vectors = PANEL / lanes;
+    let half = PANEL / 2 / S::F32_LANES;
     let (tile, _) = tile.as_chunks::<ROWS>();
-    for pair in (0..vectors).step_by(2) {
+    for index in 0..half {
         let mut sums = [[simd.splat_f32s(0.0); 2]; ROWS];
         if !part.first {
             // Loops of a constant length alone leave the sums in registers.
             let (before, _) = S::as_simd_f32s(&*part.sums);
             for row in 0..ROWS {
-                sums[row] = [before[row * vectors + pair], before[row * vectors + pair + 1]];
+                let first = 2 * half * row + index;
+                sums[row] = [before[first], before[first + half]];
             }
         }
-        for (tile, block) in tile.chunks(fetch.every).zip(block.chunks(fetch.every * vectors)) {
+        for (tile, block) in tile.chunks(fetch.every).zip(block.chunks(fetch.every * T::ROW)) {
             fetch.next();
-            for (x, weights) in tile.iter().zip(block.chunks_exact(vectors)) {
-                let (left, right) = (weights[pair], weights[pair + 1]);
+            for (x, weights) in tile.iter().zip(block.chunks_exact(T::ROW)) {
+                let [lower, upper] = T::pair(simd, weights, index);
                 for row in 0..ROWS {
                     let x = simd.splat_f32s(x[row]);
-                    sums[row][0] = simd.mul_add_f32s(x, left, sums[row][0]);
-                    sums[row][1] = simd.mul_add_f32s(x, right, sums[row][1]);
+                    sums[row][0] = simd.mul_add_f32s(x, lower, sums[row][0]);
+                    sums[row][1] = simd.mul_add_f32s(x, upper, sums[row][1]);
                 }
             }
         }
         if part.last {
-            write(simd, sums, pair, out, target);
+            write(simd, sums, index, out, target);
         } else {
             let (after, _) = S::as_mut_simd_f32s(part.sums);
             for row in 0..ROWS {
-                [after[row * vectors + pair], after[row * vectors + pair + 1]] = sums[row];
+                let first = 2 * half * row + index;
+                [after[first], after[first + half]] = sums[row];
             }
         }
     }
 }
 
-/// Writes one pair of vectors of every row, with the bias.
+/// Writes two vectors of every row, those at `index` of the first half of the panel's outputs and of the second, with the
+/// bias.
 #[inline(always)]
 fn write<S: Simd, const ROWS: usize>(
     simd: S,
     sums: [[S::f32s; 2]; ROWS],
-    pair: usize,
+    index: usize,
     out: &mut [f32],
     target: Target<'_>,
 ) {
-    let lanes = S::F32_LANES;
-    let start = target.first + pair * lanes;
     for (row, sums) in out.chunks_exact_mut(target.stride).zip(sums) {
-        let mut values = [0.0f32; PANEL];
-        let (lanes_out, _) = S::as_mut_simd_f32s(&mut values);
-        let sums = match target.bias {
-            Some(bias) => {
-                let (bias, _) = S::as_simd_f32s(bias);
-                [simd.add_f32s(sums[0], bias[pair]), simd.add_f32s(sums[1], bias[pair + 1])]
+        for (half, mut sum) in sums.into_iter().enumerate() {
+            let at = half * PANEL / 2 + index * S::F32_LANES;
+            if let Some(bias) = target.bias {
+                let (bias, _) = S::as_simd_f32s(&bias[at..]);
+                sum = simd.add_f32s(sum, bias[0]);
             }
-            None => sums,
-        };
-        if let Some(row) = row.get_mut(start..start + 2 * lanes) {
-            let (row, _) = S::as_mut_simd_f32s(row);
-            for (value_out, sum) in row.iter_mut().zip(sums) {
-                *value_out = if target.add { simd.add_f32s(*value_out, sum) } else { sum };
-            }
-        } else if let Some(row) = row.get_mut(start..) {
-            // The last panel of an output narrower than the filled-up width.
-            lanes_out[..2].copy_from_slice(&sums);
-            for (value_out, &value) in row.iter_mut().zip(&values) {
-                *value_out = if target.add { *value_out + value } else { value };
+            let start = target.first + at;
+            if let Some(row) = row.get_mut(start..start + S::F32_LANES) {
+                let (row, _) = S::as_mut_simd_f32s(row);
+                row[0] = if target.add { simd.add_f32s(row[0], sum) } else { sum };
+            } else if let Some(row) = row.get_mut(start..) {
+                // The last panel of an output narrower than the filled-up width.
+                let mut values = [0.0f32; PANEL];
+                let (lanes, _) = S::as_mut_simd_f32s(&mut values);
+                lanes[0] = sum;
+                for (value_out, &value) in row.iter_mut().zip(&values) {
+                    *value_out = if target.add { *value_out + value } else { value };
+                }
             }
         }
     }
@@ -379,7 +372,9 @@ mod tests {
             let packed = Packed::new(inputs, &slices, &[&bias], Compute::F32);
             let flat = matrices.concat();
             for (output, row) in flat.chunks_exact(inputs).enumerate() {
-                assert!(packed.row(output).eq(row.iter().copied()), "row {output}");
+                let mut appended = Vec::new();
+                packed.append_row(output, &mut appended);
+                assert_eq!(appended, row, "row {output}");
             }
             let rows = 21;
             let x_stride = inputs + 3;
@@ -412,5 +407,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn weights_that_bf16_holds_take_half_and_multiply_to_the_same_bits() {
+        let (inputs, outputs, rows) = (DEPTH + 2, 40, 21);
+        let round = |weight: &f32| half::bf16::from_f32(*weight).to_f32();
+        let mut weights: Vec<f32> = numbers(inputs * outputs, 1).iter().map(round).collect();
+        let of = |weights: &[f32]| Packed::new(inputs, &[weights], &[], Compute::F32);
+        let exact = of(&weights);
+        assert!(matches!(exact.stored, Stored::Exact(_)));
+        let single = Packed {
+            stored: Stored::Single(Panels::new(&weights.chunks(inputs).collect::<Vec<_>>(), inputs)),
+            ..of(&weights)
+        };
+        let mut appended = Vec::new();
+        (0..outputs).for_each(|output| exact.append_row(output, &mut appended));
+        assert_eq!(appended, weights);
+        let x = numbers(rows * inputs, 9);
+        for arch in [Arch::new(), Arch::Scalar] {
+            let [halves, singles] = [&exact, &single].map(|packed| {
+                let mut out = vec![0.0; rows * outputs];
+                packed.multiply(arch, &x, inputs, &mut out, outputs, false, &mut Vec::new());
+                out.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+            });
+            assert_eq!(halves, singles);
+        }
+        // One weight with a bit more.
+        weights[7] = f32::from_bits(weights[7].to_bits() | 1);
+        assert!(matches!(of(&weights).stored, Stored::Single(_)));
     }
 }

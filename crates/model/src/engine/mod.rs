@@ -2,12 +2,13 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `aligned.rs` | floats that begin on a cache line |
+//! | `aligned.rs` | numbers that begin on a cache line |
 //! | `attention.rs` | attention of a step's rows over the keys and values of their sequences |
 //! | `backend.rs` | the backend of an engine |
 //! | `choose.rs` | from logits to a token, its log-probability and the entropy |
 //! | `forward.rs` | one forward step over rows of different sequences |
 //! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
+//! | `panel.rs` | a weight matrix in memory |
 //! | `sharing.rs` | which rows of a step read the same pages |
 //! | `slot.rs` | memory of one session |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
@@ -30,6 +31,7 @@ mod choose;
 mod forward;
 mod matmul;
 mod pages;
+mod panel;
 mod sharing;
 mod slot;
 mod vector;

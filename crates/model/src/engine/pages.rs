@@ -12,7 +12,7 @@ pub(super) const PAGE: usize = 16;
 /// The scores of the 16 positions are whole vectors without a sum across lanes, and what a head reads lies together.
 #[derive(Debug)]
 struct Page {
-    data: Aligned,
+    data: Aligned<f32>,
     /// Sequences that have it in their table.
     users: usize,
 }

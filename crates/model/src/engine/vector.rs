@@ -15,7 +15,7 @@ pub(super) const LINE: usize = 16;
 /// other processors than x86-64 are left to fetch by themselves.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "the intrinsic takes a pointer"))]
-pub(super) fn prefetch(from: &[f32], at: usize) {
+pub(super) fn prefetch<T>(from: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -40,7 +40,7 @@ pub(super) struct LayerWeights {
 }
 
 impl EngineWeights {
-    /// Bytes of the packed weights of a model of this shape, but for norms and biases.
+    /// Bytes of the packed weights of a model of this shape at most, but for norms and biases.
     pub(crate) fn bytes(config: &ModelConfig, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
@@ -81,7 +81,7 @@ impl EngineWeights {
         let token = token as usize;
         match &self.embedding {
             Some(embedding) => to.extend_from_slice(&embedding[token * self.hidden..][..self.hidden]),
-            None => to.extend(self.output.row(token)),
+            None => self.output.append_row(token, to),
         }
     }
 

@@ -1,0 +1,113 @@
+//! A weight matrix in memory: panels of 32 outputs, single precision or two bf16 weights a word.
+//!
+//! Weights that bf16 holds exactly, as those of a checkpoint that was saved in it, are kept in half the memory and widened in
+//! registers. They are the same numbers, so that products are the same to the bit.
+#![expect(
+    clippy::inline_always,
+    reason = "code outside of the dispatched function is compiled without its vectors"
+)]
+
+use pulp::Simd;
+
+use super::aligned::Aligned;
+use super::vector::LINE;
+
+/// Outputs of one panel: two AVX-512 vectors.
+pub(super) const PANEL: usize = 32;
+/// Bits of a word that hold the weight of the second half of the outputs.
+const UPPER: u32 = 0xffff_0000;
+
+/// An element of a panel.
+pub(super) trait Element: Copy + Default {
+    /// Elements that hold the weights of one input.
+    const ROW: usize;
+
+    /// Stores the weight of one output in its element, which is zero so far.
+    fn store(row: &mut [Self], output: usize, weight: f32);
+
+    /// The weight of one output.
+    fn weight(row: &[Self], output: usize) -> f32;
+
+    /// Two vectors of weights: those at `index` of the first half of the outputs and of the second.
+    fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2];
+}
+
+impl Element for f32 {
+    const ROW: usize = PANEL;
+
+    fn store(row: &mut [Self], output: usize, weight: f32) {
+        row[output] = weight;
+    }
+
+    fn weight(row: &[Self], output: usize) -> f32 {
+        row[output]
+    }
+
+    #[inline(always)]
+    fn pair<S: Simd>(_: S, row: &[Self], index: usize) -> [S::f32s; 2] {
+        let (vectors, _) = S::as_simd_f32s(row);
+        [vectors[index], vectors[PANEL / 2 / S::F32_LANES + index]]
+    }
+}
+
+/// Two bf16 weights: that of output `i` in the lower bits and that of output `i + 16` in the upper.
+impl Element for u32 {
+    const ROW: usize = PANEL / 2;
+
+    fn store(row: &mut [Self], output: usize, weight: f32) {
+        let bits = weight.to_bits();
+        row[output % Self::ROW] |= if output < PANEL / 2 { bits >> 16 } else { bits & UPPER };
+    }
+
+    fn weight(row: &[Self], output: usize) -> f32 {
+        let word = row[output % Self::ROW];
+        f32::from_bits(if output < PANEL / 2 { word << 16 } else { word & UPPER })
+    }
+
+    #[inline(always)]
+    fn pair<S: Simd>(simd: S, row: &[Self], index: usize) -> [S::f32s; 2] {
+        let (words, _) = S::as_simd_u32s(row);
+        let lower = simd.wrapping_dyn_shl_u32s(words[index], simd.splat_u32s(16));
+        let upper = simd.and_u32s(words[index], simd.splat_u32s(UPPER));
+        [simd.transmute_f32s_u32s(lower), simd.transmute_f32s_u32s(upper)]
+    }
+}
+
+/// True if bf16 holds every one of these numbers exactly.
+pub(super) fn is_bf16(numbers: &[f32]) -> bool {
+    numbers.iter().all(|number| number.to_bits() & !UPPER == 0)
+}
+
+/// Panels of a matrix, one behind the other, each with the inputs outermost.
+#[derive(Debug)]
+pub(super) struct Panels<T>(Aligned<T>);
+
+impl<T: Element> Panels<T> {
+    /// Packs rows of weights, one an output.
+    pub(super) fn new(rows: &[&[f32]], inputs: usize) -> Self {
+        let mut panels = Aligned::zeros(rows.len().div_ceil(PANEL) * inputs * T::ROW);
+        let packed: &mut [T] = panels.get_mut();
+        for (rows, panel) in rows.chunks(PANEL).zip(packed.chunks_exact_mut(inputs * T::ROW)) {
+            // A few inputs of all rows at a time, so that both sides are whole cache lines.
+            for (block, start) in panel.chunks_mut(T::ROW * LINE).zip((0..inputs).step_by(LINE)) {
+                for (output, row) in rows.iter().enumerate() {
+                    for (to, &weight) in block.chunks_exact_mut(T::ROW).zip(&row[start..]) {
+                        T::store(to, output, weight);
+                    }
+                }
+            }
+        }
+        Self(panels)
+    }
+
+    /// The panels of a matrix of so many inputs.
+    pub(super) fn iter(&self, inputs: usize) -> impl Iterator<Item = &[T]> {
+        self.0.get().chunks_exact(inputs * T::ROW)
+    }
+
+    /// Appends the weights of one output.
+    pub(super) fn append_row(&self, output: usize, inputs: usize, to: &mut Vec<f32>) {
+        let panel = self.iter(inputs).nth(output / PANEL).unwrap_or_default();
+        to.extend(panel.chunks_exact(T::ROW).map(|row| T::weight(row, output % PANEL)));
+    }
+}
