@@ -302,6 +302,12 @@ impl PromptTemplate {
                     .to_owned(),
             );
         }
+        if file.prompt.masked.is_empty() {
+            return Err("prompt.masked: is empty, and a response has no probability after no token at all, so that STAPO's \
+                        selective term would leave its turns out; write what a prompt without goal and history still has, \
+                        if only \"\\n\""
+                .to_owned());
+        }
         if template.stop.iter().any(String::is_empty) {
             return Err("response.stop: an empty string would end every response; remove it".to_owned());
         }

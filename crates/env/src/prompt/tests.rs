@@ -317,6 +317,7 @@ fn refusals_name_file_key_and_remedy() {
             "response.style: unknown variant `yaml`, expected one of",
         ),
         ("base = \"alfworld\"\n[response]\nstop = [\"\"]", "response.stop: an empty string"),
+        ("base = \"search-compact\"\n[prompt]\nmasked = \"\"", "prompt.masked: is empty"),
         ("base = \"alfworld\"\nprompt = 3", "`prompt` must be a section"),
         ("[response]\nstyle = \"tags\"", "response.text is missing"),
         ("base = [", "TOML parse error"),

@@ -297,6 +297,7 @@ fn prompts_are_those_of_the_originals() {
     {
         let template = PromptTemplate::named(name).unwrap();
         let blind = template.render(&view, PromptKind::Masked(ContextMask::GoalAndHistory));
+        assert!(!blind.is_empty(), "{name}: the selective term has nothing to score a response after");
         assert!(
             !blind.contains("Who?") && !blind.contains("<search>a") && !blind.contains("\"B\""),
             "{name}: {blind}"
