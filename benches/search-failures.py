@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Why rollouts of a search run fail, and what differs within its groups.
+
+    python benches/search-failures.py runs/evidence-search/grpo-seed-* [--first 55 --last 60]
+
+A rollout that failed answered `early` (fewer searches than the question has hops), or had `found` the passage with the answer and
+gave another one, or had `not found` it. Of the groups with both outcomes, those in which every rollout made the same searches
+are counted: there the answer alone differs. Reads the trajectories of the steps with the program `zstd`.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import subprocess
+
+
+def trajectories(run, step):
+    path = pathlib.Path(run) / "trajectories" / f"step-{step:06}.jsonl.zst"
+    text = subprocess.run(["zstd", "-dc", path], capture_output=True, check=True).stdout.decode()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def outcome(trajectory):
+    hops = 1 if trajectory["task"]["kind"] == "single-hop" else 2
+    searches = sum(turn["action"].startswith("<search>") for turn in trajectory["turns"])
+    if trajectory["success"]:
+        return "success"
+    if searches < hops:
+        return "early"
+    return "found" if trajectory["metrics"].get("answer_found") else "not found"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--first", type=int, default=55)
+    parser.add_argument("--last", type=int, default=60)
+    arguments = parser.parse_args()
+    for run in arguments.runs:
+        outcomes, groups = collections.Counter(), collections.defaultdict(list)
+        for step in range(arguments.first, arguments.last + 1):
+            for trajectory in trajectories(run, step):
+                outcomes[outcome(trajectory)] += 1
+                groups[step, trajectory["group"]].append(trajectory)
+        mixed = [group for group in groups.values() if len({member["success"] for member in group}) == 2]
+        searches = [{tuple(turn["action"] for turn in member["turns"][:-1]) for member in group} for group in mixed]
+        shares = ", ".join(f"{name} {100 * count / outcomes.total():.1f} %" for name, count in outcomes.most_common())
+        same = sum(len(different) == 1 for different in searches)
+        print(f"{run}: {shares}; both outcomes in {len(mixed)} of {len(groups)} groups, the same searches in {same} of these")
+
+
+if __name__ == "__main__":
+    main()
