@@ -36,7 +36,9 @@ fn weights(
         data[tensor.range.clone()].fill_with(|| 0.02 * rng.normal() as f32);
     }
     if saved_bf16 {
-        data.iter_mut().for_each(|weight| *weight = half::bf16::from_f32(*weight).to_f32());
+        for weight in &mut data {
+            *weight = half::bf16::from_f32(*weight).to_f32();
+        }
     }
     Arc::new(EngineWeights::of(&Parameters { config, layout, data }.into(), 0, compute).unwrap())
 }

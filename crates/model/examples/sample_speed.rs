@@ -80,7 +80,9 @@ fn main() {
     }
     let mut parameters = random(&setting);
     if setting.saved_bf16 != 0 {
-        parameters.data.iter_mut().for_each(|weight| *weight = half::bf16::from_f32(*weight).to_f32());
+        for weight in &mut parameters.data {
+            *weight = half::bf16::from_f32(*weight).to_f32();
+        }
     }
     let count = parameters.data.len();
     let compute = if setting.bf16 == 0 { Compute::F32 } else { Compute::Bf16 };
