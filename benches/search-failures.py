@@ -10,15 +10,8 @@ are counted: there the answer alone differs. Reads the trajectories of the steps
 
 import argparse
 import collections
-import json
-import pathlib
-import subprocess
 
-
-def trajectories(run, step):
-    path = pathlib.Path(run) / "trajectories" / f"step-{step:06}.jsonl.zst"
-    text = subprocess.run(["zstd", "-dc", path], capture_output=True, check=True).stdout.decode()
-    return [json.loads(line) for line in text.splitlines()]
+from trajectory_files import trajectories
 
 
 def outcome(trajectory):
@@ -39,10 +32,9 @@ def main():
     arguments = parser.parse_args()
     for run in arguments.runs:
         outcomes, groups = collections.Counter(), collections.defaultdict(list)
-        for step in range(arguments.first, arguments.last + 1):
-            for trajectory in trajectories(run, step):
-                outcomes[outcome(trajectory)] += 1
-                groups[step, trajectory["group"]].append(trajectory)
+        for step, trajectory in trajectories(run, arguments.first, arguments.last):
+            outcomes[outcome(trajectory)] += 1
+            groups[step, trajectory["group"]].append(trajectory)
         mixed = [group for group in groups.values() if len({member["success"] for member in group}) == 2]
         searches = [{tuple(turn["action"] for turn in member["turns"][:-1]) for member in group} for group in mixed]
         shares = ", ".join(f"{name} {100 * count / outcomes.total():.1f} %" for name, count in outcomes.most_common())

@@ -10,20 +10,13 @@ trajectories of the steps with the program `zstd`.
 
 import argparse
 import collections
-import json
-import pathlib
 import re
 import statistics
-import subprocess
+
+from trajectory_files import trajectories
 
 PAGES = {"back to search", "next >", "< prev", "description", "features", "reviews", "attributes", "buy now"}
 PRODUCT = re.compile(r"[bt][a-z0-9]{9}")  # generated identifiers begin with t, real ones with b
-
-
-def trajectories(run, step):
-    path = pathlib.Path(run) / "trajectories" / f"step-{step:06}.jsonl.zst"
-    text = subprocess.run(["zstd", "-dc", path], capture_output=True, check=True).stdout.decode()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def kind(turn):
@@ -44,15 +37,14 @@ def main():
     arguments = parser.parse_args()
     for run in arguments.runs:
         advantages, clicks, unchanged = collections.defaultdict(list), 0, 0
-        for step in range(arguments.first, arguments.last + 1):
-            for trajectory in trajectories(run, step):
-                turns = trajectory["turns"]
-                for turn, advantage in zip(turns, trajectory["advantages"]):
-                    advantages[kind(turn), trajectory["success"]].append(advantage)
-                for turn, later in zip(turns, turns[1:]):
-                    if kind(turn) == "option":
-                        clicks += 1
-                        unchanged += turn["observation"] == later["observation"]
+        for _, trajectory in trajectories(run, arguments.first, arguments.last):
+            turns = trajectory["turns"]
+            for turn, advantage in zip(turns, trajectory["advantages"]):
+                advantages[kind(turn), trajectory["success"]].append(advantage)
+            for turn, later in zip(turns, turns[1:]):
+                if kind(turn) == "option":
+                    clicks += 1
+                    unchanged += turn["observation"] == later["observation"]
         means = {key: statistics.mean(values) for key, values in advantages.items()}
         line = ", ".join(
             f"{action} {means[action, True]:+.2f} {means[action, False]:+.2f}" for action in ("purchase", "option")

@@ -4,41 +4,35 @@
 Usage: benches/two-object-failures.py RUN [FIRST_STEP]        (needs the zstd program)
 """
 import collections
-import glob
-import json
-import re
-import subprocess
 import sys
+
+from trajectory_files import trajectories
 
 run, first = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
 kinds = collections.defaultdict(lambda: collections.Counter())
 why = collections.Counter()
-for path in sorted(glob.glob(f"{run}/trajectories/step-*.jsonl.zst")):
-    if int(re.search(r"step-(\d+)", path)[1]) < first:
+for _, trajectory in trajectories(run, first):
+    turns = trajectory["turns"]
+    understood = [turn["action"] for turn in turns if turn["action"] in turn["admissible"]]
+    kind = kinds[trajectory["task"]["kind"]]
+    kind["played"] += 1
+    kind["solved"] += trajectory["success"]
+    kind["turns"] += len(turns)
+    kind["wasted"] += len(turns) - len(understood)
+    if trajectory["task"]["kind"] != "pick_two_obj_and_place" or trajectory["success"]:
         continue
-    for line in subprocess.run(["zstd", "-dc", path], capture_output=True, check=True).stdout.splitlines():
-        trajectory = json.loads(line)
-        turns = trajectory["turns"]
-        understood = [turn["action"] for turn in turns if turn["action"] in turn["admissible"]]
-        kind = kinds[trajectory["task"]["kind"]]
-        kind["played"] += 1
-        kind["solved"] += trajectory["success"]
-        kind["turns"] += len(turns)
-        kind["wasted"] += len(turns) - len(understood)
-        if trajectory["task"]["kind"] != "pick_two_obj_and_place" or trajectory["success"]:
-            continue
-        placed = sum(action.startswith("move ") for action in understood)
-        taken = sum(action.startswith("take ") for action in understood)
-        if taken == 0:
-            why["found neither object"] += 1
-        elif placed == 0:
-            why["took one, placed none"] += 1
-        elif placed == 1 and taken == 1:
-            why["placed one, never took the second"] += 1
-        elif placed == 1:
-            why["held the second when the turns ran out"] += 1
-        else:
-            why["placed both, in different receptacles"] += 1
+    placed = sum(action.startswith("move ") for action in understood)
+    taken = sum(action.startswith("take ") for action in understood)
+    if taken == 0:
+        why["found neither object"] += 1
+    elif placed == 0:
+        why["took one, placed none"] += 1
+    elif placed == 1 and taken == 1:
+        why["placed one, never took the second"] += 1
+    elif placed == 1:
+        why["held the second when the turns ran out"] += 1
+    else:
+        why["placed both, in different receptacles"] += 1
 for name, kind in sorted(kinds.items()):
     print(f"{name:34} played {kind['played']:5}  solved {100 * kind['solved'] / kind['played']:5.1f} %  "
           f"turns {kind['turns'] / kind['played']:5.1f}  not understood {100 * kind['wasted'] / kind['turns']:5.1f} %")
