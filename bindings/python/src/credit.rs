@@ -128,7 +128,7 @@ fn computed(
     if verl_agent {
         let Some(switched) = config.verl_agent() else {
             return Err(format!(
-                "verl_agent: that framework's switches are known for grpo, rloo and gigpo, not `{preset}`"
+                "verl_agent: that framework's switches are known for grpo, rloo, gigpo and hgpo, not `{preset}`"
             ));
         };
         config = switched;

@@ -10,8 +10,9 @@
 //!
 //! Differs from the paper: the weights are renormalised over the levels that exist for a turn, so that
 //! a turn is not scaled down for having few companions; an invalid turn's step return is lowered by
-//! the penalty; zero variance gives exactly 0. The authors' code also drops the levels at which a turn's advantage is 0
-//! from its weights: `skip_zero_levels`.
+//! the penalty; zero variance gives exactly 0. The authors' code (the recipe of verl-agent) also drops the levels at which
+//! a turn's advantage is 0 from its weights (`skip_zero_levels`), compares a turn with fewer than `k` observations at no
+//! level `k` (`skip_short_histories`), and can take the advantage of the trajectory for a level `k = 0` (`base_group`).
 
 use std::borrow::Cow;
 
@@ -22,11 +23,24 @@ use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
 use crate::hashing::FastMap;
 use crate::registry::MethodSettings;
-use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope};
+use crate::scores::{GroupScores, InvalidActionPenalty, PenaltyScope, Population};
 use crate::statistics::{Moments, Normalize, Singleton};
 use crate::{CreditError, Estimator, Explanation, Inputs, TurnField};
 
 const NAME: &str = "hgpo";
+
+/// Level 0 of the hierarchy: the advantage of the whole trajectory, as GRPO's (sample standard deviation), of weight 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BaseGroup {
+    /// No level 0, as in the paper.
+    #[default]
+    None,
+    /// Every trajectory of the group counts once.
+    Trajectory,
+    /// Every turn of the group counts once; verl-agent does that where its `base_group` is on.
+    Turn,
+}
 
 /// The switches of HGPO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -57,6 +71,11 @@ pub struct HgpoConfig {
     /// Leave levels at which a turn's advantage is exactly 0 out of its weights, as the authors' code does; the paper's
     /// equation keeps them.
     pub skip_zero_levels: bool,
+    /// Leave level k out for a turn with fewer than k observations, as the authors' code does; else such a turn is compared
+    /// with those of the same, equally short history.
+    pub skip_short_histories: bool,
+    /// Level 0 of the hierarchy: the advantage of the whole trajectory.
+    pub base_group: BaseGroup,
 }
 
 impl Default for HgpoConfig {
@@ -71,7 +90,21 @@ impl Default for HgpoConfig {
             invalid_penalty: 0.1,
             penalty_scope: PenaltyScope::Turn,
             skip_zero_levels: false,
+            skip_short_histories: false,
+            base_group: BaseGroup::None,
         }
+    }
+}
+
+impl HgpoConfig {
+    /// The same settings with the switches that reproduce verl-agent's numbers.
+    #[must_use]
+    pub fn verl_agent(&self) -> Self {
+        let base_group = match self.base_group {
+            BaseGroup::None => BaseGroup::None,
+            BaseGroup::Trajectory | BaseGroup::Turn => BaseGroup::Turn,
+        };
+        Self { skip_zero_levels: true, skip_short_histories: true, base_group, ..self.clone() }
     }
 }
 
@@ -79,6 +112,10 @@ impl MethodSettings for HgpoConfig {
     const KIND: &'static str = NAME;
     const PRESETS: &'static [Preset] = &[Preset::new("hgpo", "credit.estimator.kind = \"hgpo\"")];
     type Method = Hgpo;
+
+    fn of_verl_agent(&self) -> Option<Self> {
+        Some(self.verl_agent())
+    }
 
     fn build(self) -> Result<Hgpo, CreditError> {
         Hgpo::new(self)
@@ -151,6 +188,20 @@ impl Hgpo {
         }
         levels
     }
+
+    /// The advantage at level 0 of every turn, `[trajectory][turn]`, where there is that level.
+    fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
+        let population = match self.config.base_group {
+            BaseGroup::None => return None,
+            BaseGroup::Trajectory => Population::Trajectory,
+            BaseGroup::Turn => Population::Turn,
+        };
+        let moments = Moments::of(&scores.population(population), 1);
+        let advantage = |&score: &f64| {
+            moments.standardise(score, self.config.normalize, self.config.epsilon, Singleton::Zero)
+        };
+        Some(scores.turns.iter().map(|turns| turns.iter().map(advantage).collect()).collect())
+    }
 }
 
 impl Estimator for Hgpo {
@@ -171,15 +222,25 @@ impl Estimator for Hgpo {
         let penalty = InvalidActionPenalty { cost: config.invalid_penalty, scope: config.penalty_scope };
         let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
-            GroupScores::new(NAME, index, group, penalty)?;
+            let scores = GroupScores::new(NAME, index, group, penalty)?;
+            let base = self.base_advantages(&scores);
             let returns: Vec<Vec<f64>> = group
                 .trajectories
                 .iter()
                 .map(|trajectory| penalty.step_returns(trajectory, config.gamma))
                 .collect();
+            let counts = |advantage: f64| !(config.skip_zero_levels && advantage == 0.0);
             // (sum of w A, sum of w, levels) of every turn.
-            let mut sums: Vec<Vec<(f64, f64, usize)>> =
-                returns.iter().map(|turns| vec![(0.0, 0.0, 0); turns.len()]).collect();
+            let mut sums: Vec<Vec<(f64, f64, usize)>> = match &base {
+                // Level 0 has the weight (0 + 1)^alpha, which is 1.
+                Some(base) => base
+                    .iter()
+                    .map(|turns| {
+                        turns.iter().map(|&a| if counts(a) { (a, 1.0, 1) } else { (0.0, 0.0, 0) }).collect()
+                    })
+                    .collect(),
+                None => returns.iter().map(|turns| vec![(0.0, 0.0, 0); turns.len()]).collect(),
+            };
             // (cluster, its size, advantage in it) at each level of every turn, for the explanation.
             let mut recorded: Vec<Vec<Vec<(usize, usize, f64)>>> = Vec::new();
             if explanation.is_on() {
@@ -198,11 +259,14 @@ impl Estimator for Hgpo {
                         let moments = &moments[cluster];
                         let advantage =
                             moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
-                        if moments.count > 1 && !(config.skip_zero_levels && advantage == 0.0) {
+                        // Turn t has t + 1 observations; level index l compares l + 1 of them.
+                        let short = config.skip_short_histories && turn < level;
+                        if moments.count > 1 && !short && counts(advantage) {
                             *sum = (sum.0 + weight * advantage, sum.1 + weight, sum.2 + 1);
                         }
                         if let Some(recorded) = recorded.get_mut(row) {
-                            recorded[turn].push((cluster, moments.count, advantage));
+                            // A level left out is shown as one that has no companions: not at all.
+                            recorded[turn].push((cluster, if short { 1 } else { moments.count }, advantage));
                         }
                     }
                 }
@@ -213,6 +277,9 @@ impl Estimator for Hgpo {
                     ("levels".into(), levels as f64),
                     ("weight".into(), weight),
                 ];
+                if let Some(base) = &base {
+                    facts.push(("base".into(), base[trajectory][turn]));
+                }
                 for (level, &(anchor, size, advantage)) in recorded[trajectory][turn].iter().enumerate() {
                     if level == 0 {
                         facts.extend([("anchor".into(), anchor as f64), ("anchor_size".into(), size as f64)]);

@@ -5,7 +5,7 @@ use crate::common::{group, peer_batch, turn};
 use turnwise_core::{Batch, Turn};
 use turnwise_credit::anchor::{AnchorConfig, Anchors, Assignment, Matching};
 use turnwise_credit::gigpo::GigpoConfig;
-use turnwise_credit::hgpo::HgpoConfig;
+use turnwise_credit::hgpo::{BaseGroup, HgpoConfig};
 use turnwise_credit::outlier::OutlierConfig;
 use turnwise_credit::statistics::{Normalize, Singleton};
 use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline};
@@ -174,6 +174,83 @@ fn the_authors_hgpo_leaves_levels_of_advantage_zero_out() {
     assert!(close(&authors[1..2], &[1.0]), "{authors:?}");
 }
 
+/// HGPO as its authors' recipe defines it, turn by turn: every other turn of the group with the same `k` observations up to
+/// its own, for `k` up to the observations that it has; weights (k + 1)^alpha over the advantages that are not 0.
+fn authors_hgpo(batch: &Batch, levels: usize, alpha: f64, gamma: f64, base: bool) -> Vec<f64> {
+    let standardised = |value: f64, values: &[f64], ddof: f64| {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - ddof);
+        if variance < 1e-18 { 0.0 } else { (value - mean) / (variance.sqrt() + 1e-6) }
+    };
+    let mut advantages = Vec::new();
+    for group in &batch.groups {
+        // (observations up to the turn, step return, outcome) of every turn.
+        let mut turns: Vec<(Vec<&str>, f64, f64)> = Vec::new();
+        for trajectory in &group.trajectories {
+            let rewards: Vec<f64> = trajectory.turns.iter().map(|turn| turn.reward).collect();
+            for t in 0..rewards.len() {
+                let seen = trajectory.turns[..=t].iter().map(|turn| turn.observation.as_ref()).collect();
+                let discounted = rewards[t..].iter().enumerate();
+                let step = discounted.map(|(k, reward)| gamma.powi(k as i32) * reward).sum();
+                turns.push((seen, step, rewards.iter().sum()));
+            }
+        }
+        for (seen, step, outcome) in &turns {
+            let mut items = Vec::new();
+            if base {
+                let outcomes: Vec<f64> = turns.iter().map(|turn| turn.2).collect();
+                items.push((1.0, standardised(*outcome, &outcomes, 1.0)));
+            }
+            for k in 1..=levels.min(seen.len()) {
+                let history = &seen[seen.len() - k..];
+                let alike = turns.iter().filter(|turn| turn.0.ends_with(history));
+                let steps: Vec<f64> = alike.map(|turn| turn.1).collect();
+                if steps.len() > 1 {
+                    items.push(((k as f64 + 1.0).powf(alpha), standardised(*step, &steps, 0.0)));
+                }
+            }
+            items.retain(|item| item.1 != 0.0);
+            let weight: f64 = items.iter().map(|item| item.0).sum();
+            let sum: f64 = items.iter().map(|item| item.0 * item.1).sum();
+            advantages.push(if weight > 0.0 { sum / weight } else { 0.0 });
+        }
+    }
+    advantages
+}
+
+#[test]
+fn the_authors_hgpo() {
+    use turnwise_core::{Purpose, Seed};
+    let mut rng = Seed::derive(7, Purpose::Credit, &[]).rng();
+    let mut differs = [0; 3];
+    for case in 0..40 {
+        let groups = (0..2).map(|_| {
+            let trajectories = (0..4).map(|_| {
+                let turns = 1 + rng.below(5);
+                (0..turns).map(|_| turn(rng.choose(&["x", "y", "z"]).unwrap(), rng.below(2) as f64)).collect()
+            });
+            group(trajectories.collect())
+        });
+        let batch = Batch { groups: groups.collect() };
+        let base_group = [BaseGroup::None, BaseGroup::Turn][case % 2];
+        let config = HgpoConfig { alpha: 1.5, levels: 3, base_group, ..HgpoConfig::default() }.verl_agent();
+        let got = run(EstimatorConfig::Hgpo(config.clone()), &batch);
+        let expected = authors_hgpo(&batch, 3, 1.5, 0.95, base_group != BaseGroup::None);
+        assert!(close(&got, &expected), "{case}: {got:?} {expected:?}");
+        // Every switch shows somewhere.
+        let others = [
+            HgpoConfig { skip_zero_levels: false, ..config.clone() },
+            HgpoConfig { skip_short_histories: false, ..config.clone() },
+            HgpoConfig { base_group: BaseGroup::Trajectory, ..config },
+        ];
+        for (count, other) in differs.iter_mut().zip(others) {
+            *count += usize::from(!close(&run(EstimatorConfig::Hgpo(other), &batch), &expected));
+        }
+    }
+    assert!(differs.iter().all(|&count| count > 0), "{differs:?}");
+}
+
 #[test]
 fn verl_agents_switches_keep_the_users_matching() {
     let anchor = AnchorConfig { matching: Matching::Similarity, threshold: 0.8, ..AnchorConfig::default() };
@@ -182,6 +259,10 @@ fn verl_agents_switches_keep_the_users_matching() {
     assert_eq!((switched.anchor.matching, switched.anchor.threshold), (Matching::Similarity, 0.8));
     assert_eq!((switched.anchor.assignment, switched.anchor.autojunk), (Assignment::FirstMatch, true));
     assert_eq!((switched.omega, switched.singleton), (2.0, Singleton::Raw));
+    let hgpo = HgpoConfig { base_group: BaseGroup::Trajectory, alpha: 0.5, ..HgpoConfig::default() };
+    let Some(EstimatorConfig::Hgpo(switched)) = EstimatorConfig::Hgpo(hgpo).verl_agent() else { panic!() };
+    assert_eq!((switched.base_group, switched.alpha), (BaseGroup::Turn, 0.5));
+    assert!(switched.skip_zero_levels && switched.skip_short_histories);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(crate) struct CreditArgs {
     /// A switch of the method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo).
+    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
     #[arg(long)]
     verl_agent: bool,
     /// Seed of the methods that draw.

@@ -11,7 +11,7 @@ pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> an
     if verl_agent {
         let Some(switched) = config.verl_agent() else {
             bail!(
-                "--verl-agent: that framework's switches are known for grpo, rloo and gigpo, not `{preset}`"
+                "--verl-agent: that framework's switches are known for grpo, rloo, gigpo and hgpo, not `{preset}`"
             );
         };
         config = switched;
