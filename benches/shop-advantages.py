@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Advantages of a shop run's turns by kind of action and outcome, and what a clicked option changes on the page.
+"""Advantages of a shop run's turns by kind of action and by how its group ended, and what a clicked option changes on the page.
 
     python benches/shop-advantages.py runs/evidence-shop/gigpo-seed-* [--first 1 --last 20]
 
-Prints the mean advantage of purchases and of clicked options in rollouts that succeeded and in those that failed, and how many
-option clicks left the observation as it was: GiGPO takes the turns before and after such a click for one state. Reads the
-trajectories of the steps with the program `zstd`.
+Prints, for the groups in which all rollouts failed, in which all succeeded, and the others (mixed): their share, their share of
+the sum of absolute advantages, and the mean advantage of purchases, clicked options and invalid turns, in mixed groups of
+rollouts that succeeded and of those that failed. Where all end alike, an advantage other than 0 is no news of the outcome. Then
+how many option clicks left the observation as it was: GiGPO takes the turns before and after such a click for one state. Reads
+the trajectories of the steps with the program `zstd`.
 """
 
 import argparse
@@ -19,14 +21,24 @@ PAGES = {"back to search", "next >", "< prev", "description", "features", "revie
 PRODUCT = re.compile(r"[bt][a-z0-9]{9}")  # generated identifiers begin with t, real ones with b
 
 
+KINDS = ("purchase", "option", "invalid")
+
+
 def kind(turn):
+    if not turn["valid"]:
+        return "invalid"
     action = turn["action"]
-    if not turn["valid"] or not action.startswith("click["):
+    if not action.startswith("click["):
         return "other"
     name = action.removeprefix("click[").removesuffix("]")
     if name == "buy now":
         return "purchase"
     return "other" if name in PAGES or PRODUCT.fullmatch(name) else "option"
+
+
+def ending(group):
+    successes = sum(trajectory["success"] for trajectory in group)
+    return "all failed" if successes == 0 else "all succeeded" if successes == len(group) else "mixed"
 
 
 def main():
@@ -36,20 +48,31 @@ def main():
     parser.add_argument("--last", type=int, default=20)
     arguments = parser.parse_args()
     for run in arguments.runs:
-        advantages, clicks, unchanged = collections.defaultdict(list), 0, 0
-        for _, trajectory in trajectories(run, arguments.first, arguments.last):
+        groups, clicks, unchanged, options = collections.defaultdict(list), 0, 0, []
+        for step, trajectory in trajectories(run, arguments.first, arguments.last):
+            groups[step, trajectory["group"]].append(trajectory)
             turns = trajectory["turns"]
-            for turn, advantage in zip(turns, trajectory["advantages"]):
-                advantages[kind(turn), trajectory["success"]].append(advantage)
+            options.append(sum(kind(turn) == "option" for turn in turns))
             for turn, later in zip(turns, turns[1:]):
                 if kind(turn) == "option":
                     clicks += 1
                     unchanged += turn["observation"] == later["observation"]
-        means = {key: statistics.mean(values) for key, values in advantages.items()}
-        line = ", ".join(
-            f"{action} {means[action, True]:+.2f} {means[action, False]:+.2f}" for action in ("purchase", "option")
-        )
-        print(f"{run}: mean advantage where it succeeded and where it failed: {line}; {unchanged} of {clicks} options left the page as it was")
+        counts, sizes, advantages = collections.Counter(), collections.Counter(), collections.defaultdict(list)
+        for group in groups.values():
+            end = ending(group)
+            counts[end] += 1
+            for trajectory in group:
+                for turn, advantage in zip(trajectory["turns"], trajectory["advantages"]):
+                    sizes[end] += abs(advantage)
+                    advantages[end, trajectory["success"], kind(turn)].append(advantage)
+        print(f"{run}: {statistics.mean(options):.2f} options a rollout; {unchanged} of {clicks} left the page as it was")
+        for end, success in (("all failed", False), ("all succeeded", True), ("mixed", False), ("mixed", True)):
+            means = (
+                f"{name} {statistics.mean(values):+.2f}" for name in KINDS if (values := advantages.get((end, success, name)))
+            )
+            share = f"{counts[end] / len(groups):5.0%} of groups, {sizes[end] / sizes.total():4.0%} of the advantages"
+            label = end if end != "mixed" else "mixed, succeeded" if success else "mixed, failed"
+            print(f"  {label:17} {share}: {', '.join(means)}")
 
 
 if __name__ == "__main__":
