@@ -57,6 +57,8 @@ def main():
                 if kind(turn) == "option":
                     clicks += 1
                     unchanged += turn["observation"] == later["observation"]
+        if not groups:
+            raise SystemExit(f"{run}: no trajectories of steps {arguments.first} to {arguments.last}")
         counts, sizes, advantages = collections.Counter(), collections.Counter(), collections.defaultdict(list)
         for group in groups.values():
             end = ending(group)

@@ -1,12 +1,14 @@
 //! WebShop as a [`turnwise_core::Environment`]: step limit, rewards, progress, saved states.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Environment, Metric, Observation, Seed, Snapshot, Step, Task};
 
 use super::action::Action;
+use super::page::StateKey;
 use super::reward::{Judge, Score};
 use super::session::{Effect, Page, Session, Visit};
 use super::set::World;
@@ -88,7 +90,20 @@ impl WebshopEnv {
 
 fn observe(session: &Session, world: &World) -> Result<Observation, EnvError> {
     let view = session.view()?;
-    Ok(Observation::new(view.render(world.observation)).with_admissible(view.admissible()))
+    let observation = Observation::new(view.render(world.observation)).with_admissible(view.admissible());
+    let options = &session.visit().options;
+    if world.state_key == StateKey::Page || options.is_empty() || session.product().is_none() {
+        return Ok(observation);
+    }
+    // The order in which they were chosen is no part of the state.
+    let chosen: BTreeMap<&str, &str> =
+        options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut key = observation.text().into_owned();
+    for (name, value) in chosen {
+        // Writing to a string cannot fail.
+        let _ = write!(key, "\nchosen: {name:?} = {value:?}");
+    }
+    Ok(observation.with_state_key(key))
 }
 
 impl Episode {

@@ -73,6 +73,18 @@ pub enum ObservationMode {
     TextRich,
 }
 
+/// State that credit methods compare turns by ([`turnwise_core::Observation::state_key`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StateKey {
+    /// The text of the page, as in verl-agent. [`ObservationMode::Text`] does not show the options chosen, so that a
+    /// product's page is one state before and after a click on an option.
+    #[default]
+    Page,
+    /// The text of the page and, on a product's pages, the options chosen so far.
+    PageAndOptions,
+}
+
 impl<'a> PageView<'a> {
     pub(super) fn push(&mut self, kind: PartKind, text: impl Into<Cow<'a, str>>) {
         let text = text.into();

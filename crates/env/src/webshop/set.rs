@@ -11,7 +11,7 @@ use super::environment::{DEFAULT_MAX_STEPS, WebshopEnv};
 use super::goal::{Goal, GoalKind, Goals};
 use super::goal_file::Divided;
 use super::official::Size;
-use super::page::ObservationMode;
+use super::page::{ObservationMode, StateKey};
 use super::product::Product;
 use super::reward::{Judge, Matching, Reward};
 use super::shop::{Ranker, Shop};
@@ -96,6 +96,8 @@ pub struct WebshopOptions {
     pub observation: ObservationMode,
     /// True if product pages have a button to their attributes.
     pub show_attributes: bool,
+    /// State that credit methods compare turns by.
+    pub state_key: StateKey,
 }
 
 impl Default for WebshopOptions {
@@ -110,6 +112,7 @@ impl Default for WebshopOptions {
             reward: Reward::Success,
             observation: ObservationMode::Text,
             show_attributes: false,
+            state_key: StateKey::Page,
         }
     }
 }
@@ -123,6 +126,7 @@ pub(super) struct World {
     matching: Matching,
     pub(super) reward: Reward,
     pub(super) observation: ObservationMode,
+    pub(super) state_key: StateKey,
 }
 
 impl World {
@@ -206,8 +210,8 @@ impl WebshopSet {
             options.splits.names().iter().copied().zip(places).collect();
         splits.retain(|(_, places)| !places.is_empty());
         let shop = Arc::new(Shop::new(catalogue, ranker, options.show_attributes));
-        let WebshopOptions { matching, reward, observation, .. } = *options;
-        let world = Arc::new(World { shop, goals, splits, matching, reward, observation });
+        let WebshopOptions { matching, reward, observation, state_key, .. } = *options;
+        let world = Arc::new(World { shop, goals, splits, matching, reward, observation, state_key });
         Ok(Self {
             world,
             max_steps: DEFAULT_MAX_STEPS,

@@ -9,7 +9,7 @@ use super::demonstrations::{DemonstrationOptions, demonstrate};
 use super::generator::{DEFAULT_PRODUCTS, GeneratorConfig};
 use super::goal::GoalKind;
 use super::official::Size;
-use super::page::ObservationMode;
+use super::page::{ObservationMode, StateKey};
 use super::replay::replay;
 use super::reward::{Matching, Reward};
 use super::{DEFAULT_MAX_STEPS, Expert, Splits, WebshopOptions, WebshopSet};
@@ -57,6 +57,8 @@ pub struct WebshopSettings {
     pub observation: ObservationMode,
     /// Give product pages a button to their attributes.
     pub show_attributes: bool,
+    /// The state that credit methods compare turns by (GiGPO's anchor states, HGPO, SALT, STAPO).
+    pub state_key: StateKey,
     /// The generated catalogue; not used with `data`.
     pub generator: WebshopCatalogue,
     /// Expert of the demonstrations.
@@ -75,6 +77,7 @@ impl Default for WebshopSettings {
             reward,
             observation,
             show_attributes,
+            state_key,
             ..
         } = WebshopOptions::default();
         Self {
@@ -89,6 +92,7 @@ impl Default for WebshopSettings {
             reward,
             observation,
             show_attributes,
+            state_key,
             generator: WebshopCatalogue::default(),
             expert: WebshopExpert::default(),
         }
@@ -108,6 +112,7 @@ impl WebshopSettings {
             reward: self.reward,
             observation: self.observation,
             show_attributes: self.show_attributes,
+            state_key: self.state_key,
         }
     }
 }

@@ -13,7 +13,7 @@ use turnwise_core::{
 };
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
 use turnwise_env::webshop::goal::GoalKind;
-use turnwise_env::webshop::page::ObservationMode;
+use turnwise_env::webshop::page::{ObservationMode, StateKey};
 use turnwise_env::webshop::shop::Ranker;
 use turnwise_env::webshop::{
     HumanInstruction, Product, ProductOption, WebshopEnv, WebshopOptions, WebshopSet, token_set_ratio,
@@ -225,6 +225,31 @@ fn attributes_are_shown_on_request() {
     let step = play(&mut shop, &["search[mug]", "click[mug0000003]", "click[attributes]"]);
     let end = "< Prev [SEP] dishwasher safe [SEP] kitchen [SEP] mugs [SEP] Kitchen \u{203a} Mugs";
     assert!(step.observation.text().ends_with(end));
+}
+
+#[test]
+fn states_can_be_those_of_the_page_and_the_options() {
+    let keys = |state_key, clicks: &[&str]| {
+        let set = set(&WebshopOptions { state_key, ..WebshopOptions::default() });
+        let mut shop = start(&set, "color: navy");
+        let observation = play(&mut shop, clicks).observation;
+        (observation.text().into_owned(), observation.state_key)
+    };
+    let page = ["search[mug]", "click[mug0000000]"];
+    let chosen = |clicks: &[&str]| keys(StateKey::PageAndOptions, &[&page, clicks].concat());
+    // The page's text has no options chosen, so that without the switch the states before and after a click are one.
+    let (text, key) = keys(StateKey::Page, &[&page[..], &["click[navy]"]].concat());
+    assert_eq!((text, key), keys(StateKey::Page, &page));
+    let (before, none) = chosen(&[]);
+    let (after, navy) = chosen(&["click[navy]"]);
+    assert_eq!((&before, none), (&after, None));
+    assert_eq!(navy, Some(format!("{after}\nchosen: \"color\" = \"navy\"")));
+    // Neither the order of clicks nor a value that was chosen before is part of the state; the page is.
+    let both = chosen(&["click[navy]", "click[large]"]).1;
+    assert_eq!(both, chosen(&["click[large]", "click[caf\u{e9}]", "click[navy]"]).1);
+    assert!(both != navy && both != chosen(&["click[navy]", "click[large]", "click[features]"]).1);
+    // Results show no product, and what was chosen is forgotten there.
+    assert_eq!(chosen(&["click[navy]", "click[< prev]"]).1, None);
 }
 
 #[test]
