@@ -85,7 +85,7 @@ pub(crate) fn step(
         learners.supply(method.pipeline, &batch, at, &actor.tokenizer, observer)
     })?;
     let credit = record.timed("credit", || assign(&mut batch, supplies, method, at))?;
-    record.credited(&shaped, &credit);
+    record.credited(&batch, &shaped, &credit);
 
     let set = record.timed("passes", || training_set(&batch, &credit, &loss, actor, learners, config))?;
     let report = record

@@ -50,11 +50,13 @@ impl StepRecord {
     }
 
     /// The numbers of rewards and credit.
-    pub(crate) fn credited(&mut self, shaped: &ShapedRewards, credited: &Credited) {
+    pub(crate) fn credited(&mut self, batch: &Batch, shaped: &ShapedRewards, credited: &Credited) {
         if let Some(turns) = shaped.overlong_turns {
             self.metrics.set("rollout/overlong_turns", turns as f64);
         }
-        credit(&mut self.metrics, &credited.report.advantages);
+        let advantages = &credited.report.advantages;
+        credit(&mut self.metrics, advantages);
+        self.metrics.set("credit/same_outcome_frac", same_outcome_frac(batch, advantages));
         for (name, value) in &credited.report.diagnostics {
             self.metrics.set(name, *value);
         }
@@ -169,6 +171,24 @@ fn credit(metrics: &mut Metrics, advantages: &PerTurn<f64>) {
     );
 }
 
+/// Share of the sum of absolute advantages that lies in groups whose trajectories all have the same return. It is no news of
+/// the outcome but comes from what else differs there, such as a discount or an invalid turn's cost: 0 for GRPO, unless rewards
+/// are shaped, and more where a method standardises such differences to the size of success and failure.
+fn same_outcome_frac(batch: &Batch, advantages: &PerTurn<f64>) -> f64 {
+    let (mut same, mut all) = (0.0, 0.0);
+    for (group, advantages) in batch.groups.iter().zip(advantages.groups()) {
+        let size: f64 = advantages.iter().flatten().map(|value| value.abs()).sum();
+        let outcome = |trajectory: &Trajectory| trajectory.turns.iter().map(|turn| turn.reward).sum::<f64>();
+        let mut outcomes = group.trajectories.iter().map(outcome);
+        let first = outcomes.next();
+        if outcomes.all(|outcome| Some(outcome) == first) {
+            same += size;
+        }
+        all += size;
+    }
+    if all > 0.0 { same / all } else { 0.0 }
+}
+
 /// Metrics of the updates.
 fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     let sums = &report.metrics;
@@ -222,4 +242,30 @@ pub(crate) fn mismatch(policy: &mut dyn PolicyLearner, batch: &Batch) -> Result<
         let log_ratio = f64::from(new) - f64::from(old);
         log_ratio.exp_m1() - log_ratio
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnwise_core::{Group, Task, Turn};
+
+    #[test]
+    fn advantages_without_news_of_the_outcome_are_counted() {
+        let trajectory = |reward: f64| {
+            let turns = vec![Turn::default(), Turn { reward, ..Turn::default() }];
+            Trajectory::new(Task::new("task", "kind", "goal"), turns)
+        };
+        let group = |rewards: [f64; 2]| Group { trajectories: rewards.map(trajectory).to_vec() };
+        let batch = Batch { groups: vec![group([1.0, 0.0]), group([0.0, 0.0])] };
+        let frac = |mixed: [f64; 2], same: [f64; 2]| {
+            let mut advantages = PerTurn::default();
+            for [early, late] in [mixed, same] {
+                advantages.push(vec![vec![early, late], vec![-early, -late]]);
+            }
+            same_outcome_frac(&batch, &advantages)
+        };
+        assert_eq!(frac([1.0, 1.0], [0.0, 0.0]), 0.0);
+        assert_eq!(frac([1.0, 2.0], [-0.5, 0.5]), 0.25);
+        assert_eq!(frac([0.0, 0.0], [0.0, 0.0]), 0.0);
+    }
 }
