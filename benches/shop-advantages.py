@@ -5,9 +5,9 @@
 
 Prints, for the groups in which all rollouts failed, in which all succeeded, and the others (mixed): their share, their share of
 the sum of absolute advantages, and the mean advantage of purchases, clicked options and invalid turns, in mixed groups of
-rollouts that succeeded and of those that failed. Where all end alike, an advantage other than 0 is no news of the outcome. Then
-how many option clicks left the observation as it was: GiGPO takes the turns before and after such a click for one state. Reads
-the trajectories of the steps with the program `zstd`.
+rollouts that succeeded and of those that failed. Where all end alike, an advantage other than 0 is no news of the outcome. First
+how many option clicks left the observation as it was (GiGPO takes the turns before and after such a click for one state), and how
+many of the invalid turns are clicks on what the page does not have. Reads the trajectories of the steps with the program `zstd`.
 """
 
 import argparse
@@ -48,10 +48,11 @@ def main():
     parser.add_argument("--last", type=int, default=20)
     arguments = parser.parse_args()
     for run in arguments.runs:
-        groups, clicks, unchanged, options = collections.defaultdict(list), 0, 0, []
+        groups, clicks, unchanged, options, invalid = collections.defaultdict(list), 0, 0, [], []
         for step, trajectory in trajectories(run, arguments.first, arguments.last):
             groups[step, trajectory["group"]].append(trajectory)
             turns = trajectory["turns"]
+            invalid += [turn["action"].startswith("click[") for turn in turns if not turn["valid"]]
             options.append(sum(kind(turn) == "option" for turn in turns))
             for turn, later in zip(turns, turns[1:]):
                 if kind(turn) == "option":
@@ -67,7 +68,10 @@ def main():
                 for turn, advantage in zip(trajectory["turns"], trajectory["advantages"]):
                     sizes[end] += abs(advantage)
                     advantages[end, trajectory["success"], kind(turn)].append(advantage)
-        print(f"{run}: {statistics.mean(options):.2f} options a rollout; {unchanged} of {clicks} left the page as it was")
+        print(
+            f"{run}: {statistics.mean(options):.2f} options a rollout, {unchanged} of {clicks} left the page as it was; "
+            f"{sum(invalid)} of {len(invalid)} invalid turns click what the page does not have"
+        )
         for end, success in (("all failed", False), ("all succeeded", True), ("mixed", False), ("mixed", True)):
             means = (
                 f"{name} {statistics.mean(values):+.2f}" for name in KINDS if (values := advantages.get((end, success, name)))
