@@ -8,10 +8,9 @@ gave another one, or had `not found` it. Of the groups with both outcomes, those
 are counted: there the answer alone differs. Reads the trajectories of the steps with the program `zstd`.
 """
 
-import argparse
 import collections
 
-from trajectory_files import trajectories
+from trajectory_files import ending, groups, runs_and_steps
 
 
 def outcome(trajectory):
@@ -25,21 +24,15 @@ def outcome(trajectory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+")
-    parser.add_argument("--first", type=int, default=55)
-    parser.add_argument("--last", type=int, default=60)
-    arguments = parser.parse_args()
+    arguments = runs_and_steps(__doc__, 55, 60)
     for run in arguments.runs:
-        outcomes, groups = collections.Counter(), collections.defaultdict(list)
-        for step, trajectory in trajectories(run, arguments.first, arguments.last):
-            outcomes[outcome(trajectory)] += 1
-            groups[step, trajectory["group"]].append(trajectory)
-        mixed = [group for group in groups.values() if len({member["success"] for member in group}) == 2]
+        found = groups(run, arguments.first, arguments.last)
+        outcomes = collections.Counter(outcome(trajectory) for group in found for trajectory in group)
+        mixed = [group for group in found if ending(group) == "mixed"]
         searches = [{tuple(turn["action"] for turn in member["turns"][:-1]) for member in group} for group in mixed]
         shares = ", ".join(f"{name} {100 * count / outcomes.total():.1f} %" for name, count in outcomes.most_common())
         same = sum(len(different) == 1 for different in searches)
-        print(f"{run}: {shares}; both outcomes in {len(mixed)} of {len(groups)} groups, the same searches in {same} of these")
+        print(f"{run}: {shares}; both outcomes in {len(mixed)} of {len(found)} groups, the same searches in {same} of these")
 
 
 if __name__ == "__main__":

@@ -10,17 +10,14 @@ how many option clicks left the observation as it was (GiGPO takes the turns bef
 many of the invalid turns are clicks on what the page does not have. Reads the trajectories of the steps with the program `zstd`.
 """
 
-import argparse
 import collections
 import re
 import statistics
 
-from trajectory_files import trajectories
+from trajectory_files import ending, groups, runs_and_steps
 
 PAGES = {"back to search", "next >", "< prev", "description", "features", "reviews", "attributes", "buy now"}
 PRODUCT = re.compile(r"[bt][a-z0-9]{9}")  # generated identifiers begin with t, real ones with b
-
-
 KINDS = ("purchase", "option", "invalid")
 
 
@@ -36,36 +33,23 @@ def kind(turn):
     return "other" if name in PAGES or PRODUCT.fullmatch(name) else "option"
 
 
-def ending(group):
-    successes = sum(trajectory["success"] for trajectory in group)
-    return "all failed" if successes == 0 else "all succeeded" if successes == len(group) else "mixed"
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+")
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--last", type=int, default=20)
-    arguments = parser.parse_args()
+    arguments = runs_and_steps(__doc__, 1, 20)
     for run in arguments.runs:
-        groups, clicks, unchanged, options, invalid = collections.defaultdict(list), 0, 0, [], []
-        for step, trajectory in trajectories(run, arguments.first, arguments.last):
-            groups[step, trajectory["group"]].append(trajectory)
-            turns = trajectory["turns"]
-            invalid += [turn["action"].startswith("click[") for turn in turns if not turn["valid"]]
-            options.append(sum(kind(turn) == "option" for turn in turns))
-            for turn, later in zip(turns, turns[1:]):
-                if kind(turn) == "option":
-                    clicks += 1
-                    unchanged += turn["observation"] == later["observation"]
-        if not groups:
-            raise SystemExit(f"{run}: no trajectories of steps {arguments.first} to {arguments.last}")
+        clicks, unchanged, options, invalid = 0, 0, [], []
         counts, sizes, advantages = collections.Counter(), collections.Counter(), collections.defaultdict(list)
-        for group in groups.values():
+        for group in groups(run, arguments.first, arguments.last):
             end = ending(group)
             counts[end] += 1
             for trajectory in group:
-                for turn, advantage in zip(trajectory["turns"], trajectory["advantages"]):
+                turns = trajectory["turns"]
+                invalid += [turn["action"].startswith("click[") for turn in turns if not turn["valid"]]
+                options.append(sum(kind(turn) == "option" for turn in turns))
+                for turn, later in zip(turns, turns[1:]):
+                    if kind(turn) == "option":
+                        clicks += 1
+                        unchanged += turn["observation"] == later["observation"]
+                for turn, advantage in zip(turns, trajectory["advantages"]):
                     sizes[end] += abs(advantage)
                     advantages[end, trajectory["success"], kind(turn)].append(advantage)
         print(
@@ -76,7 +60,7 @@ def main():
             means = (
                 f"{name} {statistics.mean(values):+.2f}" for name in KINDS if (values := advantages.get((end, success, name)))
             )
-            share = f"{counts[end] / len(groups):5.0%} of groups, {sizes[end] / sizes.total():4.0%} of the advantages"
+            share = f"{counts[end] / counts.total():5.0%} of groups, {sizes[end] / sizes.total():4.0%} of the advantages"
             label = end if end != "mixed" else "mixed, succeeded" if success else "mixed, failed"
             print(f"  {label:17} {share}: {', '.join(means)}")
 

@@ -1,8 +1,35 @@
-"""The trajectories of a run, for scripts that count over them. Needs the program `zstd`."""
+"""The trajectories of runs, for scripts that count over them. Needs the program `zstd`."""
 
+import argparse
+import collections
 import json
 import pathlib
 import subprocess
+
+
+def runs_and_steps(description, first, last):
+    """The command line RUN.. [--first N] [--last N] of a script, with these steps by default."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--first", type=int, default=first)
+    parser.add_argument("--last", type=int, default=last)
+    return parser.parse_args()
+
+
+def groups(run, first, last):
+    """The groups of the steps from `first` to `last`, each a list of trajectories; ends the script where there are none."""
+    found = collections.defaultdict(list)
+    for step, trajectory in trajectories(run, first, last):
+        found[step, trajectory["group"]].append(trajectory)
+    if not found:
+        raise SystemExit(f"{run}: no trajectories of steps {first} to {last}")
+    return list(found.values())
+
+
+def ending(group):
+    """How the trajectories of a group ended: `all failed`, `all succeeded` or `mixed`."""
+    successes = sum(trajectory["success"] for trajectory in group)
+    return "all failed" if successes == 0 else "all succeeded" if successes == len(group) else "mixed"
 
 
 def trajectories(run, first=1, last=None):
