@@ -74,6 +74,13 @@ def test_the_numbers_of_verl_agent():
     assert not np.allclose(changed.advantages[1], expected[1], atol=1e-5)
 
 
+def test_hgpo_with_verl_agents_switches():
+    switches = {"skip_zero_levels": True, "skip_short_histories": True}
+    authors = turnwise.credit(example(), "hgpo", verl_agent=True)
+    assert equal(turnwise.credit(example(), "hgpo", estimator=switches).advantages, authors.advantages)
+    assert not equal(turnwise.credit(example(), "hgpo").advantages, authors.advantages)
+
+
 def test_arrays_over_the_response_are_cut_into_turns(make_batch):
     batch = make_batch(3)
     whole = []
@@ -162,7 +169,7 @@ def test_what_is_wrong_is_named(make_batch):
     refused("did you mean `gigpo`", batch, "gipgo")
     refused("estimator.omgea: there is no `omgea`.*Did you mean `omega`", batch, "gigpo", estimator={"omgea": 1.0})
     refused("omega", batch, "gigpo", estimator={"omega": "much"})
-    refused("verl_agent: .* not `hgpo`", batch, "hgpo", verl_agent=True)
+    refused("verl_agent: .* not `ppo`", batch, "ppo", verl_agent=True)
     refused(r"batch\[0\]: turn 0: ppo needs `values`.*group-relative", batch, "ppo")
     refused(r"has needs `credit`.*has-progressive", batch, "has-judge")
     refused(r"batch\[1\]: turn 1: aem needs `entropy`", changed(entropy=None), "aem-grpo")

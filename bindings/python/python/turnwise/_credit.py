@@ -167,7 +167,7 @@ def credit(
         preset: a name of :func:`presets`.
         explain: also say how every number came about.
         seed: of methods that draw.
-        verl_agent: the switches that reproduce that framework's numbers (``grpo``, ``rloo``, ``gigpo``).
+        verl_agent: the switches that reproduce that framework's numbers (``grpo``, ``rloo``, ``gigpo``, ``hgpo``).
         embed: vectors ``[texts, dimensions]`` of texts, for methods that match states by embedding
             (``salt={"matching": "embedding"}``); hashed character n-grams by default.
         switches: of the method, by path or as dicts: ``estimator={"omega": 0.5}``, ``**{"aem.lambda": 2.0}``.
