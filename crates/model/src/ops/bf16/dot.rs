@@ -2,13 +2,17 @@
 #![expect(unsafe_code, reason = "vector instructions behind a check of the CPU")]
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+    __m512bh, __m512i, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512,
     _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
 };
 
-use super::tiles::{Line, PANEL_LINES, TILE};
+use super::tiles::{Line, PANEL, PANEL_LINES, TILE};
 
-/// As [`super::amx::Tiles::multiply`], on vectors.
+/// Rows that are multiplied at a time: with both halves of the columns 16 sums, so that ten loads feed 16 products.
+const ROWS: usize = 8;
+
+/// As [`super::amx::Tiles::multiply`], on vectors, for as many eights of rows as hold the first `rows`; the others of the 32
+/// rows at `to` stay as they are. A row's sums do not depend on `rows`.
 ///
 /// # Safety
 /// [`super::tiles::available`] must have said yes, and 32 rows of 32 elements at `to` must be valid to
@@ -17,27 +21,24 @@ use super::tiles::{Line, PANEL_LINES, TILE};
 /// # Panics
 /// If the panels differ in depth.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool) {
+pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usize, add: bool, rows: usize) {
     assert!(a.len() == b.len() && a.len().is_multiple_of(PANEL_LINES), "panels of one depth");
-    for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        let mut sums: [__m512; TILE] = [_mm512_setzero_ps(); TILE];
+    for top in (0..rows.min(PANEL)).step_by(ROWS) {
+        let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
         for (a, b) in a.chunks_exact(PANEL_LINES).zip(b.chunks_exact(PANEL_LINES)) {
-            let (a, b) = (&a[row * TILE..(row + 1) * TILE], &b[column * TILE..(column + 1) * TILE]);
-            for (pair, line) in b.iter().enumerate() {
-                // SAFETY: a line is 64 bytes, any of which make a vector.
-                let line: __m512i = unsafe { _mm512_loadu_si512(std::ptr::from_ref(line).cast()) };
-                for (sum, a) in sums.iter_mut().zip(a) {
-                    let two = _mm512_set1_epi32(a.pair(pair).cast_signed());
-                    // SAFETY: both are 64 bytes without invalid values.
-                    let (two, line) = unsafe {
-                        std::mem::transmute::<(__m512i, __m512i), (__m512bh, __m512bh)>((two, line))
-                    };
-                    *sum = _mm512_dpbf16_ps(*sum, two, line);
+            let (left, right) = b.split_at(TILE);
+            for (pair, (left, right)) in left.iter().zip(right).enumerate() {
+                let columns = [load(left), load(right)];
+                for (sums, a) in sums.iter_mut().zip(&a[top..top + ROWS]) {
+                    let two = bf16(_mm512_set1_epi32(a.pair(pair).cast_signed()));
+                    for (sum, column) in sums.iter_mut().zip(columns) {
+                        *sum = _mm512_dpbf16_ps(*sum, two, column);
+                    }
                 }
             }
         }
-        for (index, &sum) in sums.iter().enumerate() {
-            let address = to.wrapping_add((row * TILE + index) * stride + column * TILE);
+        for (index, &sum) in sums.as_flattened().iter().enumerate() {
+            let address = to.wrapping_add((top + index / 2) * stride + index % 2 * TILE);
             // SAFETY: the caller vouches for all 32 rows of 32 numbers.
             unsafe {
                 let sum = if add { _mm512_add_ps(_mm512_loadu_ps(address), sum) } else { sum };
@@ -45,4 +46,20 @@ pub(super) unsafe fn multiply(a: &[Line], b: &[Line], to: *mut f32, stride: usiz
             }
         }
     }
+}
+
+/// A line as a vector.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[inline]
+fn load(line: &Line) -> __m512bh {
+    // SAFETY: a line is 64 bytes, any of which make a vector.
+    bf16(unsafe { _mm512_loadu_si512(std::ptr::from_ref(line).cast()) })
+}
+
+/// The same 64 bytes as pairs of bf16 elements.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[inline]
+fn bf16(bits: __m512i) -> __m512bh {
+    // SAFETY: both are 64 bytes without invalid values.
+    unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) }
 }

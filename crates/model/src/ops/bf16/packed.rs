@@ -67,9 +67,10 @@ impl PackedRight {
                         for (panel, row) in (top..bottom).step_by(PANEL).enumerate() {
                             // Always from zero and then added, whole panel or not: else a row's rounding
                             // would depend on how many rows there are.
-                            let sums = multiplier.sums(packed.panel(panel), panels.panel(index));
+                            let count = PANEL.min(bottom - row);
+                            let sums = multiplier.sums(packed.panel(panel), panels.panel(index), count);
                             let rows = to[row * to_stride..].chunks_mut(to_stride);
-                            for (to, sums) in rows.zip(sums.chunks_exact(PANEL)).take(bottom - row) {
+                            for (to, sums) in rows.zip(sums.chunks_exact(PANEL)).take(count) {
                                 let to = &mut to[column..column + width];
                                 to.iter_mut().zip(sums).for_each(|(to, &sum)| *to += sum);
                             }

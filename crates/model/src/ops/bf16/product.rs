@@ -84,26 +84,26 @@ impl Multiplier {
             unsafe {
                 match &self.tiles {
                     Some(tiles) => tiles.multiply(a, b, data.as_mut_ptr(), stride, into == Accumulate::Add),
-                    None => dot::multiply(a, b, data.as_mut_ptr(), stride, into == Accumulate::Add),
+                    None => dot::multiply(a, b, data.as_mut_ptr(), stride, into == Accumulate::Add, PANEL),
                 }
             }
             return;
         }
-        let sums = self.sums(a, b);
+        let sums = self.sums(a, b, rows);
         for (sums, to) in sums.chunks_exact(PANEL).zip(data.chunks_mut(stride)).take(rows) {
             put(&mut to[..columns], sums, into, scale);
         }
     }
 
-    /// `a b` for two panels of one depth: 32 rows of 32 sums.
+    /// `a b` for two panels of one depth: 32 rows of 32 sums, of which the first `rows` count.
     #[inline]
-    pub(super) fn sums(&mut self, a: &[Line], b: &[Line]) -> &[f32] {
+    pub(super) fn sums(&mut self, a: &[Line], b: &[Line], rows: usize) -> &[f32] {
         let sums = &mut self.sums.0;
         // SAFETY: `new` asserts what the CPU has, and there are 32 rows of 32 sums.
         unsafe {
             match &self.tiles {
                 Some(tiles) => tiles.multiply(a, b, sums.as_mut_ptr(), PANEL, false),
-                None => dot::multiply(a, b, sums.as_mut_ptr(), PANEL, false),
+                None => dot::multiply(a, b, sums.as_mut_ptr(), PANEL, false, rows),
             }
         }
         sums
