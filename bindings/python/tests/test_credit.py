@@ -74,11 +74,11 @@ def test_the_numbers_of_verl_agent():
     assert not np.allclose(changed.advantages[1], expected[1], atol=1e-5)
 
 
-def test_hgpo_with_verl_agents_switches():
-    switches = {"skip_zero_levels": True, "skip_short_histories": True}
-    authors = turnwise.credit(example(), "hgpo", verl_agent=True)
-    assert equal(turnwise.credit(example(), "hgpo", estimator=switches).advantages, authors.advantages)
-    assert not equal(turnwise.credit(example(), "hgpo").advantages, authors.advantages)
+def test_hgpo_with_verl_agents_switches(make_batch, rows_of_program):
+    batch = make_batch(5)
+    credit = turnwise.credit(batch, "hgpo", verl_agent=True)
+    assert equal(credit, rows_of_program(batch, "--preset", "hgpo", "--verl-agent"))
+    assert not equal(credit, rows_of_program(batch, "--preset", "hgpo"))
 
 
 def test_arrays_over_the_response_are_cut_into_turns(make_batch):
