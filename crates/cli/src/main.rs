@@ -1,6 +1,7 @@
 //! The `turnwise` command: trains multi-turn LLM agents with reinforcement learning.
 
 mod commands;
+mod memory;
 mod ui;
 mod worlds;
 
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-// Large blocks are kept instead of being given back to the system after every micro-batch.
+// Large blocks are kept instead of being given back to the system after every micro-batch; `memory` keeps them for longer.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -57,6 +58,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    memory::keep_freed_memory();
     let result = match Arguments::parse().command {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Train(args) => commands::train::run(args),
