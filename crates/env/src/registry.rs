@@ -137,6 +137,8 @@ pub trait Kind: Send + Sync {
     fn summary(&self) -> &str;
     /// The JSON Schema of its settings.
     fn schema(&self) -> Schema;
+    /// [`WorldKind::credit_keys`].
+    fn credit_keys(&self) -> &[&str];
     /// Checks settings and spells their defaults out.
     ///
     /// # Errors
@@ -208,6 +210,10 @@ impl<K: WorldKind> Kind for Typed<K> {
 
     fn schema(&self) -> Schema {
         schema_of::<K::Settings>()
+    }
+
+    fn credit_keys(&self) -> &[&str] {
+        self.0.credit_keys()
     }
 
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError> {
@@ -285,6 +291,18 @@ mod tests {
         assert_eq!(wrong("kind = \"webshop\"\nsplit = 3"), 1);
         assert_eq!(wrong("kind = \"chess\""), 1);
         assert_eq!(wrong("split = \"train\""), 1);
+    }
+
+    #[test]
+    fn keys_for_credit_alone_are_keys() {
+        let registry = Registry::builtin();
+        let keys = |kind: &dyn Kind| kind.credit_keys().iter().map(ToString::to_string).collect::<Vec<_>>();
+        for kind in registry.kinds() {
+            for key in keys(kind) {
+                assert!(kind.schema()["properties"].get(&key).is_some(), "{} has no {key}", kind.name());
+            }
+        }
+        assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
     /// A second household, to stand in the place of the first.

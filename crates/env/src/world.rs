@@ -185,6 +185,12 @@ pub trait WorldKind: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Keys of the settings that only credit reads: demonstrations and what is learnt from them do not depend on them, so
+    /// that runs which differ in these alone share their warm start.
+    fn credit_keys(&self) -> &[&str] {
+        &[]
+    }
+
     /// Opens the world: reads or generates what it is made of.
     ///
     /// # Errors

@@ -177,6 +177,10 @@ impl WorldKind for WebshopKind {
         "buying what an instruction describes, in a shop of searchable pages"
     }
 
+    fn credit_keys(&self) -> &'static [&'static str] {
+        &["state_key"]
+    }
+
     fn open(
         &self,
         settings: &WebshopSettings,

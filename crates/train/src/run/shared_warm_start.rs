@@ -88,9 +88,12 @@ fn unwritable(error: &dyn std::fmt::Display) -> TrainError {
 
 fn table_of(config: &Config) -> Result<Table, TrainError> {
     let mut table = Table::try_from(config).map_err(|error| unwritable(&error))?;
-    // The shop's states are for credit, which demonstrations do not get; in another world a key of that name may be anything.
-    let of_world = (config.env.kind == "webshop").then_some("env.state_key");
-    for key in RL_ONLY.into_iter().chain(of_world) {
+    // A world that is not registered cannot be trained in, and is refused where the config is checked.
+    let of_world = config.env.worlds.kind(&config.env.kind).map_or(&[][..], |kind| kind.credit_keys());
+    if let Some(Value::Table(env)) = table.get_mut("env") {
+        env.retain(|key, _| !of_world.contains(&key));
+    }
+    for key in RL_ONLY {
         match key.split_once('.') {
             None => {
                 table.remove(key);
@@ -242,14 +245,15 @@ mod tests {
             change(&mut other);
             assert_ne!(settings(&other), before);
         }
-        // The shop's states are no part of it, unlike its goals and the states of a user's own world.
+        // A world's keys for credit alone (the shop's states) are no part of it, unlike its other keys and those of a world
+        // that names none.
         let keeps = |kind: &str, key: &str| {
             let mut config = config.clone();
             config.env.kind = kind.into();
             config.env.settings.insert(key.into(), "of its own".into());
             settings(&config).contains("of its own")
         };
-        assert!(!keeps("webshop", "state_key") && keeps("webshop", "goals") && keeps("theirs", "state_key"));
+        assert!(!keeps("webshop", "state_key") && keeps("webshop", "goals") && keeps("sokoban", "state_key"));
         let mut other = config.clone();
         other.train.lanes = 7;
         other.seed = 7;
