@@ -5,9 +5,12 @@
 
 Each row is one run of two steps of a model from scratch on the quickstart's world. `plan` is what the dry run calls "at
 most at a time"; `peak` is the largest resident size that the system reports of the run, less that of the first row,
-whose model has next to no weights: the program, the world and the trajectories.
+whose model has next to no weights: the program, the world and the trajectories. `plan, kept` and `peak, kept` are the
+same for a run that keeps what it frees, as one does by itself where the machine has room; in the first columns
+MIMALLOC_PURGE_DELAY has it given back.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -35,44 +38,59 @@ RUNS = [
 ]
 
 
-def run(command, folder):
-    """Standard output of a command, and the largest resident size of it and those before it."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+def run(command, folder, **environment):
+    """Standard output of a command."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     return done.stdout
 
 
-def peak(command, folder):
-    """Peak resident bytes of one command, measured in a process of its own."""
+def peak(command, delay):
+    """Peak resident bytes of one command, measured in a process of its own; `delay` until freed memory is given back."""
     code = ("import resource, subprocess, sys; "
             "done = subprocess.run(sys.argv[1:], capture_output=True); "
             "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-    status, kilobytes = run([sys.executable, "-c", code, *command], folder).split()
+    with tempfile.TemporaryDirectory() as folder:
+        measured = run([sys.executable, "-c", code, *command], folder, MIMALLOC_PURGE_DELAY=str(delay))
+    status, kilobytes = measured.split()
     if status != "0":
         sys.exit(f"{' '.join(command)} failed")
     return int(kilobytes) * 1024
+
+
+def planned(text, before):
+    """Bytes that the dry run names after a text; it names none for keeping where the machine has no room."""
+    found = re.search(before + r"([\d.]+) (\w+)", text)
+    if not found:
+        sys.exit(f"the dry run does not say \"{before}\", perhaps for want of memory:\n{text}")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def mib(size):
+    """Bytes as a cell of the table."""
+    return f"{size / 2**20:.0f} MiB"
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     binary = subprocess.run(["realpath", sys.argv[1]], capture_output=True, text=True, check=True).stdout.strip()
-    print(f"{'run':<22}{'plan':>12}{'peak':>12}{'ratio':>8}")
-    floor = 0
-    for index, (name, overrides) in enumerate(RUNS):
+    print(f"{'run':<18}{'plan':>11}{'peak':>11}{'ratio':>7}{'plan, kept':>12}{'peak, kept':>12}{'ratio':>7}")
+    floors = []
+    for name, overrides in RUNS:
+        command = [binary, "train", "--preset", "quickstart", *BASE, *overrides]
         with tempfile.TemporaryDirectory() as folder:
-            command = [binary, "train", "--preset", "quickstart", *BASE, *overrides]
             text = run([*command, "--dry-run"], folder)
-            number, unit = re.search(r"at most at a time\s+([\d.]+) (\w+)", text).groups()
-            plan = float(number) * UNITS[unit]
-            found = peak(command, folder)
-        if index == 0:
-            floor = found
-            print(f"{name:<22}{plan / 2**20:>8.0f} MiB{found / 2**20:>8.0f} MiB{'':>8}")
+        found = [peak(command, 1000), peak(command, -1)]
+        if not floors:
+            floors = found
+            print(f"{name:<18}{'':>11}{mib(found[0]):>11}{'':>19}{mib(found[1]):>12}")
             continue
-        found -= floor
-        print(f"{name:<22}{plan / 2**20:>8.0f} MiB{found / 2**20:>8.0f} MiB{found / plan:>8.2f}")
+        plans = [planned(text, r"at most at a time\s+"), planned(text, "is kept for the next phase: at most ")]
+        given_back, kept = [peak - floor for peak, floor in zip(found, floors)]
+        print(f"{name:<18}{mib(plans[0]):>11}{mib(given_back):>11}{given_back / plans[0]:>7.2f}"
+              f"{mib(plans[1]):>12}{mib(kept):>12}{kept / plans[1]:>7.2f}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-// Large blocks are kept instead of being given back to the system after every micro-batch; `memory` keeps them for longer.
+// Large blocks are kept instead of being given back to the system after every micro-batch; `memory` keeps them
+// for longer where there is room.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -58,7 +59,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    memory::keep_freed_memory();
     let result = match Arguments::parse().command {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Train(args) => commands::train::run(args),

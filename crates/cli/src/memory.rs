@@ -1,6 +1,10 @@
-//! The allocator keeps freed memory for the next micro-batch.
+//! The allocator keeps freed memory for the next phase of a run.
 
 use std::ffi::{c_int, c_long};
+
+use turnwise_model::Device;
+use turnwise_train::plan::memory::MemoryReport;
+use turnwise_train::run::Run;
 
 /// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory goes back to the system, -1 for never.
 const PURGE_DELAY: c_int = 15;
@@ -13,14 +17,31 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// Keeps freed memory in the process. Sampling and updates take the same gigabytes in turn for many seconds each; given
-/// back in between, the system has to clear all of it again at every step. The environment's `MIMALLOC_PURGE_DELAY` goes
-/// before.
-pub(crate) fn keep_freed_memory() {
-    // SAFETY: mimalloc ignores an option that it does not have, and no other thread runs yet that could set one.
+/// What the delay is if nobody says anything, in milliseconds.
+pub(crate) const USUAL_PURGE_DELAY: c_long = 1000;
+
+/// The variable by which mimalloc is told from outside.
+pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
+
+/// Keeps what a run frees in the process, if the machine has room for it. Sampling and updates take their gigabytes in turn
+/// for many seconds each; given back in between, the system has to clear all of it again at every step. What the
+/// environment says goes before.
+pub(crate) fn keep_freed_memory(run: &Run) {
+    let config = run.config();
+    if config.policy.device != Device::Cpu {
+        return;
+    }
+    let Some(weights) = run.weights() else { return };
+    if MemoryReport::new(config, weights.config()).has_room_to_keep_freed_memory() {
+        set_purge_delay(-1);
+    }
+}
+
+fn set_purge_delay(milliseconds: c_long) {
+    // SAFETY: mimalloc ignores an option that it does not have; the value is one word, and no other thread sets options.
     #[allow(unsafe_code)]
     unsafe {
-        mi_option_set_default(PURGE_DELAY, -1);
+        mi_option_set_default(PURGE_DELAY, milliseconds);
     }
 }
 
@@ -39,12 +60,12 @@ mod tests {
     /// The number is that of the option: its default is a second, which no other option has. With a mimalloc that numbers
     /// its options otherwise this fails.
     #[test]
-    fn freed_memory_is_kept() {
-        if std::env::var_os("MIMALLOC_PURGE_DELAY").is_some() {
+    fn the_option_is_the_delay_of_giving_memory_back() {
+        if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {
             return;
         }
-        assert_eq!(purge_delay(), 1000);
-        keep_freed_memory();
+        assert_eq!(purge_delay(), USUAL_PURGE_DELAY);
+        set_purge_delay(-1);
         assert_eq!(purge_delay(), -1);
     }
 }

@@ -10,6 +10,7 @@ use turnwise_train::config::ConfigSource;
 use turnwise_train::{Run, RunEnd};
 
 use super::train::{report, split_arguments};
+use crate::memory;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load};
 
@@ -67,6 +68,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     ui.say(&format!("turnwise quickstart, seed {}: everything goes to {}", args.seed, root.display()));
     let mut run = Run::start_with(&worlds::parts(), config, &root, &mut ui)?;
+    memory::keep_freed_memory(&run);
     let stop = ui::stop_on_interrupt()?;
     let outcome = run.train(&mut ui, stop)?;
     ui.finish();

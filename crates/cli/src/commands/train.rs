@@ -7,6 +7,7 @@ use clap::Args;
 use turnwise_train::config::{Config, ConfigSource};
 use turnwise_train::{Observer, Position, Resume, Run, RunEnd, TrainError, preflight};
 
+use crate::memory;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load};
 
@@ -116,6 +117,7 @@ fn start(config: Config, runs: &Path) -> anyhow::Result<ExitCode> {
 fn train(open: impl FnOnce(&mut dyn Observer) -> Result<Run, TrainError>) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     let mut run = open(&mut ui)?;
+    memory::keep_freed_memory(&run);
     let outcome = run.train(&mut ui, ui::stop_on_interrupt()?)?;
     ui.finish();
     Ok(report(&run, outcome))

@@ -212,6 +212,11 @@ impl MemoryPlan {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }
 
+    /// The most there is where what a phase frees is kept while the next one takes memory of its own.
+    pub fn sum(&self) -> u64 {
+        self.items.iter().map(|item| item.bytes).sum()
+    }
+
     /// The bytes of an item, 0 where there is none.
     pub fn item(&self, name: &str) -> u64 {
         self.items.iter().filter(|item| item.name == name).map(|item| item.bytes).sum()

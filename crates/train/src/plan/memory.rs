@@ -145,6 +145,13 @@ impl MemoryReport {
         self.trained_in().plan.peak()
     }
 
+    /// True if the machine has room for what sampling and training take beside each other and a third more, so that neither
+    /// needs to give its memory back for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`]. The processor's memory alone is
+    /// asked for; a device keeps its own.
+    pub fn has_room_to_keep_freed_memory(&self) -> bool {
+        self.machine.size.is_some_and(|size| 4 * self.machine.plan.sum() <= 3 * size)
+    }
+
     /// True if it fits, where the sizes are known.
     pub fn fits(&self) -> Option<bool> {
         let all = std::iter::once(&self.machine).chain(&self.device).map(Memory::fits);
@@ -278,6 +285,10 @@ impl Display for MemoryReport {
         self.machine.write_items(to)?;
         writeln!(to, "  (besides: the program, the world and the text of a step's trajectories)")?;
         self.machine.write_verdict(to, "machine", "this machine does not say how much memory it has")?;
+        if self.has_room_to_keep_freed_memory() {
+            let most = size(self.machine.plan.sum());
+            write!(to, "; there is room, so freed memory is kept for the next phase: at most {most} in all")?;
+        }
         if self.trained_in().fits() == Some(false) {
             for (change, total) in &self.advice {
                 write!(to, "\n  {change} brings it to {}", size(*total))?;
@@ -388,6 +399,13 @@ mod tests {
         let mut report = MemoryReport::new(&config, &model);
         report.machine.size = Some(report.total());
         assert!(report.warning().is_none() && report.to_string().contains("fits: 100 %"));
+        assert!(!report.to_string().contains("is kept"));
+        let sum = report.machine.plan.sum();
+        assert!(sum > report.total());
+        for (size, keeps) in [(sum.div_ceil(3) * 4, true), (sum, false), (sum / 3 * 4 - 4, false)] {
+            report.machine.size = Some(size);
+            assert_eq!(report.to_string().contains("freed memory is kept"), keeps, "{size}");
+        }
         report.machine.size = Some(report.total() - 1);
         let (text, warning) = (report.to_string(), report.warning().unwrap());
         assert!(text.contains("DOES NOT FIT"), "{text}");

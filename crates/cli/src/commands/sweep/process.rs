@@ -10,6 +10,8 @@ use turnwise_train::RunDirectory;
 use turnwise_train::record::directory::{RunStatus, Status};
 use turnwise_train::record::lock::{LOCK, RunLock};
 
+use crate::memory;
+
 /// A run's process.
 pub(super) struct RunProcess {
     child: Child,
@@ -19,8 +21,9 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments; what it says is added to `log`.
-    pub(super) fn start(arguments: &[String], log: &Path) -> anyhow::Result<Self> {
+    /// Starts this program with these arguments; what it says is added to `log`. `beside_others`: it shares the machine's
+    /// memory with runs that its own plan does not know of, and gives back what it frees.
+    pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
@@ -31,6 +34,9 @@ impl RunProcess {
         let program = std::env::current_exe().context("the path of this program is not known")?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(errors);
+        if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
+            command.env(memory::PURGE_DELAY_VARIABLE, memory::USUAL_PURGE_DELAY.to_string());
+        }
         // Ctrl-C reaches this program alone, which passes it on once: a second one would end a run at once.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -265,7 +265,7 @@ impl<'a> Supervisor<'a> {
             }
         };
         let log = self.layout.log(&job.name.replace(' ', "-"));
-        let process = RunProcess::start(&arguments, &log)?;
+        let process = RunProcess::start(&arguments, &log, self.limits.jobs > 1)?;
         self.jobs[index].state = State::Running(process);
         Ok(())
     }
