@@ -47,7 +47,7 @@ def run(command, folder, **environment):
 
 
 def peak(command, delay):
-    """Peak resident bytes of one command, measured in a process of its own; `delay` until freed memory is given back."""
+    """Peak resident bytes of one command, in a process of its own; freed memory goes back after `delay` ms, never with -1."""
     code = ("import resource, subprocess, sys; "
             "done = subprocess.run(sys.argv[1:], capture_output=True); "
             "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
@@ -87,7 +87,7 @@ def main():
             floors = found
             print(f"{name:<18}{'':>11}{mib(found[0]):>11}{'':>19}{mib(found[1]):>12}")
             continue
-        plans = [planned(text, r"at most at a time\s+"), planned(text, "is kept for the next phase: at most ")]
+        plans = [planned(text, r"at most at a time\s+"), planned(text, "to keep freed memory for the next phase: at most ")]
         given_back, kept = [peak - floor for peak, floor in zip(found, floors)]
         print(f"{name:<18}{mib(plans[0]):>11}{mib(given_back):>11}{given_back / plans[0]:>7.2f}"
               f"{mib(plans[1]):>12}{mib(kept):>12}{kept / plans[1]:>7.2f}")

@@ -1,4 +1,4 @@
-//! The allocator keeps freed memory for the next phase of a run.
+//! Freed memory that the allocator keeps for the next phase of a run.
 
 use std::ffi::{c_int, c_long};
 
@@ -9,7 +9,13 @@ use turnwise_train::run::Run;
 /// mimalloc's `mi_option_purge_delay`: milliseconds until freed memory goes back to the system, -1 for never.
 const PURGE_DELAY: c_int = 15;
 
-// Of the mimalloc that the program's allocator links; the crate `mimalloc` does not show its options.
+/// Default of mimalloc's purge delay, in milliseconds.
+pub(crate) const DEFAULT_PURGE_DELAY: c_long = 1000;
+
+/// Environment variable of the purge delay, which mimalloc reads at the start of the program.
+pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
+
+// Functions of the mimalloc that the program's allocator links; the crate `mimalloc` does not offer its options.
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn mi_option_set_default(option: c_int, value: c_long);
@@ -17,17 +23,13 @@ unsafe extern "C" {
     fn mi_option_get(option: c_int) -> c_long;
 }
 
-/// What the delay is if nobody says anything, in milliseconds.
-pub(crate) const USUAL_PURGE_DELAY: c_long = 1000;
-
-/// The variable by which mimalloc is told from outside.
-pub(crate) const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
-
-/// Keeps what a run frees in the process, if the machine has room for it. Sampling and updates take their gigabytes in turn
-/// for many seconds each; given back in between, the system has to clear all of it again at every step. What the
-/// environment says goes before.
+/// Keeps what a run frees in the process, if the machine has room for it and the environment variable is not set.
+///
+/// Sampling and updates take their gigabytes in turn for many seconds each; given back in between, the system has to clear
+/// all of it again at every step.
 pub(crate) fn keep_freed_memory(run: &Run) {
     let config = run.config();
+    // Never on a device, whose weights would be downloaded for their shape.
     if config.policy.device != Device::Cpu {
         return;
     }
@@ -57,14 +59,14 @@ mod tests {
         }
     }
 
-    /// The number is that of the option: its default is a second, which no other option has. With a mimalloc that numbers
-    /// its options otherwise this fails.
+    /// The default of the option with this number is a second, which no other option has: with a mimalloc that numbers its
+    /// options otherwise this fails.
     #[test]
     fn the_option_is_the_delay_of_giving_memory_back() {
         if std::env::var_os(PURGE_DELAY_VARIABLE).is_some() {
             return;
         }
-        assert_eq!(purge_delay(), USUAL_PURGE_DELAY);
+        assert_eq!(purge_delay(), DEFAULT_PURGE_DELAY);
         set_purge_delay(-1);
         assert_eq!(purge_delay(), -1);
     }

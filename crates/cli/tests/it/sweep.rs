@@ -155,6 +155,12 @@ fn a_killed_sweep_ends_as_one_that_was_not_and_is_compared() {
     // Once more: nothing is run again.
     let (code, said, _) = output(killed.path(), &["sweep", "tiny.toml"]);
     assert!(code == Some(0) && said.contains("4 of 4 runs are finished (4 were before)"), "{said}");
+    assert!(said.ends_with("turnwise compare tiny.toml\n"), "{said}");
+    // In another folder than the default the command to go on with names it.
+    fs::rename(killed.path().join("runs"), killed.path().join("elsewhere")).unwrap();
+    let (_, said, _) = output(killed.path(), &["sweep", "tiny.toml", "--runs", "elsewhere"]);
+    assert!(said.ends_with("turnwise compare tiny.toml --runs elsewhere\n"), "{said}");
+    fs::rename(killed.path().join("elsewhere"), killed.path().join("runs")).unwrap();
 
     // A run on its own, with its own warm start, has the same bits.
     let own = ["train", TINY, "--preset", "gigpo", "seed=1", "name=gigpo-seed-1", "--runs", "alone"];

@@ -146,10 +146,11 @@ impl MemoryReport {
     }
 
     /// True if the machine has room for what sampling and training take beside each other and a third more, so that neither
-    /// needs to give its memory back for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`]. The processor's memory alone is
-    /// asked for; a device keeps its own.
+    /// needs to give its memory back for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`]. False where the run trains on a
+    /// device, which keeps its own.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
-        self.machine.size.is_some_and(|size| 4 * self.machine.plan.sum() <= 3 * size)
+        let machine = &self.machine;
+        self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)
     }
 
     /// True if it fits, where the sizes are known.
@@ -287,7 +288,7 @@ impl Display for MemoryReport {
         self.machine.write_verdict(to, "machine", "this machine does not say how much memory it has")?;
         if self.has_room_to_keep_freed_memory() {
             let most = size(self.machine.plan.sum());
-            write!(to, "; there is room, so freed memory is kept for the next phase: at most {most} in all")?;
+            write!(to, "; there is room to keep freed memory for the next phase: at most {most} in all")?;
         }
         if self.trained_in().fits() == Some(false) {
             for (change, total) in &self.advice {
@@ -399,12 +400,12 @@ mod tests {
         let mut report = MemoryReport::new(&config, &model);
         report.machine.size = Some(report.total());
         assert!(report.warning().is_none() && report.to_string().contains("fits: 100 %"));
-        assert!(!report.to_string().contains("is kept"));
+        assert!(!report.to_string().contains("room to keep"));
         let sum = report.machine.plan.sum();
         assert!(sum > report.total());
         for (size, keeps) in [(sum.div_ceil(3) * 4, true), (sum, false), (sum / 3 * 4 - 4, false)] {
             report.machine.size = Some(size);
-            assert_eq!(report.to_string().contains("freed memory is kept"), keeps, "{size}");
+            assert_eq!(report.to_string().contains("room to keep freed memory"), keeps, "{size}");
         }
         report.machine.size = Some(report.total() - 1);
         let (text, warning) = (report.to_string(), report.warning().unwrap());
@@ -428,7 +429,9 @@ mod tests {
         assert_eq!(own.iter().map(|name| plan.item(name)).sum::<u64>(), 18 * weights);
         assert_eq!((plan.item("reference weights"), full.fits()), (0, Some(true)));
         // A reference takes two bytes a weight, and lanes nothing.
-        let (reference, _) = report(&["objective.kl.coef=0.1", "train.lanes=8"]);
+        let (mut reference, _) = report(&["objective.kl.coef=0.1", "train.lanes=8"]);
+        reference.machine.size = Some(u64::MAX / 4);
+        assert!(!reference.has_room_to_keep_freed_memory());
         assert_eq!(reference.device.as_ref().unwrap().plan.item("reference weights"), 2 * weights);
         let unknown = reference.device.as_ref().unwrap().size.is_none();
         assert_eq!(reference.to_string().contains("policy.device_memory"), unknown, "{reference}");

@@ -90,13 +90,10 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     let mut table = Table::try_from(config).map_err(|error| unwritable(&error))?;
     // A world that is not registered cannot be trained in, and is refused where the config is checked.
     let of_world = config.env.worlds.kind(&config.env.kind).map_or(&[][..], |kind| kind.credit_keys());
-    if let Some(Value::Table(env)) = table.get_mut("env") {
-        env.retain(|key, _| !of_world.contains(&key));
-    }
-    for key in RL_ONLY {
+    for key in RL_ONLY.map(String::from).into_iter().chain(of_world.iter().map(|key| format!("env.{key}"))) {
         match key.split_once('.') {
             None => {
-                table.remove(key);
+                table.remove(&key);
             }
             Some((outer, inner)) => {
                 if let Some(Value::Table(table)) = table.get_mut(outer) {
@@ -246,14 +243,15 @@ mod tests {
             assert_ne!(settings(&other), before);
         }
         // A world's keys for credit alone (the shop's states) are no part of it, unlike its other keys and those of a world
-        // that names none.
+        // that names none or is a user's own.
         let keeps = |kind: &str, key: &str| {
             let mut config = config.clone();
             config.env.kind = kind.into();
             config.env.settings.insert(key.into(), "of its own".into());
             settings(&config).contains("of its own")
         };
-        assert!(!keeps("webshop", "state_key") && keeps("webshop", "goals") && keeps("sokoban", "state_key"));
+        assert!(!keeps("webshop", "state_key") && keeps("webshop", "goals") && keeps("theirs", "state_key"));
+        assert!(keeps("sokoban", "state_key"));
         let mut other = config.clone();
         other.train.lanes = 7;
         other.seed = 7;

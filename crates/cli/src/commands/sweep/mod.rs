@@ -10,7 +10,7 @@ mod progress;
 mod supervise;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -136,14 +136,22 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
             ui::print(&format!("  {name}: {reason}\n    log: {}", layout.log(&name).display()));
         }
     }
-    let file = args.file.display();
     if interrupted > 0 {
-        let words = [vec![file.to_string()], args.overrides.clone()].concat();
-        ui::print(&format!("  go on with      turnwise sweep {}", words.join(" ")));
+        ui::print(&format!("  go on with      turnwise sweep {}", again(args, &args.overrides)));
         return ExitCode::from(ui::INTERRUPTED);
     }
     if done > 0 {
-        ui::print(&format!("  compare them    turnwise compare {file}"));
+        ui::print(&format!("  compare them    turnwise compare {}", again(args, &[])));
     }
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Arguments of a command about the same runs: the sweep file, these settings, and the folder if it is not the default.
+fn again(args: &SweepArgs, overrides: &[String]) -> String {
+    let mut words = vec![args.file.display().to_string()];
+    words.extend_from_slice(overrides);
+    if args.runs != Path::new("runs") {
+        words.extend(["--runs".to_owned(), args.runs.display().to_string()]);
+    }
+    words.join(" ")
 }

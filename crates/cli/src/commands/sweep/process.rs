@@ -35,7 +35,7 @@ impl RunProcess {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(errors);
         if beside_others && std::env::var_os(memory::PURGE_DELAY_VARIABLE).is_none() {
-            command.env(memory::PURGE_DELAY_VARIABLE, memory::USUAL_PURGE_DELAY.to_string());
+            command.env(memory::PURGE_DELAY_VARIABLE, memory::DEFAULT_PURGE_DELAY.to_string());
         }
         // Ctrl-C reaches this program alone, which passes it on once: a second one would end a run at once.
         #[cfg(unix)]
