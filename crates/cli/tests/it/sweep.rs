@@ -320,6 +320,30 @@ fn job_arrays_run_one_entry_each_and_share_warm_starts() {
 }
 
 #[test]
+fn runs_are_chosen_by_the_names_of_methods_and_of_runs() {
+    let folder = prepared(SWEEP);
+    let listed = |only: &[&str]| {
+        let (code, said, errors) = output(folder.path(), &[&["sweep", "tiny.toml", "--list"], only].concat());
+        assert_eq!(code, Some(0), "{errors}");
+        let number = |line: &str| line.split_whitespace().next().unwrap().parse::<usize>().unwrap();
+        said.lines().map(number).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&[]), [0, 1, 2, 3]);
+    // The numbers are those of all runs, for `--index`.
+    assert_eq!(listed(&["--only", "gigpo"]), [2, 3]);
+    assert_eq!(listed(&["--only", "gigpo-seed-1,grpo"]), [0, 1, 3]);
+    let (code, said, errors) = output(folder.path(), &["sweep", "tiny.toml", "--only", "gigpo-seed-1"]);
+    assert!(code == Some(0) && said.contains("1 of 1 runs are finished"), "{said}{errors}");
+    let (code, _, errors) = output(folder.path(), &["sweep", "tiny.toml", "--only", "gigp"]);
+    assert!(code == Some(2) && errors.contains("--only gigp: tiny.toml has no run of that name"), "{errors}");
+    assert!(errors.contains("Did you mean `gigpo`? There are: grpo, gigpo;"), "{errors}");
+    // With a grid a name of the file stands for all points.
+    write_sweep(folder.path(), &format!("{SWEEP}\n[grid]\n\"train.update_epochs\" = [1, 2]\n"));
+    assert_eq!(listed(&["--only", "gigpo"]), [4, 5, 6, 7]);
+    assert_eq!(listed(&["--only", "gigpo-update_epochs-2"]), [6, 7]);
+}
+
+#[test]
 fn failures_are_tried_again_and_reported_and_the_others_go_on() {
     // A folder in the place of a file that the run writes.
     let text = SWEEP.replace("seeds = [0, 1]", "seeds = [0]");

@@ -74,6 +74,8 @@ fn one_seed() -> Vec<u64> {
 /// One run of a sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
+    /// Name of its `[[run]]`, where the file has any.
+    pub(crate) run: Option<String>,
     /// The method: the `[[run]]` with its point of the grid.
     pub(crate) name: String,
     /// The method that `turnwise compare` holds it against, at the same point of the grid; of this sweep or of another one that is
@@ -89,6 +91,11 @@ impl Entry {
     /// Name of the run and of its directory.
     pub(crate) fn run_name(&self) -> String {
         format!("{}-seed-{}", self.name, self.seed)
+    }
+
+    /// True if the entry is what a name of the command line stands for: a `[[run]]`, its method at a point of the grid, or one run.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
 }
 
@@ -290,7 +297,13 @@ impl SweepFile {
                         files: self.base.iter().chain(&run.base).cloned().collect(),
                         overrides,
                     };
-                    entries.push(Entry { name: name.clone(), baseline: baseline.clone(), seed, source });
+                    entries.push(Entry {
+                        run: run.name.clone(),
+                        name: name.clone(),
+                        baseline: baseline.clone(),
+                        seed,
+                        source,
+                    });
                 }
             }
         }

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use turnwise_train::config::suggest;
 use turnwise_train::preflight;
 
 use self::file::SweepFile;
@@ -43,6 +44,10 @@ pub(crate) struct SweepArgs {
     /// Only this run, by its number from 0: for job arrays.
     #[arg(long)]
     index: Option<usize>,
+    /// Only the runs of these names, with commas between: a [[run]] with all its seeds and points of the grid, a method at one point, or
+    /// one run.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with = "index")]
+    only: Vec<String>,
     /// Print the runs with their numbers, and how far they are.
     #[arg(long, conflicts_with_all = ["index", "dry_run"])]
     list: bool,
@@ -58,20 +63,11 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     let sweep = SweepFile::read(&args.file)?.with_overrides(&args.overrides)?;
     let layout = Layout::new(&args.runs, &sweep.name);
     let runs = plan(&sweep, &args.file)?;
+    let chosen = choose(&runs, args)?;
     if args.list {
-        list(&runs, &layout);
+        list(&runs, &chosen, &layout);
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen: Vec<usize> = match args.index {
-        None => (0..runs.len()).collect(),
-        Some(index) if index < runs.len() => vec![index],
-        Some(index) => bail!(
-            "--index {index}: {} has {} runs, numbered from 0 to {}",
-            args.file.display(),
-            runs.len(),
-            runs.len() - 1
-        ),
-    };
     if args.dry_run {
         return dry_run(&runs, &chosen, &layout);
     }
@@ -81,9 +77,39 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-fn list(runs: &[PlannedRun], layout: &Layout) {
-    let width = runs.iter().map(|run| run.entry.run_name().len()).max().unwrap_or(0);
-    for (index, run) in runs.iter().enumerate() {
+/// Numbers of the runs that the command line chooses, ascending: all, that of `--index`, or those of `--only`.
+fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
+    let file = args.file.display();
+    if let Some(index) = args.index {
+        if index >= runs.len() {
+            bail!("--index {index}: {file} has {} runs, numbered from 0 to {}", runs.len(), runs.len() - 1);
+        }
+        return Ok(vec![index]);
+    }
+    if let Some(name) = args.only.iter().find(|name| !runs.iter().any(|run| run.entry.is_called(name))) {
+        let mut known: Vec<&str> = Vec::new();
+        for run in runs {
+            let method = run.entry.run.as_deref().unwrap_or(&run.entry.name);
+            if !known.contains(&method) {
+                known.push(method);
+            }
+        }
+        let nearest =
+            suggest(name, &known).map_or_else(String::new, |near| format!(" Did you mean `{near}`?"));
+        bail!(
+            "--only {name}: {file} has no run of that name.{nearest} There are: {}; `--list` shows every run",
+            known.join(", ")
+        );
+    }
+    let is_chosen =
+        |run: &PlannedRun| args.only.is_empty() || args.only.iter().any(|name| run.entry.is_called(name));
+    Ok((0..runs.len()).filter(|&index| is_chosen(&runs[index])).collect())
+}
+
+fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
+    let width = chosen.iter().map(|&index| runs[index].entry.run_name().len()).max().unwrap_or(0);
+    for &index in chosen {
+        let run = &runs[index];
         let name = run.entry.run_name();
         let state = match on_disk(&layout.run(&name), Some(&run.config)) {
             Ok(OnDisk::Absent) => "not begun".to_owned(),
@@ -137,7 +163,11 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
         }
     }
     if interrupted > 0 {
-        ui::print(&format!("  go on with      turnwise sweep {}", again(args, &args.overrides)));
+        let mut more = args.overrides.clone();
+        if !args.only.is_empty() {
+            more.extend(["--only".to_owned(), args.only.join(",")]);
+        }
+        ui::print(&format!("  go on with      turnwise sweep {}", again(args, &more)));
         return ExitCode::from(ui::INTERRUPTED);
     }
     if done > 0 {
@@ -146,10 +176,10 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Arguments of a command about the same runs: the sweep file, these settings, and the folder if it is not the default.
-fn again(args: &SweepArgs, overrides: &[String]) -> String {
+/// Arguments of a command about the same runs: the sweep file, `more` words, and the folder if it is not the default.
+fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];
-    words.extend_from_slice(overrides);
+    words.extend_from_slice(more);
     if args.runs != Path::new("runs") {
         words.extend(["--runs".to_owned(), args.runs.display().to_string()]);
     }
