@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict, PyList};
 use serde_json::Value;
-use turnwise_core::{LossMetrics, ObjectiveError, TurnSpan};
+use turnwise_core::{LOG_RATIO_BOUNDS, LossMetrics, ObjectiveError, TurnSpan};
 use turnwise_methods::{Methods, objective_with};
 use turnwise_objective::{
     Advantages, BiasNorm, BiasSum, FullKls, Gradient, KlEstimator, Loss, MaskedLogprobs, ObjectiveBatch,
@@ -197,6 +197,9 @@ fn metrics<'py>(py: Python<'py>, metrics: &LossMetrics) -> PyResult<Bound<'py, P
         ("max_log_ratio", metrics.max_log_ratio),
     ] {
         dict.set_item(name, number)?;
+    }
+    for (tokens, bound) in metrics.log_ratio_above.iter().zip(LOG_RATIO_BOUNDS) {
+        dict.set_item(format!("log_ratio_above_{bound}"), metrics.mean(*tokens))?;
     }
     Ok(dict)
 }

@@ -39,6 +39,9 @@ pub struct TokenGradients {
     pub metrics: LossMetrics,
 }
 
+/// Bounds of [`LossMetrics::log_ratio_above`], in nats.
+pub const LOG_RATIO_BOUNDS: [f64; 7] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
+
 /// Sums over tokens that add up across sequences, so that metrics do not depend on how a batch is cut.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
@@ -62,6 +65,9 @@ pub struct LossMetrics {
     pub ratio: f64,
     /// Largest `|ln ratio|`.
     pub max_log_ratio: f64,
+    /// Tokens whose `|ln ratio|` is above each of [`LOG_RATIO_BOUNDS`]: a histogram, summed from its upper end. The ratio is the one
+    /// that the loss has, of a token, turn or sequence.
+    pub log_ratio_above: [f64; LOG_RATIO_BOUNDS.len()],
     /// Sum of entropies, where known.
     pub entropy: f64,
     /// Masked contexts: responses that were also run after another prompt.
@@ -87,6 +93,9 @@ impl LossMetrics {
         self.reference_kl += other.reference_kl;
         self.ratio += other.ratio;
         self.max_log_ratio = self.max_log_ratio.max(other.max_log_ratio);
+        for (tokens, more) in self.log_ratio_above.iter_mut().zip(other.log_ratio_above) {
+            *tokens += more;
+        }
         self.entropy += other.entropy;
         self.masked_contexts += other.masked_contexts;
         self.masked_context_loss += other.masked_context_loss;

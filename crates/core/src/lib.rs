@@ -45,8 +45,8 @@ pub use environment::{Environment, Merge, Metric, PendingStep, Snapshot, Step, T
 pub use error::{EnvError, LearnError, ObjectiveError, SampleError};
 pub use explanation::{Facts, StageRecord};
 pub use learner::{
-    DirectLoss, Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients, TokenScores,
-    TokenStatistics,
+    DirectLoss, LOG_RATIO_BOUNDS, Learner, LossMetrics, LossReport, Objective, StepReport, TokenGradients,
+    TokenScores, TokenStatistics,
 };
 pub use masked_context::{
     MaskedContext, MaskedContextGradients, MaskedContextLearner, MaskedContextObjective,

@@ -12,7 +12,8 @@
 //! the token's own gradient; that equals this only where A is constant inside the unit.
 
 use turnwise_core::{
-    DirectLoss, LossMetrics, Objective, ObjectiveError, Preset, TokenGradients, TokenStatistics,
+    DirectLoss, LOG_RATIO_BOUNDS, LossMetrics, Objective, ObjectiveError, Preset, TokenGradients,
+    TokenStatistics,
 };
 
 use crate::{
@@ -210,6 +211,9 @@ impl PolicyObjective {
         metrics.ratio += ratio * size;
         metrics.approx_kl += (log_ratio.exp_m1() - log_ratio) * size;
         metrics.max_log_ratio = metrics.max_log_ratio.max(mean.abs());
+        for (tokens, bound) in metrics.log_ratio_above.iter_mut().zip(LOG_RATIO_BOUNDS) {
+            *tokens += if mean.abs() > bound { size } else { 0.0 };
+        }
         // Outside the clamp the ratio is a constant.
         if mean.abs() <= LOG_RATIO_LIMIT && unclipped != 0.0 {
             for &token in unit {

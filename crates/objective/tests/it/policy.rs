@@ -168,6 +168,23 @@ fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
     }
     assert!((gradient.loss - (-(1.2 + 2.4) + ratio) / 3.0).abs() < 1e-12);
     assert_eq!(gradient.metrics.clipped_high, 2.0);
+    // The mean log-ratio of the turn, 0.3 but for rounding, is the ratio of all three tokens.
+    assert_eq!(gradient.metrics.log_ratio_above[..3], [3.0; 3]);
+    assert_eq!(gradient.metrics.log_ratio_above[4..], [0.0; 3]);
+}
+
+#[test]
+fn log_ratios_are_counted_by_their_size() {
+    let batch =
+        ObjectiveBatch { sequences: vec![ObjectiveSequence::new(spans(&[5]), vec![-20.0; 5], vec![1.0])] };
+    let objective = PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap();
+    // Both signs count, each token by itself; bounds are 0.01, 0.03, 0.1, 0.3, 1, 3 and 10.
+    let gradient = objective.gradient(0, &[-20.0, -19.98, -20.2, -18.0, -32.0], &[]).unwrap();
+    let mut metrics = gradient.metrics.clone();
+    assert_eq!(metrics.log_ratio_above, [4.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0]);
+    metrics.add(&gradient.metrics);
+    assert_eq!(metrics.log_ratio_above, [8.0, 6.0, 6.0, 4.0, 4.0, 2.0, 2.0]);
+    assert_eq!((metrics.tokens, metrics.max_log_ratio), (10.0, 12.0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use turnwise_core::{Batch, PerTurn, StopReason, TokenSequence, Trajectory};
+use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, StopReason, TokenSequence, Trajectory};
 use turnwise_env::parse::offered;
 
 use crate::TrainError;
@@ -211,6 +211,9 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     }
     metrics.set("loss/ratio/mean", sums.mean(sums.ratio));
     metrics.set("loss/log_ratio/max", sums.max_log_ratio);
+    for (tokens, bound) in sums.log_ratio_above.iter().zip(LOG_RATIO_BOUNDS) {
+        metrics.set(&format!("loss/log_ratio/above_{bound}"), sums.mean(*tokens));
+    }
     metrics.set("loss/gradient_norm", report.gradient_norm);
     metrics.set("train/updates", report.updates as f64);
     metrics.set("perf/train_tokens_per_s", report.tokens as f64 / seconds.max(1e-9));
