@@ -64,19 +64,7 @@ fn of_split(split: &SplitComparison, smooth: usize) -> Vec<Table> {
             .collect(),
     }];
     if split.kinds.len() > 1 {
-        let names = split.methods.iter().map(|method| method.method.clone());
-        found.push(Table {
-            title: format!("Success in percent by kind of task on {}", split.split),
-            header: std::iter::once("kind".to_owned()).chain(names).collect(),
-            rows: split
-                .kinds
-                .iter()
-                .map(|kind| {
-                    let cell = |method: &MethodResult| method.kinds.get(kind).map_or("-".into(), percent);
-                    std::iter::once(kind.clone()).chain(split.methods.iter().map(cell)).collect()
-                })
-                .collect(),
-        });
+        found.push(by_kind(split));
     }
     if let Some(first) = split.pairs.first() {
         let one = split.pairs.iter().all(|pair| pair.baseline == first.baseline);
@@ -132,6 +120,32 @@ fn pool_row(pool: &Pool) -> Vec<String> {
         signed(&pool.difference),
         pool.training.as_ref().map_or("-".into(), signed),
     ]
+}
+
+/// Success by kind of task. The longer of the two lists goes down: a sweep may have dozens of methods, a world many kinds.
+fn by_kind(split: &SplitComparison) -> Table {
+    let rate = |method: &MethodResult, kind: &str| method.kinds.get(kind).map_or("-".into(), percent);
+    let kinds = split.kinds.iter().cloned();
+    let methods = split.methods.iter().map(|method| method.method.clone());
+    let (corner, across, rows): (_, Vec<String>, Vec<Vec<String>>) =
+        if split.methods.len() > split.kinds.len() {
+            let row = |method: &MethodResult| {
+                let cells = split.kinds.iter().map(|kind| rate(method, kind));
+                std::iter::once(method.method.clone()).chain(cells).collect()
+            };
+            ("method", kinds.collect(), split.methods.iter().map(row).collect())
+        } else {
+            let row = |kind: &String| {
+                let cells = split.methods.iter().map(|method| rate(method, kind));
+                std::iter::once(kind.clone()).chain(cells).collect()
+            };
+            ("kind", methods.collect(), split.kinds.iter().map(row).collect())
+        };
+    Table {
+        title: format!("Success in percent by kind of task on {}", split.split),
+        header: std::iter::once(corner.to_owned()).chain(across).collect(),
+        rows,
+    }
 }
 
 fn pair_row(pair: &Pair) -> Vec<String> {
@@ -345,5 +359,39 @@ mod tests {
             ("\"a,b\"".into(), "\"a \"\"b\"\"\"".into(), "a".into())
         );
         assert_eq!((p_value(0.0), p_value(0.25)), ("<0.001".into(), "0.250".into()));
+    }
+
+    #[test]
+    fn the_longer_list_of_methods_and_kinds_goes_down() {
+        let table = |methods: &[&str], kinds: &[&str]| {
+            let estimate = Estimate { value: 0.5, interval: None };
+            let method = |name: &&str| MethodResult {
+                method: (*name).to_owned(),
+                seeds: Vec::new(),
+                over: Over::Seeds,
+                success: estimate,
+                iqm: estimate,
+                // The last kind is one that no run has.
+                kinds: kinds[..kinds.len() - 1].iter().map(|kind| ((*kind).to_owned(), estimate)).collect(),
+                mean_turns: 1.0,
+            };
+            by_kind(&SplitComparison {
+                split: "test".into(),
+                panel: String::new(),
+                temperature: 0.0,
+                tasks: 4,
+                kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+                methods: methods.iter().map(method).collect(),
+                pairs: Vec::new(),
+                pools: Vec::new(),
+                curves: Vec::new(),
+            })
+        };
+        let many = table(&["a", "b", "c"], &["heat", "cool"]);
+        assert_eq!(many.header, ["method", "heat", "cool"]);
+        assert_eq!((many.rows.len(), &many.rows[2]), (3, &["c", "50.0", "-"].map(str::to_owned).to_vec()));
+        let few = table(&["a"], &["heat", "cool"]);
+        assert_eq!(few.header, ["kind", "a"]);
+        assert_eq!(few.rows, [["heat", "50.0"], ["cool", "-"]].map(|row| row.map(str::to_owned).to_vec()));
     }
 }
