@@ -9,11 +9,13 @@ from FIRST to LAST or all. Runs whose names differ in `-seed-N` alone are seeds 
 """
 
 import argparse
-import json
 import pathlib
 import re
 import statistics
 import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "real"))
+from run_files import steps
 
 HOW = {
     "mean": statistics.fmean,
@@ -27,27 +29,19 @@ HOW = {
 
 def parsed(text):
     """(tag, how, first step, last step) of a metric as the command line has it."""
-    tag, how, *steps = text.split(":")
+    tag, how, *span = text.split(":")
     if how not in HOW:
         sys.exit(f"{text}: {how} is none of {', '.join(HOW)}")
-    first, last = (int(number) for number in steps[0].split("-")) if steps else (1, None)
+    first, last = (int(number) for number in span[0].split("-")) if span else (1, None)
     return tag, how, first, last
-
-
-def lines_of(run):
-    """The metrics of every step of reinforcement learning, without what a resumed run has written again."""
-    steps = {}
-    for line in (pathlib.Path(run) / "metrics.jsonl").read_text().splitlines():
-        metrics = json.loads(line)
-        if metrics["phase"] == "rl":
-            steps[metrics["step"]] = metrics
-    return [steps[step] for step in sorted(steps)]
 
 
 def number(lines, metric):
     """A metric of one run, or None where the run does not have it."""
     tag, how, first, last = metric
-    found = [line[tag] for line in lines if tag in line and first <= line["step"] and (last is None or line["step"] <= last)]
+    of_steps = [line for line in lines if first <= line["step"] and (last is None or line["step"] <= last)]
+    # A number that is not finite is null in the file.
+    found = [line[tag] for line in of_steps if line.get(tag) is not None]
     return HOW[how](found) if found else None
 
 
@@ -61,7 +55,7 @@ def main():
     methods = {}
     for run in arguments.runs:
         method = re.sub(r"-seed-\d+$", "", pathlib.Path(run).name)
-        methods.setdefault(method, []).append(lines_of(run))
+        methods.setdefault(method, []).append(steps(pathlib.Path(run)))
     print("| method | seeds | " + " | ".join(arguments.metrics) + " |")
     print("|---" * (2 + len(metrics)) + "|")
     for method, runs in methods.items():

@@ -124,27 +124,23 @@ fn pool_row(pool: &Pool) -> Vec<String> {
 
 /// Success by kind of task. The longer of the two lists goes down: a sweep may have dozens of methods, a world many kinds.
 fn by_kind(split: &SplitComparison) -> Table {
-    let rate = |method: &MethodResult, kind: &str| method.kinds.get(kind).map_or("-".into(), percent);
-    let kinds = split.kinds.iter().cloned();
-    let methods = split.methods.iter().map(|method| method.method.clone());
-    let (corner, across, rows): (_, Vec<String>, Vec<Vec<String>>) =
-        if split.methods.len() > split.kinds.len() {
-            let row = |method: &MethodResult| {
-                let cells = split.kinds.iter().map(|kind| rate(method, kind));
-                std::iter::once(method.method.clone()).chain(cells).collect()
-            };
-            ("method", kinds.collect(), split.methods.iter().map(row).collect())
-        } else {
-            let row = |kind: &String| {
-                let cells = split.methods.iter().map(|method| rate(method, kind));
-                std::iter::once(kind.clone()).chain(cells).collect()
-            };
-            ("kind", methods.collect(), split.kinds.iter().map(row).collect())
-        };
+    let methods_go_down = split.methods.len() > split.kinds.len();
+    let corner = if methods_go_down { "method" } else { "kind" };
+    let mut lines: Vec<Vec<String>> =
+        vec![std::iter::once(corner.to_owned()).chain(split.kinds.iter().cloned()).collect()];
+    lines.extend(split.methods.iter().map(|method| {
+        let rates = split.kinds.iter().map(|kind| method.kinds.get(kind).map_or("-".into(), percent));
+        std::iter::once(method.method.clone()).chain(rates).collect()
+    }));
+    if !methods_go_down {
+        lines = (0..=split.kinds.len())
+            .map(|column| lines.iter().map(|line| line[column].clone()).collect())
+            .collect();
+    }
     Table {
         title: format!("Success in percent by kind of task on {}", split.split),
-        header: std::iter::once(corner.to_owned()).chain(across).collect(),
-        rows,
+        header: lines.remove(0),
+        rows: lines,
     }
 }
 
