@@ -4,6 +4,9 @@
 //! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`; where max - min is below
 //! `min_spread`, alpha is 1 for the whole group.
 //!
+//! The masks of figure 3 (section 5.3, analysis B) leave `A` as it is where they keep a response and set it to 0 where they
+//! mask one: those with `A (alpha - 1) > 0`, or those with `A (alpha - 1) < 0`.
+//!
 //! Differs from the paper: `lambda = 0` leaves the advantages as they are to the last bit, where the
 //! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method.
 
@@ -34,6 +37,23 @@ pub enum AemMode {
     Reverse,
     /// The coefficients permuted inside the scope, seeded by run, step and scope.
     Shuffle,
+    /// Not scaled, and 0 where `A (alpha - 1)` is positive: by the paper the policy's entropy rises.
+    MaskPositive,
+    /// Not scaled, and 0 where `A (alpha - 1)` is negative: by the paper the policy's entropy falls.
+    MaskNegative,
+}
+
+impl AemMode {
+    /// The factor on an advantage whose response has the coefficient `alpha`.
+    fn factor(self, advantage: f64, alpha: f64) -> f64 {
+        let direction = advantage * (alpha - 1.0);
+        match self {
+            Self::Normal | Self::Reverse | Self::Shuffle => alpha,
+            Self::MaskPositive if direction > 0.0 => 0.0,
+            Self::MaskNegative if direction < 0.0 => 0.0,
+            Self::MaskPositive | Self::MaskNegative => 1.0,
+        }
+    }
 }
 
 /// The responses that an entropy is compared with.
@@ -189,12 +209,19 @@ impl Refinement for Aem {
         advantages: &mut PerTurn<f64>,
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
+        let mode = self.config.mode;
+        let masks = matches!(mode, AemMode::MaskPositive | AemMode::MaskNegative);
         let alpha = self.coefficients(inputs)?;
+        let (mut masked, mut turns) = (0_u32, 0_u32);
         for (index, (advantages, alpha)) in advantages.groups_mut().zip(alpha.groups()).enumerate() {
-            for (advantages, alpha) in advantages.iter_mut().zip(alpha) {
-                for (advantage, &alpha) in advantages.iter_mut().zip(alpha) {
-                    // Bit for bit the same where alpha is 1.
-                    *advantage *= alpha;
+            let mut factors = alpha.to_vec();
+            for (advantages, factors) in advantages.iter_mut().zip(&mut factors) {
+                for (advantage, factor) in advantages.iter_mut().zip(factors) {
+                    *factor = mode.factor(*advantage, *factor);
+                    // Bit for bit the same where the factor is 1.
+                    *advantage *= *factor;
+                    masked += u32::from(*factor == 0.0);
+                    turns += 1;
                 }
             }
             let group = &inputs.batch.groups[index];
@@ -202,8 +229,14 @@ impl Refinement for Aem {
                 let entropy = group.trajectories[trajectory].turns[turn].mean_entropy();
                 let mut facts: Vec<_> = entropy.map(|entropy| ("entropy", entropy)).into_iter().collect();
                 facts.push(("alpha", alpha));
+                if masks {
+                    facts.push(("factor", factors[trajectory][turn]));
+                }
                 facts
             });
+        }
+        if masks && turns > 0 {
+            explanation.diagnostic("aem/masked_frac", f64::from(masked) / f64::from(turns));
         }
         if let Some((low, high)) = extent(alpha.values()) {
             explanation.diagnostic("aem/alpha_min", low);
@@ -217,13 +250,13 @@ impl Refinement for Aem {
         for ((group, alpha), rows) in inputs.batch.groups.iter().zip(alpha.groups()).zip(tokens.groups_mut())
         {
             for ((trajectory, alpha), row) in group.trajectories.iter().zip(alpha).zip(rows) {
-                let factors = trajectory
+                let alpha = trajectory
                     .turns
                     .iter()
                     .zip(alpha)
                     .flat_map(|(turn, &alpha)| std::iter::repeat_n(alpha, turn.response_ids.len()));
-                for (value, factor) in row.iter_mut().zip(factors) {
-                    *value *= factor;
+                for (value, alpha) in row.iter_mut().zip(alpha) {
+                    *value *= self.config.mode.factor(*value, alpha);
                 }
             }
         }

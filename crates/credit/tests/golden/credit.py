@@ -280,7 +280,13 @@ def aem(batch, adv, **kwargs):
                 "group": [x for row in hs for x in row],
                 "batch": [x for rows2 in H for row in rows2 for x in row],
             }[scope]
-            out.append([float(alpha(x, population) * y) for x, y in zip(h, a)])
+            coefficients = [alpha(x, population) for x in h]
+            if mode == "mask-positive":
+                out.append([0.0 if y * (c - 1) > 0 else y for c, y in zip(coefficients, a)])
+            elif mode == "mask-negative":
+                out.append([0.0 if y * (c - 1) < 0 else y for c, y in zip(coefficients, a)])
+            else:
+                out.append([float(c * y) for c, y in zip(coefficients, a)])
         result.append(out)
     return result
 
@@ -420,6 +426,8 @@ configs += [
     ({"kind": "gigpo"}, [{"kind": "aem", "mode": "reverse", "lambda": 0.5}]),
     ({"kind": "rloo"}, [{"kind": "aem", "scope": "trajectory", "min_spread": 0.25}]),
     ({"kind": "grpo"}, [{"kind": "aem", "scope": "batch"}]),
+    ({"kind": "grpo"}, [{"kind": "aem", "mode": "mask-positive"}]),
+    ({"kind": "gigpo"}, [{"kind": "aem", "mode": "mask-negative"}]),
     ({"kind": "grpo"}, [{"kind": "empg"}]),
     ({"kind": "grpo"}, [{"kind": "empg", "k": 0.5, "k_future": 2.0, "zeta": 0.2}]),
     ({"kind": "grpo", "ddof": 0}, [{"kind": "has"}]),

@@ -4,7 +4,7 @@
 use crate::common;
 use proptest::prelude::*;
 use turnwise_core::{Batch, Group, PerToken, PerTurn, Turn};
-use turnwise_credit::aem::{AemConfig, AemMode, AemScope};
+use turnwise_credit::aem::{Aem, AemConfig, AemMode, AemScope};
 use turnwise_credit::anchor::{AnchorConfig, Matching};
 use turnwise_credit::empg::EmpgConfig;
 use turnwise_credit::gigpo::GigpoConfig;
@@ -240,7 +240,7 @@ proptest! {
 
     #[test]
     fn shuffled_coefficients_are_a_permutation_that_the_seed_decides(batch in batches()) {
-        let aem = |mode| turnwise_credit::aem::Aem::new(AemConfig { mode, ..AemConfig::default() }).unwrap();
+        let aem = |mode| Aem::new(AemConfig { mode, ..AemConfig::default() }).unwrap();
         let coefficients = |mode, seed| {
             aem(mode).coefficients(&Inputs::new(&batch).at(seed, 0)).unwrap()
         };
@@ -254,6 +254,23 @@ proptest! {
             prop_assert_eq!(sorted(&normal, group), sorted(&shuffled, group));
         }
         prop_assert_eq!(&shuffled, &coefficients(AemMode::Shuffle, 1));
+    }
+
+    #[test]
+    fn a_response_is_masked_by_the_sign_of_its_effect_on_entropy(batch in batches()) {
+        let aem = |mode| AemConfig { mode, ..AemConfig::default() };
+        let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+        for estimator in estimators() {
+            let masked = |mode| run(&estimator, &[RefinementConfig::Aem(aem(mode))], &batch);
+            let (plain, positive) = (run(&estimator, &[], &batch), masked(AemMode::MaskPositive));
+            let negative = masked(AemMode::MaskNegative);
+            let rows = plain.values().zip(alpha.values()).zip(positive.values().zip(negative.values()));
+            for ((&plain, &alpha), (&positive, &negative)) in rows {
+                let effect = plain * (alpha - 1.0);
+                prop_assert_eq!(positive, if effect > 0.0 { 0.0 } else { plain });
+                prop_assert_eq!(negative, if effect < 0.0 { 0.0 } else { plain });
+            }
+        }
     }
 
     #[test]
@@ -300,6 +317,22 @@ fn a_method_names_the_field_it_needs() {
     let tokens = report.tokens.unwrap().advantages;
     let mean = f64::midpoint(tokens[0][0][4], tokens[0][0][5]);
     assert!((mean - report.advantages[(0, 0, 2)]).abs() < 1e-12);
+    // A mask decides token by token, as PPO's advantages of one response can have both signs.
+    let tokens = |refinements: &str| {
+        let config = format!(r#"{{"estimator":{{"kind":"ppo"}},"refinements":[{refinements}]}}"#);
+        let config: CreditConfig = serde_json::from_str(&config).unwrap();
+        Pipeline::from_config(&config).unwrap().report(&inputs, false).unwrap().tokens.unwrap().advantages
+    };
+    let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+    let (plain, masked) = (tokens(""), tokens(r#"{"kind":"aem","mode":"mask-positive"}"#));
+    let alphas = alpha.values().flat_map(|&alpha| [alpha; 2]);
+    let expected: Vec<f64> = plain
+        .values()
+        .zip(alphas)
+        .map(|(&plain, alpha)| if plain * (alpha - 1.0) > 0.0 { 0.0 } else { plain })
+        .collect();
+    assert_eq!(masked.values().copied().collect::<Vec<_>>(), expected);
+    assert!(expected.contains(&0.0) && expected.iter().any(|&value| value != 0.0));
 }
 
 #[test]
