@@ -7,14 +7,51 @@ use turnwise_eval::compare::curves::{Curve, Point};
 
 /// Width and height of a panel's axes, and the room around them.
 const WIDTH: f64 = 380.0;
-const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 52.0;
-const TOP: f64 = 52.0;
-const BOTTOM: f64 = 44.0;
-const RIGHT: f64 = 16.0;
+const HEIGHT: f64 = 260.0;
+const LEFT: f64 = 44.0;
+const TOP: f64 = 48.0;
+const BOTTOM: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+
+/// Height of an entry of the legend, the room beside its name, and that of a letter.
+const ENTRY: f64 = 20.0;
+const BESIDE: f64 = 48.0;
+const LETTER: f64 = 7.0;
+
+/// Most intervals between the ticks of an axis.
+const MOST_INTERVALS: f64 = 6.0;
 
 /// The colours of Okabe and Ito, which the colour-blind can tell apart.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+
+/// Dashes of the lines, a kind for each round of the colours.
+const DASHES: [&str; 4] = ["none", "6 3", "2 3", "9 3 2 3"];
+
+/// Attributes of the line of the method with this index.
+fn stroke(index: usize) -> String {
+    let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
+    format!("stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"", colour(index))
+}
+
+fn colour(index: usize) -> &'static str {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// Ticks at multiples of 1, 2 or 5 times a power of ten, the first at or below `low` and the last at or above `high`.
+fn ticks(low: f64, high: f64, least: f64) -> Vec<f64> {
+    let powers = (0..).map(|power| least * 10_f64.powi(power));
+    let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
+    let bounds = |step: f64| ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
+    let fits = |step: &f64| {
+        let (first, last) = bounds(*step);
+        last - first <= MOST_INTERVALS
+    };
+    // Steps grow without end, so that one fits for any finite range.
+    let Some(step) = steps.take(60).find(fits) else { return vec![low, high] };
+    let (first, last) = bounds(step);
+    let count = (last - first).max(1.0) as u32;
+    (0..=count).map(|index| (first + f64::from(index)) * step).collect()
+}
 
 /// All curves of a comparison.
 pub(super) fn curves(comparison: &Comparison) -> String {
@@ -34,7 +71,10 @@ pub(super) fn curves(comparison: &Comparison) -> String {
         .unwrap_or_default();
     let step = LEFT + WIDTH + RIGHT;
     let width = step * panels.len().max(1) as f64;
-    let legend = 20.0 * names.len() as f64;
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let entry = BESIDE + LETTER * longest as f64;
+    let columns = ((width - LEFT) / entry).floor().max(1.0) as usize;
+    let legend = ENTRY * names.len().div_ceil(columns) as f64;
     let height = TOP + HEIGHT + BOTTOM + legend;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
@@ -44,14 +84,14 @@ pub(super) fn curves(comparison: &Comparison) -> String {
         panel(&mut svg, step * index as f64, title, curves, &names);
     }
     for (index, name) in names.iter().enumerate() {
-        let y = TOP + HEIGHT + BOTTOM + 20.0 * index as f64;
-        let colour = COLOURS[index % COLOURS.len()];
+        let x = LEFT + entry * (index % columns) as f64;
+        let y = TOP + HEIGHT + BOTTOM + ENTRY * (index / columns) as f64;
         let _ = writeln!(
             svg,
-            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\" stroke=\"{colour}\" stroke-width=\"2\"/>\
-             <text x=\"{}\" y=\"{}\">{}</text>",
-            LEFT + 24.0,
-            LEFT + 32.0,
+            "<line x1=\"{x}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\" {}/><text x=\"{}\" y=\"{}\">{}</text>",
+            x + 24.0,
+            stroke(index),
+            x + 32.0,
             y + 4.0,
             escaped(name)
         );
@@ -59,43 +99,53 @@ pub(super) fn curves(comparison: &Comparison) -> String {
     svg + "</svg>\n"
 }
 
-/// Axes and curves. Success is between 0 and 1; the axis ends at the next tenth above all bands.
+/// Axes and curves. The axis of success, in percent, ends at the ticks next to all bands, that of steps at the last step.
 fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&str]) {
     let points = || curves.iter().flat_map(|curve| &curve.points);
-    let high = |point: &Point| point.success.interval.map_or(point.success.value, |interval| interval.high);
-    let top = (points().map(high).fold(0.1, f64::max) * 10.0).ceil() / 10.0;
+    let bounds =
+        |point: &Point| point.success.interval.map_or([point.success.value; 2], |it| [it.low, it.high]);
+    let (low, high) = points()
+        .flat_map(bounds)
+        .fold(None, |range: Option<(f64, f64)>, value| {
+            Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+        })
+        .unwrap_or((0.0, 1.0));
+    let percents = ticks(100.0 * low.max(0.0), 100.0 * high.min(1.0), 1.0);
+    let (bottom, top) = (percents[0] / 100.0, percents[percents.len() - 1] / 100.0);
     let last = points().map(|point| point.step).max().unwrap_or(0).max(1);
-    let x = |step: u64| left + LEFT + WIDTH * step as f64 / last as f64;
-    let y = |value: f64| TOP + HEIGHT * (1.0 - value / top);
-    let (begin, end) = (x(0), x(last));
+    let x = |step: f64| left + LEFT + WIDTH * step / last as f64;
+    let y = |value: f64| TOP + HEIGHT * (1.0 - (value - bottom) / (top - bottom));
+    let (begin, end) = (x(0.0), x(last as f64));
     let _ = writeln!(
         svg,
-        "<text x=\"{begin}\" y=\"{}\" font-weight=\"bold\">success (%), {}</text>",
+        "<text x=\"{begin}\" y=\"{}\" font-weight=\"bold\">success (%), {}</text>\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step</text>",
         TOP - 20.0,
-        escaped(title)
+        escaped(title),
+        f64::midpoint(begin, end),
+        TOP + HEIGHT + 36.0
     );
-    for tick in 0..=4 {
-        let value = top * f64::from(tick) / 4.0;
-        let at = y(value);
+    for percent in percents {
+        let at = y(percent / 100.0);
         let _ = writeln!(
             svg,
             "<line x1=\"{begin}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{:.0}</text>",
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{percent:.0}</text>",
             begin - 6.0,
-            at + 4.0,
-            100.0 * value
+            at + 4.0
         );
-        let step = last * u64::from(tick as u32) / 4;
+    }
+    for step in ticks(0.0, last as f64, 1.0).into_iter().filter(|&step| step <= last as f64) {
         let _ = writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step}</text>",
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step:.0}</text>",
             x(step),
             TOP + HEIGHT + 18.0
         );
     }
     for curve in curves {
         let index = names.iter().position(|name| *name == curve.method).unwrap_or(0);
-        let colour = COLOURS[index % COLOURS.len()];
+        let colour = colour(index);
         let with_band: Vec<&Point> =
             curve.points.iter().filter(|point| point.success.interval.is_some()).collect();
         if with_band.len() > 1 {
@@ -107,28 +157,26 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
             };
             let upper = with_band.iter().filter_map(edge(true));
             let lower = with_band.iter().rev().filter_map(edge(false));
-            let corners: Vec<String> =
-                upper.chain(lower).map(|(step, value)| format!("{:.1},{:.1}", x(step), y(value))).collect();
+            let corners: Vec<String> = upper
+                .chain(lower)
+                .map(|(step, value)| format!("{:.1},{:.1}", x(step as f64), y(value)))
+                .collect();
             let _ = writeln!(
                 svg,
-                "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.18\"/>",
+                "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.12\"/>",
                 corners.join(" ")
             );
         }
         let line: Vec<String> = curve
             .points
             .iter()
-            .map(|point| format!("{:.1},{:.1}", x(point.step), y(point.success.value)))
+            .map(|point| format!("{:.1},{:.1}", x(point.step as f64), y(point.success.value)))
             .collect();
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-            line.join(" ")
-        );
+        let _ = writeln!(svg, "<polyline points=\"{}\" fill=\"none\" {}/>", line.join(" "), stroke(index));
         // Few points are shown as such: the line between them was not measured.
         if curve.points.len() <= 20 {
             for point in &curve.points {
-                let (x, y) = (x(point.step), y(point.success.value));
+                let (x, y) = (x(point.step as f64), y(point.success.value));
                 let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
             }
         }
@@ -156,9 +204,23 @@ mod tests {
         let mut svg = String::new();
         panel(&mut svg, 0.0, "x & y", &[curve], &["a<b"]);
         assert!(svg.contains("x &amp; y"));
-        // The axis ends at 0.5: 0.2 lies at three fifths of the height from above, 0.4 at one fifth.
-        let line = format!("points=\"52.0,{:.1} 432.0,{:.1}\" fill=\"none\"", TOP + 144.0, TOP + 48.0);
+        // The axis goes from 10 to 50 percent: 20 lies at three quarters of the height from above, 40 at one.
+        let line = format!("points=\"44.0,{:.1} 424.0,{:.1}\" fill=\"none\"", TOP + 195.0, TOP + 65.0);
         assert!(svg.contains(&line), "{svg}");
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (1, 2));
+    }
+    #[test]
+    fn ticks_are_round_and_around_the_range() {
+        assert_eq!(ticks(51.3, 83.9, 1.0), [50.0, 60.0, 70.0, 80.0, 90.0]);
+        assert_eq!(ticks(0.0, 90.0, 1.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(ticks(0.0, 60.0, 1.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
+        assert_eq!(ticks(0.0, 3.0, 1.0), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(ticks(40.0, 40.0, 1.0), [40.0, 41.0]);
+    }
+
+    #[test]
+    fn methods_beyond_the_colours_have_dashes() {
+        assert_ne!(stroke(0), stroke(COLOURS.len()));
+        assert_eq!(colour(0), colour(COLOURS.len()));
     }
 }
