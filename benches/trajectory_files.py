@@ -2,9 +2,11 @@
 
 import argparse
 import collections
-import json
 import pathlib
-import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "real"))
+from run_files import lines
 
 
 def runs_and_steps(description, first, last):
@@ -38,5 +40,5 @@ def trajectories(run, first=1, last=None):
         step = int(path.name.removeprefix("step-").removesuffix(".jsonl.zst"))
         if step < first or (last is not None and step > last):
             continue
-        for line in subprocess.run(["zstd", "-dc", path], capture_output=True, check=True).stdout.splitlines():
-            yield step, json.loads(line)
+        for trajectory in lines(path):
+            yield step, trajectory

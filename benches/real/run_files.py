@@ -1,4 +1,4 @@
-"""Files of runs, and ports, as the scripts of this folder and `benches/metric-summary.py` need them."""
+"""Files of runs, and ports, as the scripts of this folder and of `benches` need them."""
 
 import json
 import socket
