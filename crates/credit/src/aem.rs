@@ -214,7 +214,7 @@ impl Refinement for Aem {
         let alpha = self.coefficients(inputs)?;
         let (mut masked, mut turns) = (0_u32, 0_u32);
         for (index, (advantages, alpha)) in advantages.groups_mut().zip(alpha.groups()).enumerate() {
-            let mut factors = alpha.to_vec();
+            let mut factors = alpha.clone();
             for (advantages, factors) in advantages.iter_mut().zip(&mut factors) {
                 for (advantage, factor) in advantages.iter_mut().zip(factors) {
                     *factor = mode.factor(*advantage, *factor);
