@@ -123,6 +123,15 @@ const TABLES: &[(&str, usize, Rows)] = &[
         ],
     ),
     (
+        "aem-figure-3-webshop",
+        1,
+        &[
+            ("grpo", "grpo"),
+            ("mask-positive", "grpo aem mask-positive"),
+            ("mask-negative", "grpo aem mask-negative"),
+        ],
+    ),
+    (
         "has-table-1-webshop",
         3,
         &[
