@@ -37,9 +37,9 @@ fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// Ticks at multiples of 1, 2 or 5 times a power of ten, the first at or below `low` and the last at or above `high`.
-fn ticks(low: f64, high: f64, least: f64) -> Vec<f64> {
-    let powers = (0..).map(|power| least * 10_f64.powi(power));
+/// Ticks at multiples of 1, 2, 5, 10, 20, 50, ..., the first at or below `low` and the last at or above `high`.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let powers = (0..).map(|power| 10_f64.powi(power));
     let steps = powers.flat_map(|power| [power, 2.0 * power, 5.0 * power]);
     let bounds = |step: f64| ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
     let fits = |step: &f64| {
@@ -110,7 +110,7 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
             Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
         })
         .unwrap_or((0.0, 1.0));
-    let percents = ticks(100.0 * low.max(0.0), 100.0 * high.min(1.0), 1.0);
+    let percents = ticks(100.0 * low.max(0.0), 100.0 * high.min(1.0));
     let (bottom, top) = (percents[0] / 100.0, percents[percents.len() - 1] / 100.0);
     let last = points().map(|point| point.step).max().unwrap_or(0).max(1);
     let x = |step: f64| left + LEFT + WIDTH * step / last as f64;
@@ -135,7 +135,7 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
             at + 4.0
         );
     }
-    for step in ticks(0.0, last as f64, 1.0).into_iter().filter(|&step| step <= last as f64) {
+    for step in ticks(0.0, last as f64).into_iter().filter(|&step| step <= last as f64) {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step:.0}</text>",
@@ -211,11 +211,11 @@ mod tests {
     }
     #[test]
     fn ticks_are_round_and_around_the_range() {
-        assert_eq!(ticks(51.3, 83.9, 1.0), [50.0, 60.0, 70.0, 80.0, 90.0]);
-        assert_eq!(ticks(0.0, 90.0, 1.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(ticks(0.0, 60.0, 1.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
-        assert_eq!(ticks(0.0, 3.0, 1.0), [0.0, 1.0, 2.0, 3.0]);
-        assert_eq!(ticks(40.0, 40.0, 1.0), [40.0, 41.0]);
+        assert_eq!(ticks(51.3, 83.9), [50.0, 60.0, 70.0, 80.0, 90.0]);
+        assert_eq!(ticks(0.0, 90.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(ticks(0.0, 60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
+        assert_eq!(ticks(0.0, 3.0), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(ticks(40.0, 40.0), [40.0, 41.0]);
     }
 
     #[test]
