@@ -1,6 +1,6 @@
 //! A method against the baseline, on the same tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -94,12 +94,52 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
+/// The runs of two methods that are compared: where their seeds differ, those of the seeds that both have. A seed is a warm start
+/// of its own, whose success one method alone would count as its own. All runs of both where no seed is in both.
+fn with_shared_seeds<'c, 'r>(
+    method: &[&'c Chosen<'r>],
+    baseline: &[&'c Chosen<'r>],
+    notes: &mut Vec<String>,
+) -> [Vec<&'c Chosen<'r>>; 2] {
+    let all = [method.to_vec(), baseline.to_vec()];
+    let seeds = |chosen: &[&Chosen<'_>]| -> Option<BTreeSet<u64>> {
+        chosen.iter().map(|chosen| chosen.run.seed).collect()
+    };
+    let [Some(own), Some(other)] = [method, baseline].map(seeds) else { return all };
+    if own == other {
+        return all;
+    }
+    let list = |seeds: &BTreeSet<u64>| seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let shared = &own & &other;
+    let [one, two] = all.each_ref().map(|chosen| &chosen[0].run.method);
+    let (one_has, two_has) = (list(&own), list(&other));
+    if shared.is_empty() {
+        notes.push(format!(
+            "{one} has seeds {one_has}, {two} {two_has}: they share none, so that their difference is one of seeds, too"
+        ));
+        return all;
+    }
+    notes.push(format!(
+        "{one} has seeds {one_has}, {two} {two_has}: they are compared on those that both have, {}",
+        list(&shared)
+    ));
+    all.map(|chosen| {
+        chosen
+            .into_iter()
+            .filter(|chosen| chosen.run.seed.is_some_and(|seed| shared.contains(&seed)))
+            .collect()
+    })
+}
+
+/// The comparison of a method with its baseline, both with at least one run.
 pub(crate) fn against(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
     settings: &CompareSettings,
     notes: &mut Vec<String>,
 ) -> Pair {
+    let [method, baseline] = with_shared_seeds(method, baseline, notes);
+    let (method, baseline) = (method.as_slice(), baseline.as_slice());
     let bootstrap = settings.bootstrap;
     let name =
         |chosen: &[&Chosen<'_>]| chosen.first().map(|chosen| chosen.run.method.clone()).unwrap_or_default();

@@ -125,6 +125,29 @@ fn one_seed_has_intervals_over_tasks_alone() {
 }
 
 #[test]
+fn seeds_that_one_method_lacks_are_left_out_of_its_differences() {
+    let all = runs();
+    // Of b seed 1 alone: on its own seed it solves two tasks of eight more, whatever a's other seeds do.
+    let mut fewer = all[..3].to_vec();
+    fewer[0] = run("a", 0, &[true; 8]);
+    fewer.push(all[4].clone());
+    let found = of(&fewer);
+    let pair = &found.splits[0].pairs[0];
+    assert!((pair.difference.value - 0.25).abs() < 1e-12, "{pair:?}");
+    assert_eq!((pair.mcnemar.len(), pair.by_seed.len()), (1, 1));
+    assert_eq!(pair.improvement.unwrap().value, 1.0);
+    assert_eq!(found.splits[0].methods[0].seeds.len(), 3);
+    let note = "b has seeds 1, a 0, 1, 2: they are compared on those that both have, 1";
+    assert_eq!(found.notes, [note]);
+    // No seed in common: all runs of both, and a note.
+    let found = of(&[all[0].clone(), all[2].clone(), all[4].clone()]);
+    assert_eq!(
+        found.notes,
+        ["b has seeds 1, a 0, 2: they share none, so that their difference is one of seeds, too"]
+    );
+}
+
+#[test]
 fn a_method_may_have_a_baseline_of_its_own() {
     let mut all = runs();
     let more = [true, true, true, true, true, false, true, false];
@@ -265,9 +288,12 @@ fn what_is_missing_is_said() {
     let found = of(&all);
     let pair = &found.splits[0].pairs[0];
     assert!(pair.permutation.is_none() && pair.mcnemar.is_empty() && pair.difference.interval.is_none());
-    assert!((pair.difference.value - 0.25).abs() < 1e-12);
+    // Of a the two runs with seeds that b has, of b all three.
+    let expected = (6.0 + 5.0 + 6.0) / 24.0 - (4.0 + 3.0) / 16.0;
+    assert!((pair.difference.value - expected).abs() < 1e-12);
     let notes = found.notes.join("\n");
-    for words in ["b-seed-1 is not finished", "the same seed 0", "runs/a-seed-1/eval/step-000002.json"] {
+    let seeds = "b has seeds 0, 1, a 0, 1, 2: they are compared on those that both have, 0, 1";
+    for words in ["b-seed-1 is not finished", "the same seed 0", "runs/a-seed-1/eval/step-000002.json", seeds] {
         assert!(notes.contains(words), "{notes}");
     }
     // Another step, which only some have.
