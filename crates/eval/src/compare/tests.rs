@@ -293,7 +293,8 @@ fn what_is_missing_is_said() {
     assert!((pair.difference.value - expected).abs() < 1e-12);
     let notes = found.notes.join("\n");
     let seeds = "b has seeds 0, 1, a 0, 1, 2: they are compared on those that both have, 0, 1";
-    for words in ["b-seed-1 is not finished", "the same seed 0", "runs/a-seed-1/eval/step-000002.json", seeds] {
+    for words in ["b-seed-1 is not finished", "the same seed 0", "runs/a-seed-1/eval/step-000002.json", seeds]
+    {
         assert!(notes.contains(words), "{notes}");
     }
     // Another step, which only some have.
