@@ -106,7 +106,7 @@ fn with_shared_seeds<'c, 'r>(
         chosen.iter().map(|chosen| chosen.run.seed).collect()
     };
     let [Some(own), Some(other)] = [method, baseline].map(seeds) else { return all };
-    if own == other {
+    if own == other || own.is_empty() || other.is_empty() {
         return all;
     }
     let list = |seeds: &BTreeSet<u64>| seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -131,7 +131,7 @@ fn with_shared_seeds<'c, 'r>(
     })
 }
 
-/// The comparison of a method with its baseline, both with at least one run.
+/// The comparison of a method with its baseline.
 pub(crate) fn against(
     method: &[&Chosen<'_>],
     baseline: &[&Chosen<'_>],
