@@ -8,7 +8,8 @@
 //! mask one: those with `A (alpha - 1) > 0`, or those with `A (alpha - 1) < 0`.
 //!
 //! Differs from the paper: `lambda = 0` leaves the advantages as they are to the last bit, where the
-//! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method.
+//! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method; the two shuffled masks
+//! are our controls of figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -41,6 +42,10 @@ pub enum AemMode {
     MaskPositive,
     /// Not scaled, and 0 where `A (alpha - 1)` is negative: by the paper the policy's entropy falls.
     MaskNegative,
+    /// `mask-positive` with the coefficients of `shuffle`: a mask that entropy does not decide.
+    MaskPositiveShuffle,
+    /// `mask-negative` with the coefficients of `shuffle`: a mask that entropy does not decide.
+    MaskNegativeShuffle,
 }
 
 impl AemMode {
@@ -49,10 +54,20 @@ impl AemMode {
         let direction = advantage * (alpha - 1.0);
         match self {
             Self::Normal | Self::Reverse | Self::Shuffle => alpha,
-            Self::MaskPositive if direction > 0.0 => 0.0,
-            Self::MaskNegative if direction < 0.0 => 0.0,
-            Self::MaskPositive | Self::MaskNegative => 1.0,
+            Self::MaskPositive | Self::MaskPositiveShuffle if direction > 0.0 => 0.0,
+            Self::MaskNegative | Self::MaskNegativeShuffle if direction < 0.0 => 0.0,
+            _ => 1.0,
         }
+    }
+
+    /// Whether it masks responses, and does not scale them.
+    fn masks(self) -> bool {
+        !matches!(self, Self::Normal | Self::Reverse | Self::Shuffle)
+    }
+
+    /// Whether the coefficients are permuted.
+    fn shuffles(self) -> bool {
+        matches!(self, Self::Shuffle | Self::MaskPositiveShuffle | Self::MaskNegativeShuffle)
     }
 }
 
@@ -144,7 +159,7 @@ impl Aem {
         for (number, scope) in self.scopes(inputs.batch).into_iter().enumerate() {
             let values: Vec<f64> = scope.iter().map(|&turn| entropies[turn]).collect();
             let mut coefficients = self.scope_coefficients(&values);
-            if self.config.mode == AemMode::Shuffle {
+            if self.config.mode.shuffles() {
                 inputs.rng(number as u64).shuffle(&mut coefficients);
             }
             for (&turn, value) in scope.iter().zip(coefficients) {
@@ -210,7 +225,7 @@ impl Refinement for Aem {
         explanation: &mut Explanation,
     ) -> Result<(), CreditError> {
         let mode = self.config.mode;
-        let masks = matches!(mode, AemMode::MaskPositive | AemMode::MaskNegative);
+        let masks = mode.masks();
         let alpha = self.coefficients(inputs)?;
         let (mut masked, mut turns) = (0_u32, 0_u32);
         for (index, (advantages, alpha)) in advantages.groups_mut().zip(alpha.groups()).enumerate() {

@@ -274,6 +274,23 @@ proptest! {
     }
 
     #[test]
+    fn a_shuffled_mask_is_the_mask_of_the_shuffled_coefficients(batch in batches()) {
+        let aem = |mode| RefinementConfig::Aem(AemConfig { mode, ..AemConfig::default() });
+        for estimator in estimators() {
+            let advantages = |mode| run(&estimator, &[aem(mode)], &batch);
+            let (plain, scaled) = (run(&estimator, &[], &batch), advantages(AemMode::Shuffle));
+            let positive = advantages(AemMode::MaskPositiveShuffle);
+            let negative = advantages(AemMode::MaskNegativeShuffle);
+            let rows = plain.values().zip(scaled.values()).zip(positive.values().zip(negative.values()));
+            for ((&plain, &scaled), (&positive, &negative)) in rows {
+                // The sign of `A (alpha - 1)` is that of `alpha A - A`.
+                prop_assert_eq!(positive, if scaled > plain { 0.0 } else { plain });
+                prop_assert_eq!(negative, if scaled < plain { 0.0 } else { plain });
+            }
+        }
+    }
+
+    #[test]
     fn a_wider_interval_has_no_more_outliers(batch in batches(), lambda in 0.0..4.0_f64) {
         let count = |lambda| {
             let found = locate(&batch, &OutlierConfig { lambda, ..OutlierConfig::default() }).unwrap();
@@ -285,7 +302,7 @@ proptest! {
 
 #[test]
 fn a_method_names_the_field_it_needs() {
-    let mut batch = common::peer_batch();
+    let batch = common::peer_batch();
     for (refinement, field) in [
         (RefinementConfig::Aem(AemConfig::default()), "entropies"),
         (RefinementConfig::Empg(EmpgConfig::default()), "entropies"),
@@ -304,7 +321,11 @@ fn a_method_names_the_field_it_needs() {
     assert!(
         Pipeline::from_config(&mixed).err().unwrap().to_string().contains("salt: it works on advantages")
     );
-    // AEM multiplies, so it refines tokens too.
+}
+
+#[test]
+fn aem_refines_and_masks_the_advantages_of_tokens() {
+    let mut batch = common::peer_batch();
     for turn in batch.groups[0].trajectories.iter_mut().flat_map(|t| &mut t.turns) {
         (turn.response_ids, turn.entropies) = (vec![1, 2], vec![turn.reward as f32, 0.5]);
     }
