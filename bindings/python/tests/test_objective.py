@@ -98,6 +98,23 @@ def test_the_surrogate_by_its_equation():
     assert abs(gspo.value - terms.mean()) < 1e-12
 
 
+def test_metrics_by_their_definitions():
+    given = data(6)
+    given["logprobs"][0, :6] = given["old_logprobs"][0, :6] + [0.005, -0.02, 0.4, -1.5, 3.5, -11.0]
+    given["mask"][0, :6] = 1.0
+    metrics = objective.policy_loss(**given, preset="grpo").metrics
+    mask = given["mask"] == 1
+    log_ratio = (given["logprobs"] - given["old_logprobs"].astype(float))[mask]
+    above = {float(name.removeprefix("log_ratio_above_")): share for name, share in metrics.items() if "above" in name}
+    assert sorted(above) == [0.01, 0.03, 0.1, 0.3, 1, 3, 10]
+    for bound, share in above.items():
+        assert abs(share - (np.abs(log_ratio) > bound).mean()) < 1e-12
+    # The bounds tell the shares apart, so that one in the place of another would be noticed.
+    assert len(set(above.values())) == len(above) and min(above.values()) > 0
+    assert abs(metrics["max_log_ratio"] - np.abs(log_ratio).max()) < 1e-12
+    assert abs(metrics["ratio"] - np.exp(log_ratio).mean()) < 1e-12
+
+
 def test_forms_of_the_arrays_agree():
     given = data(3)
     mask = given.pop("mask")
