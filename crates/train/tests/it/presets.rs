@@ -1,6 +1,7 @@
 //! Every method preset trains, with both sequence layouts, and does what is its own and nothing that is another's.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -244,6 +245,14 @@ fn every_preset_trains_for_two_steps_in_both_layouts() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The tags of the metrics page.
+fn documented() -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/reference/metrics.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let tags = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    tags.flat_map(|tags| tags.split(", ").map(|tag| tag.trim_matches('`').to_owned())).collect()
+}
+
 /// Differences between a run's metrics and those of its preset: a missing one of its own, or one that only others have.
 fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Trajectory]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -252,6 +261,10 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
         let own = owners.iter().any(|presets| presets.contains(&preset));
         let has = lines.iter().map(|line| line.metrics.get(tag).is_some());
         check(has.clone().all(|has| has == own), format!("{tag} by step: {:?}", has.collect::<Vec<_>>()));
+    }
+    let known = documented();
+    for tag in lines.iter().flat_map(|line| line.metrics.0.iter().map(|(tag, _)| tag)) {
+        check(known.contains(tag), format!("{tag} is not in docs/book/src/reference/metrics.md"));
     }
     let all_of =
         |tag: &str| lines.iter().map(|line| line.metrics.get(tag).unwrap_or(0.0)).collect::<Vec<_>>();
