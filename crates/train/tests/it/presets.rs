@@ -263,7 +263,7 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
         check(has.clone().all(|has| has == own), format!("{tag} by step: {:?}", has.collect::<Vec<_>>()));
     }
     let known = documented();
-    for tag in lines.iter().flat_map(|line| line.metrics.0.iter().map(|(tag, _)| tag)) {
+    for tag in lines.iter().flat_map(|line| line.metrics.0.keys()) {
         check(known.contains(tag), format!("{tag} is not in docs/book/src/reference/metrics.md"));
     }
     let all_of =
