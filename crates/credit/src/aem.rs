@@ -56,16 +56,19 @@ impl AemMode {
             Self::Normal | Self::Reverse | Self::Shuffle => alpha,
             Self::MaskPositive | Self::MaskPositiveShuffle if direction > 0.0 => 0.0,
             Self::MaskNegative | Self::MaskNegativeShuffle if direction < 0.0 => 0.0,
-            _ => 1.0,
+            Self::MaskPositive
+            | Self::MaskNegative
+            | Self::MaskPositiveShuffle
+            | Self::MaskNegativeShuffle => 1.0,
         }
     }
 
-    /// Whether it masks responses, and does not scale them.
+    /// True of the modes that mask responses instead of scaling them.
     fn masks(self) -> bool {
         !matches!(self, Self::Normal | Self::Reverse | Self::Shuffle)
     }
 
-    /// Whether the coefficients are permuted.
+    /// True of the modes that permute the coefficients.
     fn shuffles(self) -> bool {
         matches!(self, Self::Shuffle | Self::MaskPositiveShuffle | Self::MaskNegativeShuffle)
     }
