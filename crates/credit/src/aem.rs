@@ -9,7 +9,7 @@
 //!
 //! Differs from the paper: `lambda = 0` leaves the advantages as they are to the last bit, where the
 //! formula would divide them by `1 + eps`; the switches for the paper's ablations are part of the method; the two shuffled masks
-//! are our controls of figure 3.
+//! and the masks by entropy alone are our controls of figure 3.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerToken, PerTurn, Preset};
@@ -46,6 +46,10 @@ pub enum AemMode {
     MaskPositiveShuffle,
     /// `mask-negative` with the coefficients of `shuffle`: a mask that entropy does not decide.
     MaskNegativeShuffle,
+    /// Not scaled, and 0 where alpha is below 1, the uncertain responses: a mask that the sign of `A` does not decide.
+    MaskUncertain,
+    /// Not scaled, and 0 where alpha is above 1, the confident responses: a mask that the sign of `A` does not decide.
+    MaskConfident,
 }
 
 impl AemMode {
@@ -56,10 +60,14 @@ impl AemMode {
             Self::Normal | Self::Reverse | Self::Shuffle => alpha,
             Self::MaskPositive | Self::MaskPositiveShuffle if direction > 0.0 => 0.0,
             Self::MaskNegative | Self::MaskNegativeShuffle if direction < 0.0 => 0.0,
+            Self::MaskUncertain if alpha < 1.0 => 0.0,
+            Self::MaskConfident if alpha > 1.0 => 0.0,
             Self::MaskPositive
             | Self::MaskNegative
             | Self::MaskPositiveShuffle
-            | Self::MaskNegativeShuffle => 1.0,
+            | Self::MaskNegativeShuffle
+            | Self::MaskUncertain
+            | Self::MaskConfident => 1.0,
         }
     }
 
@@ -236,9 +244,9 @@ impl Refinement for Aem {
             for (advantages, factors) in advantages.iter_mut().zip(&mut factors) {
                 for (advantage, factor) in advantages.iter_mut().zip(factors) {
                     *factor = mode.factor(*advantage, *factor);
+                    masked += u32::from(*factor == 0.0 && *advantage != 0.0);
                     // Bit for bit the same where the factor is 1.
                     *advantage *= *factor;
-                    masked += u32::from(*factor == 0.0);
                     turns += 1;
                 }
             }

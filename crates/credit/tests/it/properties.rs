@@ -274,6 +274,22 @@ proptest! {
     }
 
     #[test]
+    fn a_mask_by_entropy_alone_takes_both_signs(batch in batches()) {
+        let aem = |mode| AemConfig { mode, ..AemConfig::default() };
+        let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
+        for estimator in estimators() {
+            let masked = |mode| run(&estimator, &[RefinementConfig::Aem(aem(mode))], &batch);
+            let (plain, uncertain) = (run(&estimator, &[], &batch), masked(AemMode::MaskUncertain));
+            let confident = masked(AemMode::MaskConfident);
+            let rows = plain.values().zip(alpha.values()).zip(uncertain.values().zip(confident.values()));
+            for ((&plain, &alpha), (&uncertain, &confident)) in rows {
+                prop_assert_eq!(uncertain, if alpha < 1.0 { 0.0 } else { plain });
+                prop_assert_eq!(confident, if alpha > 1.0 { 0.0 } else { plain });
+            }
+        }
+    }
+
+    #[test]
     fn a_shuffled_mask_is_the_mask_of_the_shuffled_coefficients(batch in batches()) {
         let aem = |mode| RefinementConfig::Aem(AemConfig { mode, ..AemConfig::default() });
         for estimator in estimators() {
