@@ -9,7 +9,7 @@ use turnwise_settings::{Problem, SettingsError, problems, schema_of};
 use super::layers::Layer;
 use super::presets::{METHOD_KEYS, Preset};
 use super::renamed;
-use super::{Config, EnvConfig, env_schema};
+use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
 
@@ -171,7 +171,9 @@ pub(super) fn resolve(layer: &Layer, worlds: &Registry, methods: &Methods) -> Re
     }
     config.methods = methods.clone();
     config.origins = layer.origins.clone();
-    located(layer, config.rule_problems())?;
+    let mut found = config.rule_problems();
+    found.extend(switches::without_switch(&layer.table));
+    located(layer, found)?;
     Ok(config)
 }
 

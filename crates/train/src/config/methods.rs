@@ -25,7 +25,7 @@ pub enum DecomposerConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct TurnRdSettings {
     /// Steps of reinforcement learning in a round; the network is frozen inside a round and trained at
-    /// its end. The paper's round, 80 episodes, is one step of 10 groups of 8.
+    /// its end. The paper's round, 80 tasks with 8 trajectories each, is one step of 80 groups of 8.
     #[schemars(range(min = 1, max = 1000000000))]
     pub round_steps: u64,
     /// One record in so many is held out of training, to measure the fit; 0 holds none out.

@@ -14,6 +14,7 @@
 //! | `difference.rs` | the settings in which two configs differ |
 //! | `renamed.rs` | keys of earlier versions |
 //! | `rules.rs`, `service_rules.rs` | rules between settings, and those of a policy that a service trains |
+//! | `switches.rs` | settings that are read only where another one is set |
 //! | `describe.rs` | JSON Schema, annotated TOML, reference page |
 
 mod amend;
@@ -32,6 +33,7 @@ mod renamed;
 mod rollout;
 mod rules;
 mod service_rules;
+mod switches;
 #[cfg(test)]
 mod tests;
 mod train;

@@ -44,6 +44,26 @@ const NONSENSE: &[(&str, &str)] = &[
         "credit.refinements=[{kind=\"has\", decomposer=\"external\", signal=\"change\"}]  decomposer={kind=\"turnrd\"}",
         "signal has no effect with decomposer",
     ),
+    ("objective.kl.where=reward", "objective.kl.where: is set, and has no effect: the KL penalty is off"),
+    ("objective.kl.estimator=k1", "objective.kl.estimator: is set, and has no effect"),
+    (
+        "credit.estimator={kind=\"gigpo\", anchor={threshold=0.8, autojunk=true}}",
+        "credit.estimator.anchor.autojunk: is set, and has no effect",
+    ),
+    (
+        "preset=stapo  credit.outliers.anchor.threshold=0.8",
+        "credit.outliers.anchor.threshold: is set, and has no effect",
+    ),
+    (
+        "credit.refinements=[{kind=\"salt\", threshold=0.9}]",
+        "credit.refinements[0].threshold: is set, and has no effect",
+    ),
+    (
+        "preset=has-turnrd  decomposer.network.value_clip=1",
+        "decomposer.network.value_clip: is set, and has no effect",
+    ),
+    ("rollout.max_resamples=1", "rollout.max_resamples: is set, and has no effect"),
+    ("sft.learning_rate=1e-4", "sft.learning_rate: is set, and has no effect: there is no warm start"),
     ("train.save_trajectories=yes", "train.save_trajectories"),
     ("rollout.lanes=1000000000", "rollout.lanes"),
     ("rollout.max_num_seqs=0", "rollout.max_num_seqs"),

@@ -223,3 +223,17 @@ fn the_reference_page_is_up_to_date() {
         "{path} is stale; write it again with `turnwise config reference > {path}`"
     );
 }
+
+#[test]
+fn a_switch_that_is_written_lets_its_settings_stand() {
+    // A row of a sweep turns a part of its base off and leaves the rest of it.
+    let base = "[objective.kl]\ncoef = 0.1\nwhere = \"reward\"\n[credit.estimator]\nkind = \"gigpo\"\nanchor = { matching = \
+                \"similarity\", threshold = 0.8 }\n";
+    let config =
+        from(None, &[base], &["objective.kl.coef=0", "credit.estimator.anchor.matching=exact"]).unwrap();
+    // A resolved config spells every default out.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
+    assert_eq!(load_resolved(&path).unwrap(), config);
+}

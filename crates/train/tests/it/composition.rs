@@ -107,6 +107,50 @@ fn a_covering_sample_of_the_grid_trains() {
 }
 
 #[test]
+fn a_kl_in_the_reward_is_measured_and_costs_its_tokens() {
+    let run = |more: &[&str]| {
+        let settings = ["credit.estimator.kind=ppo", "train.steps=3", "train.learning_rate=1e-2"];
+        common::train(common::config(None, &[&settings, more].concat()).unwrap(), &format!("{more:?}"))
+    };
+    let metric = |lines: &[turnwise_train::record::metrics::MetricsLine], tag| {
+        lines.iter().map(|line| line.metrics.get(tag)).collect::<Vec<_>>()
+    };
+    let without = run(&[]);
+    let with = run(&["objective.kl.coef=1.0", "objective.kl.where=reward", "objective.kl.estimator=k1"]);
+    // Of the first step the reference is the policy itself.
+    assert!(
+        metric(&with, "loss/reference_kl")[0].unwrap().abs() < 1e-6,
+        "{:?}",
+        metric(&with, "loss/reference_kl")
+    );
+    assert!(
+        metric(&with, "loss/reference_kl")[2].unwrap().abs() > 1e-3,
+        "{:?}",
+        metric(&with, "loss/reference_kl")
+    );
+    assert_eq!(metric(&without, "loss/reference_kl"), [Some(0.0); 3]);
+    // The first step is the same up to rounding, the last is not.
+    let apart = |step: usize| {
+        let gradient = |lines| metric(lines, "loss/gradient_norm")[step].unwrap();
+        (gradient(&with) / gradient(&without) - 1.0).abs()
+    };
+    assert!(apart(0) < 1e-3 && apart(2) > 1e-2, "{} {}", apart(0), apart(2));
+}
+
+#[test]
+fn outlier_turns_whose_masked_prompt_does_not_fit_are_counted() {
+    // The masked prompt repeats the turns before it as text, which takes more tokens than the conversation itself.
+    let counted = |context: &str| {
+        let settings =
+            ["credit.outliers.locate=all", "objective.selective.mask=goal", "prompt.history=50", context];
+        let lines = common::train(common::config(Some("stapo"), &settings).unwrap(), context);
+        lines[0].metrics.get("outliers/masked_too_long").unwrap()
+    };
+    assert_eq!(counted("rollout.max_context=512"), 0.0);
+    assert!(counted("rollout.max_context=80") > 0.0);
+}
+
+#[test]
 fn the_explanation_is_stored_when_asked_for_and_only_then() {
     let folder = tempfile::tempdir().unwrap();
     for explain in [true, false] {

@@ -1,0 +1,94 @@
+//! Settings that are read only where another one, their switch, is set: alone they have no effect and are refused.
+//!
+//! The rule is about what the sources say, not about values: a source that writes the switch, even to the value that turns
+//! the setting off, has decided, so that a sweep may switch a part of its base off and leave the rest of it, and a resolved
+//! config, which spells every default out, is always accepted.
+
+use toml::{Table, Value};
+use turnwise_settings::Problem;
+
+/// Settings of one table with a switch in the same table that is off by default.
+struct Switched {
+    /// The table; `[]` stands for every table of a list.
+    table: &'static str,
+    /// The settings; all others of the table where there is none.
+    keys: &'static [&'static str],
+    /// The switch.
+    switch: &'static str,
+    /// Its state by default, and how to set it.
+    hint: &'static str,
+}
+
+const ANCHOR: &[&str] = &["threshold", "assignment", "autojunk"];
+const ANCHOR_HINT: &str = "states are matched exactly by default; set matching = \"similarity\" beside it";
+
+const SWITCHED: &[Switched] = &[
+    Switched {
+        table: "objective.kl",
+        keys: &["where", "estimator"],
+        switch: "coef",
+        hint: "the KL penalty is off by default; set objective.kl.coef (for example 0.01)",
+    },
+    Switched { table: "credit.estimator.anchor", keys: ANCHOR, switch: "matching", hint: ANCHOR_HINT },
+    Switched { table: "credit.outliers.anchor", keys: ANCHOR, switch: "matching", hint: ANCHOR_HINT },
+    Switched {
+        table: "credit.refinements[]",
+        keys: &["threshold"],
+        switch: "matching",
+        hint: "observations are matched exactly by default; set matching = \"embedding\" beside it",
+    },
+    Switched {
+        table: "decomposer.network",
+        keys: &["value_clip"],
+        switch: "credits",
+        hint: "credits are shares of the return by attention by default; set decomposer.network.credits = \"projection\" or \
+               \"weighted-projection\"",
+    },
+    Switched {
+        table: "rollout",
+        keys: &["max_resamples"],
+        switch: "on_error",
+        hint: "failed trajectories are left out by default; set rollout.on_error = \"resample\"",
+    },
+    Switched {
+        table: "sft",
+        keys: &[],
+        switch: "steps",
+        hint: "there is no warm start by default; set sft.steps (0 to say that there is none)",
+    },
+];
+
+/// The settings of these merged sources whose switch no source sets.
+pub(super) fn without_switch(sources: &Table) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for rule in SWITCHED {
+        for (place, table) in tables(sources, rule.table) {
+            if table.contains_key(rule.switch) {
+                continue;
+            }
+            let read = |key: &&String| rule.keys.is_empty() || rule.keys.contains(&key.as_str());
+            for key in table.keys().filter(read) {
+                let reason = format!("is set, and has no effect: {}, or leave it out", rule.hint);
+                found.push(Problem::new(format!("{place}.{key}"), reason));
+            }
+        }
+    }
+    found
+}
+
+/// The table at this path with its place, or every table of the list there.
+fn tables<'a>(sources: &'a Table, path: &str) -> Vec<(String, &'a Table)> {
+    let (path, is_list) = path.strip_suffix("[]").map_or((path, false), |path| (path, true));
+    let mut keys = path.split('.');
+    let first = keys.next().and_then(|key| sources.get(key));
+    let value = keys.fold(first, |value, key| value?.get(key));
+    match value {
+        Some(Value::Table(table)) if !is_list => vec![(path.to_owned(), table)],
+        Some(Value::Array(list)) if is_list => list
+            .iter()
+            .enumerate()
+            .filter_map(|(index, value)| Some((format!("{path}[{index}]"), value.as_table()?)))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
