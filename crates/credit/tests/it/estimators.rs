@@ -10,10 +10,11 @@ use crate::common::{group, peer_batch, turn};
 use turnwise_core::{Batch, PerToken, Turn};
 use turnwise_credit::gae::{Ppo, PpoConfig};
 use turnwise_credit::grpo::GrpoConfig;
+use turnwise_credit::has::HasConfig;
 use turnwise_credit::rloo::RlooConfig;
 use turnwise_credit::scores::{InvalidActionPenalty, PenaltyScope, Population};
 use turnwise_credit::statistics::{Normalize, Singleton};
-use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, EstimatorConfig, Inputs, Pipeline, RefinementConfig, Supplies};
 
 fn run(estimator: EstimatorConfig, batch: &Batch) -> Vec<f64> {
     let config = CreditConfig { estimator, ..CreditConfig::default() };
@@ -173,4 +174,29 @@ fn a_config_as_a_user_writes_it() {
     let wrong =
         toml::from_str::<CreditConfig>("refinements = [ { kind = \"aem\", lamda = 1 } ]").unwrap_err();
     assert!(wrong.to_string().contains("lamda") && wrong.to_string().contains("lambda"), "{wrong}");
+}
+
+#[test]
+fn credits_of_a_small_spread_are_divided_by_its_floor() {
+    // At turn 0 the credits are 0.1 and 0.3 (mean 0.2, spread 0.1), at turn 1 they are equal.
+    let mut batch = Batch {
+        groups: vec![group(vec![vec![turn("s", 0.0), turn("t", 1.0)], vec![turn("s", 0.0), turn("t", 0.0)]])],
+    };
+    for (trajectory, credit) in batch.groups[0].trajectories.iter_mut().zip([0.1, 0.3]) {
+        trajectory.turns[0].progress = Some(credit);
+        trajectory.turns[1].progress = Some(0.7);
+    }
+    let turn_advantages = |min_std| {
+        let has = HasConfig { alpha: 0.0, epsilon: 0.0, min_std, ..HasConfig::default() };
+        let config =
+            CreditConfig { refinements: vec![RefinementConfig::Has(has)], ..CreditConfig::default() };
+        let advantages = Pipeline::from_config(&config).unwrap().run(&batch).unwrap();
+        advantages.values().copied().collect::<Vec<f64>>()
+    };
+    assert!(close(&turn_advantages(0.0), &[-1.0, 0.0, 1.0, 0.0]), "no floor: {:?}", turn_advantages(0.0));
+    assert!(
+        close(&turn_advantages(0.05), &[-1.0, 0.0, 1.0, 0.0]),
+        "a floor below the spread changes nothing"
+    );
+    assert!(close(&turn_advantages(0.4), &[-0.25, 0.0, 0.25, 0.0]), "{:?}", turn_advantages(0.4));
 }

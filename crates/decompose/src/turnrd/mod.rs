@@ -36,7 +36,7 @@
 //!
 //! Differs from the paper: credits are `w_t R` by default, because equation 5 takes from every turn alike what the values of a
 //! success exceed its return by, so that early turns of successes get less than those of failures; a round's passes read all
-//! new and as many old records, and end early (`pass.rs`). FiLM is `h (1 + gamma) + beta` rather than `gamma h + beta`, since only so is a
+//! new and half as many old records, and end early (`pass.rs`). FiLM is `h (1 + gamma) + beta` rather than `gamma h + beta`, since only so is a
 //! projector of zeros the identity that the paper asks for. What the paper leaves open is settled as
 //! PyTorch's `TransformerEncoderLayer` has it (layer norm with epsilon 1e-5, dropout after attention, inside
 //! and after the feed-forward part), but for GELU, which is the tanh form, and for the attention

@@ -299,11 +299,15 @@ proptest! {
         scale in prop::sample::select(vec![0.1f32, 1.0, 30.0]),
         ret in -20.0f64..20.0,
         rms in any::<bool>(),
-        attention in any::<bool>(),
+        credits in prop::sample::select(vec![
+            CreditRule::Attention,
+            CreditRule::Projection,
+            CreditRule::WeightedProjection,
+        ]),
     ) {
         let config = TurnRdConfig {
             input_norm: if rms { InputNorm::Rms } else { InputNorm::None },
-            credits: if attention { CreditRule::Attention } else { CreditRule::Projection },
+            credits,
             ..small()
         };
         let dim = 6;
