@@ -443,3 +443,25 @@ fn the_projects_sweeps_resolve() {
     counts.sort_unstable();
     assert_eq!(counts, [9, 9, 15]);
 }
+
+/// Every sweep of the evidence: its configs are sound, and what was expected of it stands in its head.
+#[test]
+fn the_sweeps_of_the_evidence_resolve_and_have_their_hypotheses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let mut files = 0;
+    for entry in fs::read_dir(root.join("configs/evidence")).unwrap() {
+        let path = entry.unwrap().path();
+        let file = format!("configs/evidence/{}", path.file_name().unwrap().to_str().unwrap());
+        let text = fs::read_to_string(&path).unwrap();
+        let head: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+        assert!(head[0].starts_with(&format!("# turnwise sweep {file}")), "{file}: begins with its command");
+        assert!(head.iter().any(|line| line.contains("Written down")), "{file}: has no hypotheses");
+        let empty = tempfile::tempdir().unwrap();
+        let (code, said, errors) =
+            output(&root, &["sweep", &file, "--list", "--runs", empty.path().to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{file}: {errors}");
+        assert!(said.lines().count() > 3, "{file}: {said}");
+        files += 1;
+    }
+    assert!(files >= 12, "{files}");
+}

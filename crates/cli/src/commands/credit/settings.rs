@@ -34,7 +34,7 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
 /// Notes on a config for the user, besides its numbers.
 pub(super) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
     let mut notes = Vec::new();
-    if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "stapo-dynamic") {
+    if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {
         notes.push(format!(
             "{preset}: choosing groups is part of sampling; here every group of the file is used"
         ));

@@ -316,6 +316,11 @@ fn every_table_has_the_rows_and_the_settings_of_the_paper() {
                     load(&entry.source).unwrap_or_else(|error| panic!("{name}/{}: {error}", entry.name));
                 assert_eq!(facts(&config), expected[entry.name.as_str()], "{name}/{}", entry.name);
                 check_shared(name.split('-').next().unwrap(), &config);
+                // HAS: the best held-out checkpoint in tables 1 and 2, adapters of rank 16 in table 3.
+                let best = name.starts_with("has-table-") && !name.contains("-3-");
+                assert_eq!(config.train.keep_best.is_some(), best, "{name}");
+                let rank = config.policy.lora.as_ref().map(|lora| lora.rank);
+                assert!(name != "has-table-3-alfworld" || rank == Some(16), "{name}: {rank:?}");
                 let model = config.policy.model.as_ref().unwrap().to_str().unwrap().to_lowercase();
                 assert!(size.is_empty() || model.contains(size), "{name}: {model}");
                 *found.entry(entry.name).or_default() += 1;
