@@ -49,8 +49,8 @@ def lines(name):
     return steps(runs / name)[1:]
 
 
-def total(lines, tag="step_s"):
-    return sum(line.get(f"perf/{tag}", 0.0) for line in lines)
+def total(measured, tag="step_s"):
+    return sum(line.get(f"perf/{tag}", 0.0) for line in measured)
 
 
 print("share of an iteration, %: credit, its inputs (values of a critic, hidden states of TurnRD), training of a decomposer")
