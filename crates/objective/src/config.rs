@@ -14,8 +14,12 @@ pub enum RatioKind {
     Token,
     /// One per turn: `exp(mean over the turn's tokens of (lp - old))` (SORL).
     Turn,
-    /// One per sequence: the same over all response tokens of a sequence (GSPO).
+    /// One per sequence: the same over all response tokens of a sequence (GSPO). Its gradient averages the advantages of the
+    /// sequence, so that turns keep none of their own.
     Sequence,
+    /// The value and the clip of `sequence`, and a gradient of every token's own: advantages of turns stay with their turns
+    /// (GSPO-token, section 4.3 of GSPO's paper; verl's `gspo`). The same as `sequence` where all advantages of a sequence are equal.
+    SequenceToken,
 }
 
 /// Distance by which a ratio may leave 1 before it is cut. Written `{ low = 0.2, high = 0.2 }` or `[0.2, 0.2]`.

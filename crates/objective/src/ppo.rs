@@ -4,12 +4,17 @@
 //!
 //! where `w = exp(clamp(mean over the unit's tokens of (lp - old), -20, 20))` and the unit is the
 //! token (PPO, Schulman et al. 2017), the turn (SORL, section 4.1) or the sequence (GSPO, Zheng et
-//! al. 2025). The gradient runs through `w`: with `S_u` the sum over the unit's unclipped tokens of
-//! `weight_t A_t`, every token of the unit gets `-w S_u / |u|` (SORL, Lemma 4.1).
+//! al. 2025, arXiv 2507.18071). The gradient runs through `w`: with `S_u` the sum over the unit's unclipped
+//! tokens of `weight_t A_t`, every token of the unit gets `-w S_u / |u|` (SORL, Lemma 4.1).
+//!
+//! Such a gradient knows the mean of the unit's advantages alone: of turns with different advantages in one sequence, all get the
+//! same, and once `w` has left the range on the side of the mean, what is not clipped are the advantages of the other sign, which
+//! then act on the whole sequence. `ratio = "sequence-token"` is GSPO-token (section 4.3 of GSPO's paper), which is made for
+//! advantages of tokens or turns: `w_t = sg[w] exp(lp_t - sg[lp_t])`, `sg` without a gradient, so that the loss and the clip are those
+//! of the sequence, and token t gets `-w weight_t A_t` unless it is clipped. Where all advantages of a sequence are equal, so are the two.
 //!
 //! Differs from the papers: the sum of the loss is weighted by [`crate::Aggregation`], of which
-//! `seq-mean-token-mean` is the papers' `1/|y|`. Many implementations detach the ratio and attach
-//! the token's own gradient; that equals this only where A is constant inside the unit.
+//! `seq-mean-token-mean` is the papers' `1/|y|`.
 
 use turnwise_core::{
     DirectLoss, LOG_RATIO_BOUNDS, LossMetrics, Objective, ObjectiveError, Preset, TokenGradients,
@@ -21,11 +26,11 @@ use crate::{
     entropy_bonus, kl_estimate, token_weights,
 };
 
-/// GSPO's ratio of whole sequences with its narrow clip range.
+/// GSPO's ratio of whole sequences with its narrow clip range, in the form for advantages that differ inside a sequence.
 pub(crate) const PRESETS: &[Preset] = &[Preset::on(
     "grpo",
     "gspo",
-    "[objective]\nratio = \"sequence\"\nclip = { low = 3e-4, high = 4e-4 }\naggregation = \"seq-mean-token-mean\"",
+    "[objective]\nratio = \"sequence-token\"\nclip = { low = 3e-4, high = 4e-4 }\naggregation = \"seq-mean-token-mean\"",
 )];
 
 /// Log-ratios are clamped to `[-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT]`.
@@ -174,11 +179,17 @@ impl PolicyObjective {
             }
             if mean.abs() <= LOG_RATIO_LIMIT {
                 for &token in &unit {
-                    bias.d_logprobs[token] = sum / unit.len() as f64;
+                    bias.d_logprobs[token] =
+                        if self.is_detached() { bias.entries[token] } else { sum / unit.len() as f64 };
                 }
             }
         }
         Ok(bias)
+    }
+
+    /// Whether the shared ratio is a constant in the gradient, beside which every token has its own.
+    fn is_detached(&self) -> bool {
+        self.config.ratio == RatioKind::SequenceToken
     }
 
     /// Adds the surrogate of the tokens that share one ratio.
@@ -194,6 +205,8 @@ impl PolicyObjective {
         let size = unit.len() as f64;
         let (mean, ratio) = unit_ratio(data, logprobs, unit);
         let log_ratio = mean.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
+        // Outside the clamp the ratio is a constant.
+        let has_gradient = mean.abs() <= LOG_RATIO_LIMIT;
         // Sum over the unclipped tokens of weight * A: what d ratio is multiplied by.
         let mut unclipped = 0.0;
         let metrics = &mut gradient.metrics;
@@ -202,6 +215,9 @@ impl PolicyObjective {
                 surrogate(ratio, advantages[token], self.config.clip, self.config.dual_clip);
             metrics.policy_loss -= weights[token] * value;
             match branch {
+                Surrogate::Unclipped if self.is_detached() && has_gradient => {
+                    gradient.d_logprobs[token] -= ratio * weights[token] * advantages[token];
+                }
                 Surrogate::Unclipped => unclipped += weights[token] * advantages[token],
                 Surrogate::ClippedLow => metrics.clipped_low += 1.0,
                 Surrogate::ClippedHigh => metrics.clipped_high += 1.0,
@@ -214,8 +230,7 @@ impl PolicyObjective {
         for (tokens, bound) in metrics.log_ratio_above.iter_mut().zip(LOG_RATIO_BOUNDS) {
             *tokens += if mean.abs() > bound { size } else { 0.0 };
         }
-        // Outside the clamp the ratio is a constant.
-        if mean.abs() <= LOG_RATIO_LIMIT && unclipped != 0.0 {
+        if has_gradient && unclipped != 0.0 {
             for &token in unit {
                 gradient.d_logprobs[token] -= ratio * unclipped / size;
             }
@@ -296,7 +311,7 @@ fn units(kind: RatioKind, data: &ObjectiveSequence) -> Vec<Vec<usize>> {
     let mut units: Vec<Vec<usize>> = match kind {
         RatioKind::Token => counting(0..data.response_tokens()).map(|token| vec![token]).collect(),
         RatioKind::Turn => data.ranges().map(|range| counting(range).collect()).collect(),
-        RatioKind::Sequence => vec![counting(0..data.response_tokens()).collect()],
+        RatioKind::Sequence | RatioKind::SequenceToken => vec![counting(0..data.response_tokens()).collect()],
     };
     units.retain(|unit| !unit.is_empty());
     units

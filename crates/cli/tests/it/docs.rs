@@ -47,7 +47,7 @@ fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
 }
 
 /// The targets of the links in a line, code in backticks left out.
-fn links(line: &str) -> Vec<String> {
+pub(super) fn links(line: &str) -> Vec<String> {
     let plain: String =
         line.split('`').enumerate().map(|(index, part)| if index % 2 == 0 { part } else { "code" }).collect();
     let targets = plain.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
@@ -55,7 +55,7 @@ fn links(line: &str) -> Vec<String> {
 }
 
 /// The anchor that a heading gets.
-fn anchor(heading: &str) -> String {
+pub(super) fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()

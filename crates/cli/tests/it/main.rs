@@ -8,6 +8,7 @@ mod docs;
 mod dry_run;
 mod env;
 mod eval;
+mod evidence;
 mod export;
 mod index;
 mod index_vectors;

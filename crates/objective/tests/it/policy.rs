@@ -173,6 +173,53 @@ fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
     assert_eq!(gradient.metrics.log_ratio_above[4..], [0.0; 3]);
 }
 
+/// Slopes of the surrogate alone under this ratio, and its value.
+fn slopes(ratio: RatioKind, batch: &ObjectiveBatch, index: usize, logprobs: &[f64]) -> (Vec<f64>, f64) {
+    let config = ObjectiveConfig { ratio, ..ObjectiveConfig::default() };
+    let gradient =
+        PolicyObjective::new(&config, batch.clone()).unwrap().gradient(index, logprobs, &[]).unwrap();
+    (gradient.d_logprobs, gradient.metrics.policy_loss)
+}
+
+#[test]
+fn a_detached_sequence_ratio_leaves_every_turn_its_own_advantage() {
+    // Two turns of one and two tokens with advantages 2 and -1; the ratio of the sequence is exp(0.3), above 1.2: the first
+    // turn is clipped. With a gradient through the ratio the second turn's -1 lowers the first one too; without, it does not.
+    let sequence = ObjectiveSequence::new(spans(&[1, 2]), vec![-1.0; 3], vec![2.0, -1.0]);
+    let batch = ObjectiveBatch { sequences: vec![sequence] };
+    let logprobs = [-1.0 + 0.9, -1.0, -1.0];
+    let ratio = 0.3_f64.exp();
+    let ((through, loss), (detached, same_loss)) = (
+        slopes(RatioKind::Sequence, &batch, 0, &logprobs),
+        slopes(RatioKind::SequenceToken, &batch, 0, &logprobs),
+    );
+    assert_eq!(loss, same_loss);
+    for (slope, expected) in through.iter().zip([ratio * 2.0 / 9.0; 3]) {
+        assert!((slope - expected).abs() < 1e-12, "{through:?}");
+    }
+    for (slope, expected) in detached.iter().zip([0.0, ratio / 3.0, ratio / 3.0]) {
+        assert!((slope - expected).abs() < 1e-12, "{detached:?}");
+    }
+}
+
+#[test]
+fn a_detached_sequence_ratio_is_the_sequences_where_all_advantages_are_equal() {
+    let (mut batch, logprobs, _) = random(5, false, true);
+    let differ = |batch: &ObjectiveBatch| {
+        let pairs = (0..batch.sequences.len()).map(|index| {
+            let [one, other] = [RatioKind::Sequence, RatioKind::SequenceToken]
+                .map(|ratio| slopes(ratio, batch, index, &logprobs[index]).0);
+            one.iter().zip(&other).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
+        });
+        pairs.fold(0.0, f64::max)
+    };
+    assert!(differ(&batch) > 1e-3, "turns of one sequence have advantages of their own");
+    for (index, sequence) in batch.sequences.iter_mut().enumerate() {
+        sequence.advantages = Advantages::PerSpan(vec![index as f64 - 1.5; sequence.spans.len()]);
+    }
+    assert!(differ(&batch) < 1e-15);
+}
+
 #[test]
 fn log_ratios_are_counted_by_their_size() {
     let batch =

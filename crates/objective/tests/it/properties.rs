@@ -36,7 +36,7 @@ fn sequences(range: f64) -> impl Strategy<Value = Numbers> {
 
 fn configs() -> Vec<ObjectiveConfig> {
     let mut configs = Vec::new();
-    for ratio in [RatioKind::Token, RatioKind::Turn, RatioKind::Sequence] {
+    for ratio in [RatioKind::Token, RatioKind::Turn, RatioKind::Sequence, RatioKind::SequenceToken] {
         for aggregation in [Aggregation::TokenMean, Aggregation::SeqMeanTokenSum, Aggregation::TurnMean] {
             for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
                 configs.push(ObjectiveConfig {
@@ -113,7 +113,7 @@ proptest! {
     #[test]
     fn clipping_never_lowers_the_loss(numbers in prop::collection::vec(sequences(2.0), 1..4)) {
         // min(w A, clip(w) A) is a lower bound of w A.
-        for ratio in [RatioKind::Token, RatioKind::Turn, RatioKind::Sequence] {
+        for ratio in [RatioKind::Token, RatioKind::Turn, RatioKind::Sequence, RatioKind::SequenceToken] {
             let total = |clip: Clip| -> f64 {
                 let config = ObjectiveConfig { ratio, clip, ..ObjectiveConfig::default() };
                 evaluate(&config, &numbers).iter().map(|gradient| gradient.loss).sum()

@@ -172,6 +172,24 @@ fn the_clipping_bias_and_its_gradient() {
 }
 
 #[test]
+fn the_clipping_bias_of_a_detached_ratio_stays_with_its_token() {
+    let (objective, logprobs) = policy(RatioKind::SequenceToken);
+    let through = policy(RatioKind::Sequence).0;
+    let mut clipped = 0;
+    for (index, logprobs) in logprobs.iter().enumerate() {
+        let bias = objective.clipping_bias(index, logprobs).unwrap();
+        let other = through.clipping_bias(index, logprobs).unwrap();
+        assert_eq!(
+            (&bias.d_logprobs, &bias.entries, bias.clipped),
+            (&bias.entries, &other.entries, other.clipped)
+        );
+        clipped += bias.clipped;
+        assert!(other.clipped == 0 || bias.d_logprobs != other.d_logprobs);
+    }
+    assert!(clipped > 0);
+}
+
+#[test]
 fn the_parameter_norm_is_that_of_the_gradient_of_the_bias() {
     // A linear "model": logprob = X theta. The norm of what a learner accumulates from the bias
     // objective must be the norm of the derivative of the bias with respect to theta.

@@ -371,7 +371,7 @@ impl Rules<'_> {
                 "objective.ratio",
                 format!(
                     "is \"sequence\": one ratio for a whole sequence stands for one advantage (GSPO), and `{estimator}` \
-                     gives one per token; use token or turn, or a group-relative estimator"
+                     gives one per token; use \"sequence-token\", \"token\" or \"turn\", or a group-relative estimator"
                 ),
             );
         }

@@ -154,7 +154,7 @@ fn the_settings_are_the_papers() {
             RefinementConfig::Salt(salt) if path.contains("/salt/") => assert_eq!(salt.history, 3, "{path}"),
             other => panic!("{path}: {other:?}"),
         }
-        let sequence = config.objective.ratio == RatioKind::Sequence;
+        let sequence = config.objective.ratio == RatioKind::SequenceToken;
         assert_eq!(sequence, path.contains("gspo"), "{path}");
         let rloo = matches!(config.credit.estimator, EstimatorConfig::Rloo(_));
         assert_eq!(rloo, path.contains("rloo"), "{path}");

@@ -232,7 +232,7 @@ fn facts(config: &Config) -> String {
     } else {
         assert!(config.credit.outliers.is_none());
     }
-    words.extend((config.objective.ratio == RatioKind::Sequence).then(|| "sequence".into()));
+    words.extend((config.objective.ratio == RatioKind::SequenceToken).then(|| "sequence".into()));
     if let SelectionConfig::Dynamic(_) = config.rollout.selection {
         assert_eq!(config.objective.clip.high, 0.28);
         words.push("dynamic".into());
@@ -276,7 +276,7 @@ fn check_shared(paper: &str, config: &Config) {
     };
     assert_eq!(config.train.steps, steps);
     let aggregation = config.objective.aggregation;
-    let sequence = config.objective.ratio == RatioKind::Sequence;
+    let sequence = config.objective.ratio == RatioKind::SequenceToken;
     let dynamic = matches!(config.rollout.selection, SelectionConfig::Dynamic(_));
     match paper {
         "stapo" => assert_eq!(aggregation, Aggregation::TurnMean),
