@@ -149,7 +149,7 @@ def test_presets_say_what_they_need():
     presets = turnwise.presets()
     assert presets["grpo"].fields == () and presets["gigpo"].fields == ("observation",)
     assert "entropy" in presets["aem-grpo"].fields and presets["gigpo-dynamic"].base == "gigpo"
-    assert presets["gspo"].objective["ratio"] == "sequence"
+    assert presets["gspo"].objective["ratio"] == "sequence-token"
     assert presets["gigpo"].credit["estimator"]["omega"] == 1.0
 
 

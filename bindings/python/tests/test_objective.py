@@ -43,8 +43,8 @@ LOSSES = [
     ("grpo", {}),
     ("ppo", {}),
     ("dapo", {}),
-    ("gspo", {}),
-    ("gspo", {"clip": {"low": 0.1, "high": 0.1}}),
+    ("gspo", {"ratio": "sequence"}),
+    ("gspo", {"ratio": "sequence", "clip": {"low": 0.1, "high": 0.1}}),
     ("so-ppo", {"clip": {"low": 0.05, "high": 0.1}}),
     ("so-grpo", {}),
     ("stapo", {}),
@@ -96,6 +96,25 @@ def test_the_surrogate_by_its_equation():
     terms = -np.minimum(sequence * advantages, np.clip(sequence, 0.9, 1.1) * advantages)
     gspo = objective.policy_loss(**{**given, "advantages": advantages}, preset="gspo", clip={"low": 0.1, "high": 0.1})
     assert abs(gspo.value - terms.mean()) < 1e-12
+
+
+def test_gspos_gradient_is_each_tokens_own():
+    given = data(7)
+    mask, old = given["mask"], given["old_logprobs"].astype(float)
+    ratio = np.exp(((given["logprobs"] - old) * mask).sum(1) / mask.sum(1))[:, None]
+    advantages = given["advantages"]
+    clipped = ((advantages > 0) & (ratio > 1.1)) | ((advantages < 0) & (ratio < 0.9))
+    weights = mask / mask.sum(1, keepdims=True) / len(mask)
+    gspo = {"preset": "gspo", "clip": {"low": 0.1, "high": 0.1}}
+    found = objective.policy_loss(**given, **gspo)
+    assert clipped[mask == 1].any() and not clipped[mask == 1].all()
+    assert np.abs(found.d_logprobs + weights * ratio * advantages * ~clipped).max() < 1e-12
+    through = objective.policy_loss(**given, **gspo, ratio="sequence")
+    assert found.value == through.value and np.abs(found.d_logprobs - through.d_logprobs).max() > 1e-3
+    # Where a sequence has one advantage, the two are the same.
+    given["advantages"] = np.array([1.0, -1.0, 0.5, 2.0])
+    found, through = objective.policy_loss(**given, **gspo), objective.policy_loss(**given, **gspo, ratio="sequence")
+    assert np.abs(found.d_logprobs - through.d_logprobs).max() < 1e-15
 
 
 def test_metrics_by_their_definitions():

@@ -170,7 +170,9 @@ def policy_loss(
 
     ``value = sum_t weight_t (-min(w A_t, clip(w) A_t) + beta KL_t - eta H_t)``, with the importance ratio ``w`` of the
     token (``ppo``, ``grpo``, ``dapo`` ..), the turn (``so-ppo``) or the sequence (``gspo``), and weights by the
-    ``aggregation``, all of which are switches. STAPO's term on outlier turns is :func:`selective_loss`.
+    ``aggregation``, all of which are switches. With ``gspo`` the derivative takes ``w`` as a constant and leaves every token
+    its own advantage (``ratio="sequence-token"``); ``ratio="sequence"`` takes it through ``w``, so that a sequence's advantages are
+    averaged. STAPO's term on outlier turns is :func:`selective_loss`.
 
     Args:
         logprobs: of the sampled tokens under the policy, ``[batch, tokens]`` or a list of ``[tokens]``.
