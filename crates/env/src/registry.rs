@@ -139,6 +139,8 @@ pub trait Kind: Send + Sync {
     fn schema(&self) -> Schema;
     /// [`WorldKind::credit_keys`].
     fn credit_keys(&self) -> &[&str];
+    /// [`WorldKind::has_progress`].
+    fn has_progress(&self) -> bool;
     /// Checks settings and spells their defaults out.
     ///
     /// # Errors
@@ -214,6 +216,10 @@ impl<K: WorldKind> Kind for Typed<K> {
 
     fn credit_keys(&self) -> &[&str] {
         self.0.credit_keys()
+    }
+
+    fn has_progress(&self) -> bool {
+        self.0.has_progress()
     }
 
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError> {

@@ -191,6 +191,12 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
+    /// Whether its steps may say how much of the task is done ([`turnwise_core::Step::progress`]), which HAS can take credit
+    /// from. Where it is false, such credit is refused before anything is trained.
+    fn has_progress(&self) -> bool {
+        true
+    }
+
     /// Opens the world: reads or generates what it is made of.
     ///
     /// # Errors

@@ -101,6 +101,10 @@ impl WorldKind for EzPointsKind {
         "building a formula of two cards that comes to 12"
     }
 
+    fn has_progress(&self) -> bool {
+        false
+    }
+
     fn rules(&self, settings: &EzPointsSettings) -> Vec<Problem> {
         if settings.cards.is_none() || settings.pictures.is_some() {
             return Vec::new();

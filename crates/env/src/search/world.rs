@@ -254,6 +254,10 @@ impl WorldKind for SearchKind {
         "answering questions with what a search engine finds"
     }
 
+    fn has_progress(&self) -> bool {
+        false
+    }
+
     fn rules(&self, settings: &SearchSettings) -> Vec<Problem> {
         let problems = settings.retriever.problems(settings.corpus.as_deref());
         let mut found: Vec<Problem> =

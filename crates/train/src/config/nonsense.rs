@@ -197,6 +197,8 @@ const WORLDS: &[(&str, &str)] = &[
     ("sft.invalid_action_prob=1", "sft.invalid_action_prob"),
     ("env.kind=webshop  env.expert.option_drop_prob=2", "env.expert.option_drop_prob"),
     ("env.expert.option_drop_prob=0.5", "env.expert"),
+    ("env.kind=search  preset=has-progressive", "credit.refinements: `has` takes credit from progress"),
+    ("env.kind=ezpoints  preset=has-progressive", "credit.refinements: `has` takes credit from progress"),
 ];
 
 #[test]

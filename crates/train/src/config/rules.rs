@@ -387,7 +387,18 @@ impl Rules<'_> {
     fn decomposer(&mut self, pipeline: &Pipeline) {
         let Config { decomposer, env, .. } = self.config;
         let wanted = pipeline.needs().credits;
-        let reads = pipeline.fields().into_iter().find(|(_, field)| *field == TurnField::Credit);
+        let reader = |of| pipeline.fields().into_iter().find(|(_, field)| *field == of);
+        let reads = reader(TurnField::Credit);
+        if let Some((method, _)) = reader(TurnField::Progress)
+            && env.worlds.kind(&env.kind).is_ok_and(|kind| !kind.has_progress())
+        {
+            let reason = format!(
+                "`{method}` takes credit from progress, and the environment \"{}\" does not say how much of a task is done; give \
+                 `{method}` decomposer = \"external\", and set decomposer.kind to \"turnrd\" or \"judge\"",
+                env.kind
+            );
+            self.fail("credit.refinements", reason);
+        }
         match decomposer {
             DecomposerConfig::None if wanted => self.fail(
                 "decomposer",
