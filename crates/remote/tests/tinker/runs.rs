@@ -260,7 +260,12 @@ fn what_the_service_cannot_give_is_refused_before_any_work() {
         "has-progressive",
         "has-judge",
     ] {
-        let more: &[&str] = if preset == "has-judge" { &[judge] } else { &[] };
+        let more: &[&str] = match preset {
+            "has-judge" => &[judge],
+            // EZPoints has no progress.
+            "has-progressive" => &["env.kind=sokoban", "prompt.template=sokoban-compact"],
+            _ => &[],
+        };
         let found = setting.config(Some(preset), more);
         assert!(found.is_ok(), "{preset}: {}", found.err().unwrap());
     }
