@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the advantages of a trajectory's turns come to: how often they have both signs, and their mean, which is all that a
-gradient through one ratio for the whole trajectory (`objective.ratio = "sequence"`) has of them.
+"""Signs and mean of the advantages of a trajectory's turns. The mean is all that a gradient through one ratio for the whole
+trajectory (`objective.ratio = "sequence"`) has of them.
 
     python benches/advantage-signs.py runs/evidence-shop/salt-gspo-seed-* [--first 1 --last 20]
 
@@ -20,9 +20,10 @@ def main():
     for run in arguments.runs:
         for _, trajectory in trajectories(run, arguments.first, arguments.last):
             pairs = [(advantage, len(turn["response_ids"])) for advantage, turn in zip(trajectory["advantages"], trajectory["turns"])]
-            if not any(advantage for advantage, _ in pairs):
+            signs = {advantage > 0 for advantage, _ in pairs if advantage}
+            if not signs:
                 continue
-            both.append(any(advantage > 0 for advantage, _ in pairs) and any(advantage < 0 for advantage, _ in pairs))
+            both.append(len(signs) == 2)
             tokens = sum(count for _, count in pairs)
             means[trajectory["success"]].append(sum(advantage * count for advantage, count in pairs) / tokens)
     if not both:

@@ -191,8 +191,8 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
-    /// Whether its steps may say how much of the task is done ([`turnwise_core::Step::progress`]), which HAS can take credit
-    /// from. Where it is false, such credit is refused before anything is trained.
+    /// Progress signal: true if the world's steps may say how much of the task is done ([`turnwise_core::Step::progress`]), which
+    /// HAS can take credit from. Where it is false, such credit is refused before anything is trained.
     fn has_progress(&self) -> bool {
         true
     }

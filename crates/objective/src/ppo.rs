@@ -187,7 +187,7 @@ impl PolicyObjective {
         Ok(bias)
     }
 
-    /// Whether the shared ratio is a constant in the gradient, beside which every token has its own.
+    /// Detached ratio: true if the ratio of the unit is a constant in the gradient, and every token has a gradient of its own.
     fn is_detached(&self) -> bool {
         self.config.ratio == RatioKind::SequenceToken
     }

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use super::docs::{anchor, links};
 
-/// A line of a table with the heading of its section and the names of its columns.
+/// A line of a table with the headings that it stands under and the names of its columns.
 struct Row<'a> {
-    /// The anchors of the headings that it stands under, outermost first.
+    /// The anchors of the headings, outermost first.
     sections: Vec<String>,
-    columns: &'a [&'a str],
+    columns: Vec<&'a str>,
     cells: Vec<&'a str>,
 }
 
@@ -20,55 +20,50 @@ impl<'a> Row<'a> {
         let index = self.columns.iter().position(|name| *name == column)?;
         self.cells.get(index).copied()
     }
+
+    fn is_summary(&self) -> bool {
+        self.sections.last().is_some_and(|section| section == "summary")
+    }
 }
 
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// All lines of all tables of a page.
-fn rows<'a>(text: &'a str, headers: &'a [(usize, Vec<&'a str>)]) -> Vec<Row<'a>> {
-    let (mut found, mut headings): (Vec<Row<'_>>, Vec<(usize, String)>) = (Vec::new(), Vec::new());
-    for (number, line) in text.lines().enumerate() {
+/// All lines of all tables of a page, those with the columns' names left out.
+fn rows(text: &str) -> Vec<Row<'_>> {
+    let (mut found, mut headings, mut columns): (Vec<Row<'_>>, Vec<(usize, String)>, _) =
+        (Vec::new(), Vec::new(), None);
+    for line in text.lines() {
         if line.starts_with('#') {
             let level = line.chars().take_while(|c| *c == '#').count();
             headings.retain(|(outer, _)| *outer < level);
             headings.push((level, anchor(line)));
         }
-        let header = headers.iter().rfind(|(first, _)| *first <= number);
-        let is_cells = line.starts_with('|') && !line.starts_with("|---");
-        if let Some((first, columns)) = header
-            && is_cells
-            && number > *first
-        {
+        if !line.starts_with('|') {
+            columns = None;
+        } else if let Some(columns) = &columns {
             let sections = headings.iter().map(|(_, anchor)| anchor.clone()).collect();
-            found.push(Row { sections, columns, cells: cells(line) });
+            found.push(Row { sections, columns: Vec::clone(columns), cells: cells(line) });
+        } else {
+            columns = Some(cells(line));
         }
     }
+    found.retain(|row| !row.cells[0].starts_with("---"));
     found
 }
 
-/// The lines that name a table's columns: those before a line of dashes.
-fn headers(text: &str) -> Vec<(usize, Vec<&str>)> {
-    let lines: Vec<&str> = text.lines().collect();
-    let pairs = lines.windows(2).enumerate().filter(|(_, pair)| pair[1].starts_with("|---"));
-    pairs.map(|(number, pair)| (number, cells(pair[0]))).collect()
-}
-
-/// Whether the interval of a difference, `+2.4 [1.1, 3.7]`, leaves 0 out.
+/// A difference such as `+2.4 [1.1, 3.7]` is decided if its interval leaves 0 out.
 fn is_decided(difference: &str) -> bool {
     let bounds = difference.split_once('[').and_then(|(_, rest)| rest.trim_end_matches(']').split_once(", "));
     bounds.is_some_and(|(low, high)| low.parse::<f64>().unwrap() > 0.0 || high.parse::<f64>().unwrap() < 0.0)
 }
 
-/// What is wrong with the summary of an evidence page.
+/// Problems of an evidence page's summary: differences that the sections' tables do not have, and wrong bold ones.
 fn problems(text: &str) -> Vec<String> {
-    let headers = headers(text);
-    let rows = rows(text, &headers);
-    let (summary, tables): (Vec<_>, Vec<_>) =
-        rows.iter().partition(|row| row.sections.last().is_some_and(|section| section == "summary"));
+    let (summary, tables): (Vec<_>, Vec<_>) = rows(text).into_iter().partition(Row::is_summary);
     let mut found = Vec::new();
-    for row in summary {
+    for row in &summary {
         for (column, marked) in row.columns.iter().zip(&row.cells) {
             let Some(section) = links(column).pop() else { continue };
             let (section, cell) = (section.trim_start_matches('#').to_owned(), marked.trim_matches('*'));
@@ -81,14 +76,14 @@ fn problems(text: &str) -> Vec<String> {
                     row.cells[0]
                 ));
             }
-            let same = |other: &&Row<'_>| {
+            let same = |other: &Row<'_>| {
                 let difference = other.cell("difference, greedy").or_else(|| other.cell("difference"));
                 other.sections.contains(&section)
                     && other.cell("method") == row.cell("method")
                     && other.cell("against") == row.cell("against")
                     && difference == Some(cell)
             };
-            if !tables.iter().copied().any(|other| same(&other)) {
+            if !tables.iter().any(same) {
                 found.push(format!("{} in {section}: {cell} is not in its table", row.cells[0]));
             }
         }
@@ -100,8 +95,7 @@ fn problems(text: &str) -> Vec<String> {
 fn the_summary_has_the_numbers_of_the_tables() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/evidence.md");
     let text = fs::read_to_string(page).unwrap();
-    let headers = headers(&text);
-    let count = rows(&text, &headers).iter().filter(|row| row.sections.last().unwrap() == "summary").count();
+    let count = rows(&text).iter().filter(|row| row.is_summary()).count();
     assert!(count >= 20, "{count} lines");
     assert_eq!(problems(&text), Vec::<String>::new());
 }
