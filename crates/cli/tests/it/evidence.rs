@@ -1,9 +1,13 @@
-//! The evidence page: its summary repeats the differences of the sections it links to, and marks those that are decided.
+//! The evidence page: its summary repeats the differences of the sections it links to, and marks those that are decided; the tables of
+//! the sections have what follows from the success of every run, seed by seed (`docs/results/seeds`).
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use turnwise_eval::statistics::student;
 
 use super::docs::{anchor, links};
 
@@ -91,10 +95,104 @@ fn problems(text: &str) -> Vec<String> {
     found
 }
 
+/// Success in percent by column, method and seed, as `benches/seed-table.py` writes it.
+type SeedTable = BTreeMap<String, BTreeMap<String, BTreeMap<u64, f64>>>;
+
+fn seed_table(text: &str) -> SeedTable {
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let columns = lines.next().unwrap();
+    let mut found = SeedTable::new();
+    for cells in lines {
+        for (column, cell) in columns.iter().zip(&cells).skip(2).filter(|(_, cell)| !cell.is_empty()) {
+            let of_method = found.entry((*column).to_owned()).or_default().entry(cells[0].to_owned());
+            of_method.or_default().insert(cells[1].parse().unwrap(), cell.parse().unwrap());
+        }
+    }
+    found
+}
+
+/// A method minus its baseline as the page writes it, such as `+2.4 [1.1, 3.7]`, where both have the same seeds in a column.
+fn difference(table: &SeedTable, column: &str, method: &str, baseline: &str) -> Option<String> {
+    let (ours, theirs) = (table.get(column)?.get(method)?, table.get(column)?.get(baseline)?);
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{method}, {baseline}");
+    let differences: Vec<f64> = ours.values().zip(theirs.values()).map(|(one, other)| one - other).collect();
+    let interval = student(&differences)?;
+    let mean = format!("{:+.1}", differences.iter().sum::<f64>() / differences.len() as f64);
+    let mean = if mean == "-0.0" || mean == "+0.0" { "0.0" } else { &mean };
+    Some(format!("{mean} [{:.1}, {:.1}]", interval.low, interval.high))
+}
+
+/// Cells of a section's tables that are not what the success by seed gives, and the number of those that were looked at.
+/// `columns` are names of the page beside the names in the table of seeds.
+fn wrong_cells(
+    text: &str,
+    section: &str,
+    table: &SeedTable,
+    columns: &[(&str, &str)],
+) -> (Vec<String>, usize) {
+    let (mut found, mut count) = (Vec::new(), 0);
+    for row in rows(text).iter().filter(|row| row.sections.last().is_some_and(|last| last == section)) {
+        let (Some(method), Some(against)) = (row.cell("method"), row.cell("against")) else { continue };
+        for (shown, column) in columns {
+            let Some(cell) = row.cell(shown) else { continue };
+            let expected = if shown.contains("by seed") {
+                let seeds = table.get(*column).and_then(|methods| methods.get(method));
+                seeds
+                    .map(|seeds| seeds.values().map(|one| format!("{one:.1}")).collect::<Vec<_>>().join(", "))
+            } else {
+                difference(table, column, method, against)
+            };
+            let Some(expected) = expected else { continue };
+            count += 1;
+            if cell != expected {
+                found.push(format!("{section}, {method}, {shown}: {cell} and by the seeds {expected}"));
+            }
+        }
+    }
+    (found, count)
+}
+
+fn results(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results").join(file)
+}
+
+#[test]
+fn the_tables_have_what_follows_from_the_seeds() {
+    let text = fs::read_to_string(results("evidence.md")).unwrap();
+    let columns = [
+        ("greedy, by seed", "greedy_60"),
+        ("difference, greedy", "greedy_60"),
+        ("sampled", "sampled_60"),
+        ("rollouts 41 to 60", "rollouts_41_60"),
+    ];
+    for (file, section) in [("household-full.csv", "full-rooms")] {
+        let table = seed_table(&fs::read_to_string(results("seeds").join(file)).unwrap());
+        let (found, count) = wrong_cells(&text, section, &table, &columns);
+        assert_eq!(found, Vec::<String>::new(), "{file}");
+        assert!(count >= 15, "{file}: {count} cells");
+    }
+}
+
+#[test]
+fn a_number_that_the_seeds_do_not_give_is_found() {
+    let table = seed_table("method,seed,greedy_60\na,0,51.5\na,1,52.5\nb,0,50\nb,1,50\n");
+    let page = |seeds: &str, cell: &str| {
+        format!(
+            "## Shop\n| method | against | by seed | greedy |\n|---|---|---|---|\n| a | b | {seeds} | {cell} |\n"
+        )
+    };
+    let columns = [("by seed", "greedy_60"), ("greedy", "greedy_60")];
+    let wrong = |seeds: &str, cell: &str| wrong_cells(&page(seeds, cell), "shop", &table, &columns);
+    // Student's quantile of one degree of freedom is 12.706, the standard error of 1.5 and 2.5 is 0.5.
+    assert_eq!(wrong("51.5, 52.5", "+2.0 [-4.4, 8.4]"), (Vec::new(), 2));
+    assert_eq!(wrong("51.5, 52.6", "+2.0 [-4.3, 8.4]").0.len(), 2);
+    // The section has another name, so that nothing is looked at.
+    assert_eq!(wrong_cells(&page("", ""), "search", &table, &columns), (Vec::new(), 0));
+}
+
 #[test]
 fn the_summary_has_the_numbers_of_the_tables() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/evidence.md");
-    let text = fs::read_to_string(page).unwrap();
+    let text = fs::read_to_string(results("evidence.md")).unwrap();
     let count = rows(&text).iter().filter(|row| row.is_summary()).count();
     assert!(count >= 20, "{count} lines");
     assert_eq!(problems(&text), Vec::<String>::new());
