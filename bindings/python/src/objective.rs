@@ -152,7 +152,7 @@ fn found(
 ) -> Result<Found, ObjectiveError> {
     // The KL coefficient as it acts beside the terms.
     let settings = Loss::new(config, &Registry::builtin())?.config().clone();
-    let policy = PolicyObjective::new(&settings, ObjectiveBatch { sequences })?;
+    let policy = PolicyObjective::new(&settings, ObjectiveBatch::new(sequences))?;
     let mut gradients = Vec::with_capacity(inputs.len());
     let mut metrics = LossMetrics::default();
     for (index, input) in inputs.iter().enumerate() {
@@ -347,7 +347,7 @@ pub(crate) fn token_weights<'py>(
             ..ObjectiveSequence::new(spans(lengths), vec![0.0; tokens], vec![0.0; lengths.len()])
         }
     });
-    let batch = ObjectiveBatch { sequences: sequences.collect() };
+    let batch = ObjectiveBatch::new(sequences.collect());
     batch.check(&ObjectiveConfig::default()).map_err(refused)?;
     let weights = turnwise_objective::token_weights(aggregation, &batch);
     Ok(weights.iter().map(|weights| buffer(py, weights)).collect())

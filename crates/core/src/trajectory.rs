@@ -226,6 +226,21 @@ pub struct Group {
     pub trajectories: Vec<Trajectory>,
 }
 
+impl Group {
+    /// True if the environment gave all trajectories the same return, so that comparing them says nothing of their turns. What
+    /// training adds to the rewards (a KL, a length penalty) is not looked at. Sums of floats in another order may differ in their
+    /// last digits: returns are the same up to `1e-12` of the rewards' absolute sum.
+    pub fn has_equal_returns(&self) -> bool {
+        let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
+        for trajectory in &self.trajectories {
+            let sum = trajectory.environment_return(1.0);
+            (low, high) = (low.min(sum), high.max(sum));
+            size = size.max(trajectory.turns.iter().map(|turn| turn.reward.abs()).sum());
+        }
+        self.trajectories.is_empty() || high - low <= 1e-12 * size
+    }
+}
+
 /// The groups of one training step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
@@ -289,6 +304,26 @@ mod tests {
             assert!((got - expected).abs() < 1e-12, "{returns:?}");
         }
         assert_eq!(trajectory(&[0.5, 0.0, 10.0]).outcome_return(), 10.5);
+    }
+
+    #[test]
+    fn returns_are_equal_whatever_the_order_of_their_rewards() {
+        // Fifteen steps at -0.1 with one reward of 1 among them: -0.5 in one order, -0.4999999999999999 in another.
+        let pushed_at = |step: usize| {
+            trajectory(&(0..15).map(|now| if now == step { 0.9 } else { -0.1 }).collect::<Vec<_>>())
+        };
+        let group = |trajectories: Vec<Trajectory>| Group { trajectories };
+        let failures = group((0..15).map(pushed_at).collect());
+        let returns: Vec<f64> = failures.trajectories.iter().map(Trajectory::outcome_return).collect();
+        assert!(returns.iter().any(|one| *one != returns[0]), "{returns:?}");
+        assert!(failures.has_equal_returns());
+        assert!(!group(vec![trajectory(&[1.0]), trajectory(&[1.0 - 1e-9])]).has_equal_returns());
+        assert!(group(vec![trajectory(&[0.0]), trajectory(&[])]).has_equal_returns());
+        assert!(group(vec![trajectory(&[3.0])]).has_equal_returns() && group(Vec::new()).has_equal_returns());
+        // What training adds is not the environment's.
+        let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.0])]);
+        shaped.trajectories[0].turns[0].shape_reward(-0.01);
+        assert!(shaped.has_equal_returns());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `A_turn` is a decomposer's per-turn credit, z-scored at each turn index over the trajectories of
 //! the group that reach it (population standard deviation; 0 where only one does). Nothing is
 //! standardised again afterwards. `alpha = 1` is the estimator's advantage bit for bit. Groups whose
-//! returns are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
+//! returns from the environment are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
 //!
 //! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
 //! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset};
 
 use crate::registry::MethodSettings;
-use crate::scores::{InvalidActionPenalty, PenaltyScope};
 use crate::statistics::{Correlation, Moments, Normalize, Singleton};
 use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
 
@@ -202,7 +201,9 @@ impl Refinement for Has {
     }
 
     fn needs(&self) -> Needs {
-        Needs { credits: self.config.decomposer == DecomposerKind::External, ..Needs::default() }
+        // With alpha = 1 there is no share of the credits.
+        let credits = self.config.decomposer == DecomposerKind::External && self.config.alpha != 1.0;
+        Needs { credits, ..Needs::default() }
     }
 
     fn fields(&self) -> Vec<TurnField> {
@@ -224,13 +225,10 @@ impl Refinement for Has {
             return Ok(());
         }
         let credits = self.credits(inputs)?;
-        let outcome = InvalidActionPenalty { cost: 0.0, scope: PenaltyScope::Turn };
         let mut skipped = 0;
         let mut early = Correlation::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
-            let returns: Vec<f64> =
-                group.trajectories.iter().map(|trajectory| outcome.outcome_return(trajectory)).collect();
-            if returns.windows(2).all(|pair| pair[0] == pair[1]) {
+            if group.has_equal_returns() {
                 skipped += 1;
                 continue;
             }

@@ -183,12 +183,19 @@ impl Pipeline {
             explanation.close("outliers", &advantages);
         }
         self.check(&advantages)?;
+        if let Some(tokens) = &tokens {
+            tokens
+                .advantages
+                .check_shape(inputs.batch)
+                .map_err(|source| CreditError::Shape { what: "advantages of tokens", source })?;
+            self.check(&tokens.advantages)?;
+        }
         let (explanations, diagnostics) = explanation.finish();
         Ok(CreditReport { advantages, tokens, outliers, explanations, diagnostics })
     }
 
     /// Refuses advantages that overflowed.
-    fn check(&self, advantages: &PerTurn<f64>) -> Result<(), CreditError> {
+    fn check<U: Unit>(&self, advantages: &Table<f64, U>) -> Result<(), CreditError> {
         match advantages.iter().find(|(_, value)| !value.is_finite()) {
             Some(((group, trajectory, turn), &value)) => {
                 let (method, field) = (self.estimator.name(), "advantage");

@@ -126,9 +126,7 @@ impl Selection {
         let members = &group.trajectories;
         match self.config {
             SelectionConfig::All => true,
-            SelectionConfig::Dynamic(_) => {
-                members.windows(2).any(|pair| pair[0].outcome_return() != pair[1].outcome_return())
-            }
+            SelectionConfig::Dynamic(_) => !group.has_equal_returns(),
             SelectionConfig::Rejection(_) => {
                 members.windows(2).any(|pair| pair[0].success != pair[1].success)
             }

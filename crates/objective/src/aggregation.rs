@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ObjectiveBatch;
 
-/// Mean over response tokens that the loss is. All counts are over the whole optimiser batch and over tokens that
-/// count; sequences and turns without one are not counted.
+/// Mean over response tokens that the loss is. All counts are over the whole optimiser batch, with the sequences that are left out
+/// of it because they have no gradient ([`crate::LeftOut`]), and over tokens that count; sequences and turns without one are not
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
@@ -30,9 +31,10 @@ pub fn token_weights(aggregation: Aggregation, batch: &ObjectiveBatch) -> Vec<Ve
         .map(|index| batch.sequences[index].ranges().map(|range| counted(index, range)).collect())
         .collect();
     let per_sequence: Vec<usize> = spans.iter().map(|counts| counts.iter().sum()).collect();
-    let tokens: usize = per_sequence.iter().sum();
-    let sequences = per_sequence.iter().filter(|&&count| count > 0).count();
-    let turns = spans.iter().flatten().filter(|&&count| count > 0).count();
+    let left_out = batch.left_out;
+    let tokens = left_out.tokens + per_sequence.iter().sum::<usize>();
+    let sequences = left_out.sequences + per_sequence.iter().filter(|&&count| count > 0).count();
+    let turns = left_out.turns + spans.iter().flatten().filter(|&&count| count > 0).count();
     let inverse = |denominator: usize| if denominator == 0 { 0.0 } else { 1.0 / denominator as f64 };
 
     batch

@@ -117,14 +117,44 @@ impl ObjectiveSequence {
     }
 }
 
+/// Size of the sequences of an optimiser batch that the learner does not get, because they have no gradient. The loss is a mean
+/// over them, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Response tokens that count.
+    pub tokens: usize,
+    /// Sequences with such tokens.
+    pub sequences: usize,
+    /// Turns with such tokens.
+    pub turns: usize,
+}
+
+impl LeftOut {
+    /// Adds a sequence.
+    pub fn add(&mut self, sequence: &ObjectiveSequence) {
+        let spans = sequence.ranges().map(|range| range.filter(|&token| sequence.counts(token)).count());
+        let counted: Vec<usize> = spans.filter(|&count| count > 0).collect();
+        self.tokens += counted.iter().sum::<usize>();
+        self.turns += counted.len();
+        self.sequences += usize::from(!counted.is_empty());
+    }
+}
+
 /// The sequences of one optimiser batch, in the order the learner gets them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectiveBatch {
     /// The sequences.
     pub sequences: Vec<ObjectiveSequence>,
+    /// Those of the batch that the learner does not get.
+    pub left_out: LeftOut,
 }
 
 impl ObjectiveBatch {
+    /// A batch that the learner gets the whole of.
+    pub fn new(sequences: Vec<ObjectiveSequence>) -> Self {
+        Self { sequences, left_out: LeftOut::default() }
+    }
+
     /// Refuses arrays of wrong length and numbers that are not finite.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ mod term;
 mod value;
 
 pub use aggregation::{Aggregation, token_weights};
-pub use batch::{Advantages, ObjectiveBatch, ObjectiveSequence};
+pub use batch::{Advantages, LeftOut, ObjectiveBatch, ObjectiveSequence};
 pub use config::{Clip, KlConfig, ObjectiveConfig, RatioKind};
 pub use entropy::entropy_bonus;
 pub use gradient::Gradient;

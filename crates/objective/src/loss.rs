@@ -23,7 +23,7 @@ use crate::{
 /// assert!(!loss.passes().needs_reference());
 /// let turn = TurnSpan { turn: 0, start: 3, end: 5 };
 /// let sequence = ObjectiveSequence::new(vec![turn], vec![-1.0, -2.0], vec![0.5]);
-/// let minibatch = loss.for_minibatch(ObjectiveBatch { sequences: vec![sequence] }, &[])?;
+/// let minibatch = loss.for_minibatch(ObjectiveBatch::new(vec![sequence]), &[])?;
 /// let statistics = TokenStatistics { logprobs: &[-1.0, -2.0], entropies: &[], reference_kls: &[] };
 /// let gradients = minibatch.tokens().evaluate(0, statistics)?;
 /// assert_eq!(gradients.d_logprobs, [-0.25, -0.25]);

@@ -110,8 +110,9 @@ impl LossTerm for SelectiveConfig {
         if minibatch.masked.is_empty() {
             return Ok(TermParts::default());
         }
-        let spans = minibatch.policy.batch().sequences.iter().flat_map(|sequence| &sequence.spans);
-        let turns = spans.filter(|span| !span.is_empty()).count();
+        let batch = minibatch.policy.batch();
+        let spans = batch.sequences.iter().flat_map(|sequence| &sequence.spans);
+        let turns = batch.left_out.turns + spans.filter(|span| !span.is_empty()).count();
         let term = SelectiveObjective::for_masked_contexts(self, minibatch.masked, turns)?;
         Ok(TermParts { masked_context: Some(Box::new(term)), ..TermParts::default() })
     }

@@ -119,16 +119,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
         let before = [service.logprobs(&sequences)?, native.logprobs(&sequences)?];
         let difference = largest_difference(&before[0], &before[1]);
-        let batch = ObjectiveBatch {
-            sequences: sequences
-                .iter()
-                .zip(&before[1])
-                .zip([1.0, -0.7, 0.5, -1.2])
-                .map(|((sequence, old), advantage)| {
-                    ObjectiveSequence::new(sequence.spans.clone(), old.clone(), vec![advantage])
-                })
-                .collect(),
+        let numbers = sequences.iter().zip(&before[1]).zip([1.0, -0.7, 0.5, -1.2]);
+        let of_sequence = |((sequence, old), advantage): ((&TokenSequence, &Vec<f32>), f64)| {
+            ObjectiveSequence::new(sequence.spans.clone(), old.clone(), vec![advantage])
         };
+        let batch = ObjectiveBatch::new(numbers.map(of_sequence).collect());
         let loss = config.loss()?;
         let mut norms = Vec::new();
         for learner in [service.as_mut(), &mut native as &mut dyn PolicyLearner] {

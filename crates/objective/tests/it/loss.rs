@@ -29,7 +29,7 @@ fn batch() -> (ObjectiveBatch, Vec<Vec<f32>>) {
             ObjectiveSequence::new(spans, old, advantages)
         })
         .collect();
-    (ObjectiveBatch { sequences }, logprobs)
+    (ObjectiveBatch::new(sequences), logprobs)
 }
 
 fn statistics(logprobs: &[f32]) -> TokenStatistics<'_> {

@@ -3,7 +3,7 @@
 
 use turnwise_core::{Objective, Purpose, Seed, TokenStatistics, TurnSpan};
 use turnwise_objective::{
-    Advantages, Aggregation, Clip, KlConfig, KlEstimator, KlPlace, ObjectiveBatch, ObjectiveConfig,
+    Advantages, Aggregation, Clip, KlConfig, KlEstimator, KlPlace, LeftOut, ObjectiveBatch, ObjectiveConfig,
     ObjectiveSequence, PolicyObjective, RatioKind, SupervisedObjective, SupervisedSequence,
 };
 
@@ -66,7 +66,7 @@ fn random(seed: u64, per_token: bool, masked: bool) -> (ObjectiveBatch, Vec<Vec<
             }
         })
         .collect();
-    (ObjectiveBatch { sequences }, logprobs, entropies)
+    (ObjectiveBatch::new(sequences), logprobs, entropies)
 }
 
 fn total(objective: &PolicyObjective, logprobs: &[Vec<f64>], entropies: &[Vec<f64>]) -> f64 {
@@ -152,12 +152,10 @@ fn gradients_equal_central_differences() {
 fn the_turn_ratio_carries_the_gradient_of_every_unclipped_advantage() {
     // One turn of three tokens with advantages 1, 2, -1; the ratio is exp(0.3) = 1.3499, above 1.2:
     // only the negative advantage is unclipped, and all three tokens carry it.
-    let batch = ObjectiveBatch {
-        sequences: vec![ObjectiveSequence {
-            advantages: Advantages::PerToken(vec![1.0, 2.0, -1.0]),
-            ..ObjectiveSequence::new(spans(&[3]), vec![-1.0; 3], vec![0.0])
-        }],
-    };
+    let batch = ObjectiveBatch::new(vec![ObjectiveSequence {
+        advantages: Advantages::PerToken(vec![1.0, 2.0, -1.0]),
+        ..ObjectiveSequence::new(spans(&[3]), vec![-1.0; 3], vec![0.0])
+    }]);
     let config = ObjectiveConfig { ratio: RatioKind::Turn, ..ObjectiveConfig::default() };
     let objective = PolicyObjective::new(&config, batch).unwrap();
     let gradient = objective.gradient(0, &[-1.0 + 0.9, -1.0, -1.0], &[]).unwrap();
@@ -186,7 +184,7 @@ fn a_detached_sequence_ratio_leaves_every_turn_its_own_advantage() {
     // Two turns of one and two tokens with advantages 2 and -1; the ratio of the sequence is exp(0.3), above 1.2: the first
     // turn is clipped. With a gradient through the ratio the second turn's -1 lowers the first one too; without, it does not.
     let sequence = ObjectiveSequence::new(spans(&[1, 2]), vec![-1.0; 3], vec![2.0, -1.0]);
-    let batch = ObjectiveBatch { sequences: vec![sequence] };
+    let batch = ObjectiveBatch::new(vec![sequence]);
     let logprobs = [-1.0 + 0.9, -1.0, -1.0];
     let ratio = 0.3_f64.exp();
     let ((through, loss), (detached, same_loss)) = (
@@ -222,8 +220,7 @@ fn a_detached_sequence_ratio_is_the_sequences_where_all_advantages_are_equal() {
 
 #[test]
 fn log_ratios_are_counted_by_their_size() {
-    let batch =
-        ObjectiveBatch { sequences: vec![ObjectiveSequence::new(spans(&[5]), vec![-20.0; 5], vec![1.0])] };
+    let batch = ObjectiveBatch::new(vec![ObjectiveSequence::new(spans(&[5]), vec![-20.0; 5], vec![1.0])]);
     let objective = PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap();
     // Both signs count, each token by itself; bounds are 0.01, 0.03, 0.1, 0.3, 1, 3 and 10.
     let gradient = objective.gradient(0, &[-20.0, -19.98, -20.2, -18.0, -32.0], &[]).unwrap();
@@ -237,12 +234,10 @@ fn log_ratios_are_counted_by_their_size() {
 #[test]
 fn aggregations_by_hand() {
     // Ratio 1, so the loss is -sum weight * A. Two sequences: turns of 1 and 3 tokens, a turn of 2.
-    let batch = ObjectiveBatch {
-        sequences: vec![
-            ObjectiveSequence::new(spans(&[1, 3]), vec![-1.0; 4], vec![1.0, 2.0]),
-            ObjectiveSequence::new(spans(&[2]), vec![-1.0; 2], vec![-3.0]),
-        ],
-    };
+    let batch = ObjectiveBatch::new(vec![
+        ObjectiveSequence::new(spans(&[1, 3]), vec![-1.0; 4], vec![1.0, 2.0]),
+        ObjectiveSequence::new(spans(&[2]), vec![-1.0; 2], vec![-3.0]),
+    ]);
     for (aggregation, expected) in [
         (Aggregation::TokenMean, -(1.0 + 6.0 - 6.0) / 6.0),
         (Aggregation::SeqMeanTokenMean, -(7.0 / 4.0 - 3.0) / 2.0),
@@ -253,6 +248,36 @@ fn aggregations_by_hand() {
         let objective = PolicyObjective::new(&config, batch.clone()).unwrap();
         let loss = total(&objective, &[vec![-1.0; 4], vec![-1.0; 2]], &[vec![], vec![]]);
         assert!((loss - expected).abs() < 1e-12, "{aggregation:?}: {loss} {expected}");
+    }
+}
+
+#[test]
+fn sequences_without_a_gradient_count_in_the_mean_though_they_are_left_out() {
+    let acting = ObjectiveSequence::new(spans(&[1, 3]), vec![-1.0; 4], vec![1.0, -2.0]);
+    let zero = ObjectiveSequence {
+        mask: Some(vec![true, true, false, true]),
+        ..ObjectiveSequence::new(spans(&[3, 1]), vec![-1.0; 4], vec![0.0, 0.0])
+    };
+    for aggregation in [
+        Aggregation::TokenMean,
+        Aggregation::SeqMeanTokenMean,
+        Aggregation::SeqMeanTokenSum,
+        Aggregation::TurnMean,
+    ] {
+        let config = ObjectiveConfig { aggregation, ..ObjectiveConfig::default() };
+        let gradient = |batch: ObjectiveBatch| {
+            let objective = PolicyObjective::new(&config, batch).unwrap();
+            objective.gradient(0, &[-1.0; 4], &[]).unwrap().d_logprobs
+        };
+        let whole = gradient(ObjectiveBatch::new(vec![acting.clone(), zero.clone()]));
+        let mut left_out = LeftOut::default();
+        left_out.add(&zero);
+        assert_eq!(left_out, LeftOut { tokens: 3, sequences: 1, turns: 2 });
+        let cut = ObjectiveBatch { left_out, ..ObjectiveBatch::new(vec![acting.clone()]) };
+        assert_eq!(gradient(cut), whole, "{aggregation:?}");
+        // Without the count the step is larger than that of the whole batch.
+        let alone = gradient(ObjectiveBatch::new(vec![acting.clone()]));
+        assert!(alone.iter().zip(&whole).all(|(one, all)| one.abs() > 1.5 * all.abs()), "{aggregation:?}");
     }
 }
 
@@ -279,7 +304,7 @@ fn the_loss_does_not_depend_on_the_order_of_evaluation() {
         for aggregation in AGGREGATIONS {
             let (batch, logprobs, entropies) = random(11, true, true);
             let config = ObjectiveConfig { ratio, aggregation, ..ObjectiveConfig::default() };
-            let reversed = ObjectiveBatch { sequences: batch.sequences.iter().rev().cloned().collect() };
+            let reversed = ObjectiveBatch::new(batch.sequences.iter().rev().cloned().collect());
             let forward = PolicyObjective::new(&config, batch).unwrap();
             let backward = PolicyObjective::new(&config, reversed).unwrap();
             let last = logprobs.len() - 1;
@@ -348,9 +373,8 @@ fn zero_advantage_gives_zero_gradient() {
 
 #[test]
 fn extreme_log_ratios_stay_finite() {
-    let batch = ObjectiveBatch {
-        sequences: vec![ObjectiveSequence::new(spans(&[2]), vec![-1000.0, -0.5], vec![-1.0])],
-    };
+    let batch =
+        ObjectiveBatch::new(vec![ObjectiveSequence::new(spans(&[2]), vec![-1000.0, -0.5], vec![-1.0])]);
     let objective = PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap();
     let gradient = objective.gradient(0, &[-0.1, -900.0], &[]).unwrap();
     assert!(gradient.loss.is_finite());
@@ -377,7 +401,7 @@ fn wrong_input_is_named() {
     let config = ObjectiveConfig::default();
     let make = |old: Vec<f32>, advantages: Vec<f64>| {
         let sequences = vec![ObjectiveSequence::new(spans(&[2]), old, advantages)];
-        PolicyObjective::new(&config, ObjectiveBatch { sequences })
+        PolicyObjective::new(&config, ObjectiveBatch::new(sequences))
     };
     let text = |result: Result<PolicyObjective, _>| {
         result.err().map(|error: turnwise_core::ObjectiveError| error.to_string()).unwrap()
@@ -388,7 +412,7 @@ fn wrong_input_is_named() {
     let with_kl = ObjectiveConfig { kl: KlConfig { coef: 0.1, ..KlConfig::default() }, ..config.clone() };
     let sequences = vec![ObjectiveSequence::new(spans(&[2]), vec![-1.0; 2], vec![1.0])];
     assert!(
-        text(PolicyObjective::new(&with_kl, ObjectiveBatch { sequences })).contains("needs ref_logprobs")
+        text(PolicyObjective::new(&with_kl, ObjectiveBatch::new(sequences))).contains("needs ref_logprobs")
     );
     let bad = ObjectiveConfig { clip: Clip { low: 1.5, high: 0.2 }, ..config };
     assert!(
@@ -448,7 +472,7 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     let spans = vec![TurnSpan { turn: 0, start: 1, end: 3 }];
     let mut sequence = ObjectiveSequence::new(spans, vec![-1.0, -1.0], vec![0.0]);
     // No log-probabilities of the reference are needed: the learner has the distributions.
-    let batch = ObjectiveBatch { sequences: vec![sequence.clone()] };
+    let batch = ObjectiveBatch::new(vec![sequence.clone()]);
     let objective = PolicyObjective::new(&config, batch).unwrap();
     assert!(objective.needs_reference_kls());
     let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
@@ -457,7 +481,7 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     assert!(objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2]).is_err());
     // A token that does not count has no weight.
     sequence.mask = Some(vec![true, false]);
-    let objective = PolicyObjective::new(&config, ObjectiveBatch { sequences: vec![sequence] }).unwrap();
+    let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![sequence])).unwrap();
     let found = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
     assert_eq!((found.loss, found.d_reference_kls), (0.3 * 0.2, vec![0.3, 0.0]));
     let in_reward = KlConfig { place: KlPlace::Reward, ..config.kl.clone() };

@@ -54,7 +54,7 @@ fn configs() -> Vec<ObjectiveConfig> {
 
 fn evaluate(config: &ObjectiveConfig, numbers: &[Numbers]) -> Vec<Gradient> {
     let sequences = numbers.iter().map(|(sequence, _)| sequence.clone()).collect();
-    let objective = PolicyObjective::new(config, ObjectiveBatch { sequences }).unwrap();
+    let objective = PolicyObjective::new(config, ObjectiveBatch::new(sequences)).unwrap();
     let each = numbers.iter().enumerate();
     each.map(|(index, (_, logprobs))| objective.gradient(index, logprobs, &[]).unwrap()).collect()
 }

@@ -145,7 +145,7 @@ fn policy(ratio: RatioKind) -> (PolicyObjective, Vec<Vec<f64>>) {
         })
         .collect();
     let config = ObjectiveConfig { ratio, ..ObjectiveConfig::default() };
-    (PolicyObjective::new(&config, ObjectiveBatch { sequences }).unwrap(), logprobs)
+    (PolicyObjective::new(&config, ObjectiveBatch::new(sequences)).unwrap(), logprobs)
 }
 
 #[test]

@@ -157,5 +157,5 @@ pub(crate) fn objective_batch(sequences: &[TokenSequence], logprobs: &[Vec<f32>]
             ..ObjectiveSequence::new(sequence.spans.clone(), moved(0.3, 0.0), advantages)
         }
     };
-    ObjectiveBatch { sequences: sequences.iter().zip(logprobs).enumerate().map(sequence).collect() }
+    ObjectiveBatch::new(sequences.iter().zip(logprobs).enumerate().map(sequence).collect())
 }

@@ -38,8 +38,9 @@ pub struct TrainConfig {
     /// Passes over a rollout.
     #[schemars(range(min = 1, max = 1000))]
     pub update_epochs: usize,
-    /// Leave trajectories out of the update whose advantages are all zero. (With a KL or entropy term
-    /// in the loss they are kept, because they have a gradient then.)
+    /// Save the passes over trajectories whose advantages are all zero, which have no gradient. They count in the means of the loss
+    /// all the same. (With a KL or entropy term in the loss they have a gradient and are not skipped; a minibatch without
+    /// any gradient makes no update.)
     pub skip_zero_advantage: bool,
     /// Leave groups out of the update whose returns are all equal, even where a KL or entropy term would act on them (HAS,
     /// appendix C). Their trajectories still count in the metrics and train a learned decomposer.

@@ -1,6 +1,6 @@
 //! The training set: every sequence with its old log-probabilities, its advantages and what the extra passes found.
 
-use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence, Trajectory};
+use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::gae::TokenAdvantages;
 use turnwise_objective::{Advantages, Loss, ObjectiveSequence, ValueSequence};
 
@@ -42,7 +42,8 @@ pub(crate) fn training_set(
         batch,
         &SetInputs {
             advantages: &credit.report.advantages,
-            tokens: credit.report.tokens.as_ref().zip(credit.values.as_ref()),
+            tokens: credit.report.tokens.as_ref(),
+            values: credit.values.as_ref(),
             masked: &masked,
             skip_zero: may_skip_zero(loss, learners, config),
             skip_equal_groups: config.train.skip_equal_groups,
@@ -96,6 +97,8 @@ pub struct TrainingSequence {
     pub masked_contexts: Vec<(usize, TokenSequence)>,
     /// Targets of a critic.
     pub values: Option<ValueSequence>,
+    /// False where the loss has no gradient: the sequence is not run through the model, and its size counts in the loss's means.
+    pub has_gradient: bool,
 }
 
 /// One training unit: the sequences of one trajectory, which stay in one minibatch.
@@ -106,33 +109,37 @@ pub type TrainingTrajectory = Vec<TrainingSequence>;
 pub struct SetInputs<'a> {
     /// One advantage a turn.
     pub advantages: &'a PerTurn<f64>,
-    /// Token-level advantages and targets with the values they were made from, where there is a critic.
-    pub tokens: Option<(&'a TokenAdvantages, &'a PerToken<f64>)>,
+    /// Advantages of tokens, which stand for those of turns, and their targets.
+    pub tokens: Option<&'a TokenAdvantages>,
+    /// The values that the targets were made from, where there is a critic.
+    pub values: Option<&'a PerToken<f64>>,
     /// The masked-context sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
     pub masked: &'a [Vec<(usize, TokenSequence)>],
-    /// Leave trajectories out whose advantages are all zero and that nothing else acts on.
+    /// Run trajectories through no model whose advantages are all zero and that nothing else acts on.
     pub skip_zero: bool,
     /// Leave groups out whose returns are all equal.
     pub skip_equal_groups: bool,
 }
 
 /// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
-/// without response tokens have nothing to train on and are left out, as are those whose advantages
-/// are all zero when `skip_zero` says so, and those of groups of equal returns when `skip_equal_groups` does.
+/// without response tokens have nothing to train on and are left out, as are those of groups of equal returns when
+/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero` says so.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
     for (index, (group, group_advantages)) in batch.groups.iter().zip(inputs.advantages.groups()).enumerate()
     {
-        let returns = || group.trajectories.iter().map(Trajectory::outcome_return);
-        let equal = returns().zip(returns().skip(1)).all(|(one, next)| one == next);
+        let equal = inputs.skip_equal_groups && group.has_equal_returns();
         for (member, (trajectory, turn_advantages)) in
             group.trajectories.iter().zip(group_advantages).enumerate()
         {
             let masked = inputs.masked.get(row).map_or(&[][..], Vec::as_slice);
             row += 1;
-            let zero = turn_advantages.iter().all(|&advantage| advantage == 0.0);
-            if inputs.skip_equal_groups && equal || inputs.skip_zero && zero && masked.is_empty() {
+            let zero = match inputs.tokens {
+                Some(tokens) => tokens.advantages[(index, member)].iter().all(|&advantage| advantage == 0.0),
+                None => turn_advantages.iter().all(|&advantage| advantage == 0.0),
+            };
+            if equal {
                 continue;
             }
             let mut start = 0;
@@ -154,14 +161,14 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     success: trajectory.success,
                     ..ObjectiveSequence::new(sequence.spans.clone(), old_logprobs, per_turn)
                 };
-                let values = inputs.tokens.map(|(found, values)| {
+                if let Some(found) = inputs.tokens {
                     objective.advantages =
                         Advantages::PerToken(found.advantages[(index, member)][tokens.clone()].to_vec());
-                    ValueSequence {
-                        old_values: values[(index, member)][tokens.clone()].to_vec(),
-                        returns: found.returns[(index, member)][tokens.clone()].to_vec(),
-                        mask: None,
-                    }
+                }
+                let values = inputs.tokens.zip(inputs.values).map(|(found, values)| ValueSequence {
+                    old_values: values[(index, member)][tokens.clone()].to_vec(),
+                    returns: found.returns[(index, member)][tokens.clone()].to_vec(),
+                    mask: None,
                 });
                 let span_of = |turn: usize| sequence.spans.iter().position(|span| span.turn == turn);
                 let masked_contexts = masked
@@ -174,6 +181,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
                     objective,
                     masked_contexts,
                     values,
+                    has_gradient: !(inputs.skip_zero && zero && masked.is_empty()),
                 });
             }
             if !sequences.is_empty() {
@@ -190,7 +198,7 @@ fn recompute_old_logprobs(
     set: &mut [TrainingTrajectory],
 ) -> Result<(), TrainError> {
     let logprobs = policy.logprobs(&all_tokens(set))?;
-    for (sequence, logprobs) in set.iter_mut().flatten().zip(logprobs) {
+    for (sequence, logprobs) in with_gradient(set).zip(logprobs) {
         sequence.objective.old_logprobs = logprobs;
     }
     Ok(())
@@ -202,19 +210,25 @@ fn reference_logprobs(
     set: &mut [TrainingTrajectory],
 ) -> Result<(), TrainError> {
     let logprobs = policy.reference_logprobs(&all_tokens(set))?;
-    for (sequence, logprobs) in set.iter_mut().flatten().zip(logprobs) {
+    for (sequence, logprobs) in with_gradient(set).zip(logprobs) {
         sequence.objective.ref_logprobs = Some(logprobs);
     }
     Ok(())
 }
 
-fn all_tokens(set: &[TrainingTrajectory]) -> Vec<TokenSequence> {
-    set.iter().flatten().map(|sequence| sequence.tokens.clone()).collect()
+/// The sequences that are run through the model.
+fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut TrainingSequence> {
+    set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
+}
+
+/// The tokens of [`with_gradient`].
+fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
+    with_gradient(set).map(|sequence| sequence.tokens.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use turnwise_core::{Group, Task, Turn, TurnSpan};
+    use turnwise_core::{Group, Task, Trajectory, Turn, TurnSpan};
 
     use super::*;
 
@@ -240,12 +254,15 @@ mod tests {
             let inputs = SetInputs {
                 advantages: &advantages,
                 tokens: None,
+                values: None,
                 masked: &[],
                 skip_zero,
                 skip_equal_groups,
             };
-            paired(&batch, &inputs).len()
+            let set = paired(&batch, &inputs);
+            (set.len(), set.iter().flatten().filter(|sequence| sequence.has_gradient).count())
         };
-        assert_eq!((size(false, false), size(true, false), size(false, true)), (4, 3, 2));
+        // The zero alone has no gradient, and stays in the set that the loss is a mean over.
+        assert_eq!((size(false, false), size(true, false), size(false, true)), ((4, 4), (4, 3), (2, 2)));
     }
 }

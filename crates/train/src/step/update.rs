@@ -7,7 +7,7 @@ use turnwise_core::{
     Rng, Seed, TokenSequence, TurnSpan,
 };
 use turnwise_model::Schedule;
-use turnwise_objective::{Loss, ObjectiveBatch};
+use turnwise_objective::{LeftOut, Loss, ObjectiveBatch};
 
 use crate::TrainError;
 use crate::config::{Config, Shuffle};
@@ -70,10 +70,13 @@ pub(crate) fn update(
             // As even as the count allows.
             let cut = |index: usize| index * order.len() / minibatches;
             let chosen = &order[cut(minibatch)..cut(minibatch + 1)];
-            if chosen.is_empty() {
+            let all = || chosen.iter().flat_map(|&index| &set[index]);
+            let sequences: Vec<&TrainingSequence> = all().filter(|sequence| sequence.has_gradient).collect();
+            if sequences.is_empty() {
                 continue;
             }
-            let sequences: Vec<&TrainingSequence> = chosen.iter().flat_map(|&index| &set[index]).collect();
+            let mut left_out = LeftOut::default();
+            all().filter(|sequence| !sequence.has_gradient).for_each(|one| left_out.add(&one.objective));
             let tokens: Vec<TokenSequence> =
                 sequences.iter().map(|sequence| sequence.tokens.clone()).collect();
             if let Some(critic) = &mut learners.critic {
@@ -83,7 +86,8 @@ pub(crate) fn update(
             if policy_too {
                 let index = ((at as usize * epochs + epoch) * minibatches + minibatch) as u64;
                 let rate = schedule.learning_rate(index);
-                policy_update(learners.policy.as_mut(), loss, &sequences, &tokens, rate, &mut report)?;
+                let minibatch = (sequences.as_slice(), left_out);
+                policy_update(learners.policy.as_mut(), loss, minibatch, &tokens, rate, &mut report)?;
             }
         }
     }
@@ -123,17 +127,17 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
     }
 }
 
-/// One update of the policy on one minibatch.
+/// One update of the policy on one minibatch: the sequences that have a gradient, and the size of those that have none.
 fn policy_update(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,
-    sequences: &[&TrainingSequence],
+    (sequences, left_out): (&[&TrainingSequence], LeftOut),
     tokens: &[TokenSequence],
     rate: f64,
     report: &mut UpdateReport,
 ) -> Result<(), TrainError> {
-    let batch =
-        ObjectiveBatch { sequences: sequences.iter().map(|sequence| sequence.objective.clone()).collect() };
+    let objectives = sequences.iter().map(|sequence| sequence.objective.clone()).collect();
+    let batch = ObjectiveBatch { sequences: objectives, left_out };
     let masked_contexts: Vec<MaskedContext> = sequences
         .iter()
         .enumerate()
@@ -206,6 +210,7 @@ mod tests {
             objective: ObjectiveSequence::new(Vec::new(), Vec::new(), Vec::new()),
             masked_contexts: Vec::new(),
             values: None,
+            has_gradient: true,
         };
         let of_group = |(group, count): (usize, &usize)| vec![vec![sequence(group)]; *count];
         groups.iter().enumerate().flat_map(of_group).collect()

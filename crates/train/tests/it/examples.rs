@@ -93,7 +93,7 @@ fn the_positive_examples_by_hand() {
             vec![0.0],
         )
     };
-    let batch = ObjectiveBatch { sequences: vec![sequence(true, 3), sequence(false, 2), sequence(true, 1)] };
+    let batch = ObjectiveBatch::new(vec![sequence(true, 3), sequence(false, 2), sequence(true, 1)]);
     let policy = Arc::new(PolicyObjective::new(&ObjectiveConfig::default(), batch).unwrap());
     let term = PositiveLm::default();
     assert!(term.acts_without_advantage());
