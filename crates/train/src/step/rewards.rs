@@ -30,7 +30,8 @@ pub(crate) fn shape_rewards(
     let trajectories = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
     trajectories.for_each(|trajectory| trajectory.scale_rewards(config.env.reward_scale));
     if loss.passes().reward_reference_logprobs {
-        shaped.reference_kl = Some(subtract_reward_kl(learners.policy.as_mut(), loss, batch)?);
+        let anew = config.train.recompute_old_logprobs;
+        shaped.reference_kl = Some(subtract_reward_kl(learners.policy.as_mut(), loss, batch, anew)?);
     }
     if let Some(overlong) = &config.rollout.overlong {
         let shaping = overlong.shaping(config.rollout.max_response_tokens);
@@ -40,28 +41,34 @@ pub(crate) fn shape_rewards(
 }
 
 /// Subtracts the KL to the reference policy from the reward of every response token (`kl.place = "reward"`), and so from
-/// that of its turn, and returns its mean over tokens.
+/// that of its turn, and returns its mean over tokens. The policy's log-probabilities are the sampler's, or with `anew` the learner's
+/// own, as in the loss: a sampler with top-k has those of the distribution that it cut.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,
     batch: &mut Batch,
+    anew: bool,
 ) -> Result<f64, TrainError> {
     let (mut sum, mut tokens) = (0.0, 0.0);
     let estimator = loss.config().kl.estimator;
     let sequences: Vec<TokenSequence> =
         batch.trajectories().flat_map(|trajectory| trajectory.sequences.iter().cloned()).collect();
+    let mut own = if anew { policy.logprobs(&sequences)?.into_iter() } else { Vec::new().into_iter() };
     let mut scored = policy.reference_logprobs(&sequences)?.into_iter();
     for trajectory in batch.groups.iter_mut().flat_map(|group| &mut group.trajectories) {
         for (sequence, logprobs) in trajectory.sequences.iter().zip(scored.by_ref()) {
+            let own = own.next();
             let mut start = 0;
             for span in &sequence.spans {
                 let turn = &mut trajectory.turns[span.turn];
-                let of_turn = &logprobs[start..start + span.len()];
+                let range = start..start + span.len();
+                let of_turn = &logprobs[range.clone()];
+                let old = own.as_ref().map_or_else(|| turn.old_logprobs.clone(), |own| own[range].to_vec());
                 let penalties: Vec<f64> = (0..span.len())
-                    .map(|token| -loss.reward_kl(&turn.old_logprobs[token..=token], &of_turn[token..=token]))
+                    .map(|token| -loss.reward_kl(&old[token..=token], &of_turn[token..=token]))
                     .collect();
                 turn.shape_token_rewards(&penalties);
-                for (&old, &reference) in turn.old_logprobs.iter().zip(of_turn) {
+                for (&old, &reference) in old.iter().zip(of_turn) {
                     sum += kl_estimate(estimator, f64::from(old), f64::from(reference)).0;
                     tokens += 1.0;
                 }
