@@ -1,5 +1,8 @@
 //! From an answer to scores, from scores to credits.
 
+/// Highest score.
+const BEST: f64 = 10.0;
+
 /// The scores in an answer: a JSON list of `turns` numbers from 0 to 10, with nothing but white space
 /// around it.
 pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
@@ -8,16 +11,20 @@ pub(super) fn parse(answer: &str, turns: usize) -> Result<Vec<f64>, String> {
     if scores.len() != turns {
         return Err(format!("the answer has {} scores for {turns} turns", scores.len()));
     }
-    match scores.iter().find(|score| !(0.0..=10.0).contains(*score)) {
+    match scores.iter().find(|score| !(0.0..=BEST).contains(*score)) {
         Some(score) => Err(format!("the answer has a score of {score}; scores go from 0 to 10")),
         None => Ok(scores),
     }
 }
 
-/// `s_t R / sum s`; `None` where the scores sum to nearly 0.
+/// Credits that sum to the return `R`: `s_t R / sum s`, and where `R` is negative `(10 - s_t) R / sum (10 - s)`, so that the best turn
+/// always has the most credit. `None` where the shares sum to nearly 0.
+///
+/// Differs from the paper: its returns are 0 and 1, and it has no form for negative ones.
 pub(super) fn rescale(scores: &[f64], ret: f64) -> Option<Vec<f64>> {
-    let sum: f64 = scores.iter().sum();
-    (sum > 1e-6).then(|| scores.iter().map(|score| score / sum * ret).collect())
+    let share = |score: &f64| if ret < 0.0 { BEST - score } else { *score };
+    let sum: f64 = scores.iter().map(share).sum();
+    (sum > 1e-6).then(|| scores.iter().map(|score| share(score) / sum * ret).collect())
 }
 
 /// `R / T` for every turn.
@@ -53,6 +60,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_best_turn_of_a_failure_has_the_least_blame() {
+        assert_eq!(rescale(&[10.0, 0.0], -1.5), Some(vec![-0.0, -1.5]));
+        assert_eq!(rescale(&[10.0, 0.0], 1.5), Some(vec![1.5, 0.0]));
+        assert_eq!((rescale(&[10.0, 10.0], -1.0), rescale(&[0.0, 0.0], 1.0)), (None, None));
+    }
+
     proptest! {
         #[test]
         fn credits_sum_to_the_return(
@@ -61,6 +75,10 @@ mod tests {
         ) {
             let credits = rescale(&scores, ret).unwrap_or_else(|| uniform(scores.len(), ret));
             prop_assert!((credits.iter().sum::<f64>() - ret).abs() < 1e-9);
+            for (one, other) in (0..scores.len()).zip(1..scores.len()) {
+                // A better turn never has less credit, whatever the sign of the return.
+                prop_assert!((scores[one] - scores[other]) * (credits[one] - credits[other]) >= 0.0);
+            }
         }
 
         #[test]

@@ -76,7 +76,9 @@ fn scores_split_the_return_and_are_asked_for_once() {
         trajectory("ann", &[0.0, 0.0, 6.0]),
         trajectory("eve", &[0.0, 0.0, 0.0]),
     ]);
-    let expected = vec![vec![vec![2.0, 0.0, 4.0], vec![-1.0, 0.0, -2.0], vec![2.0, 0.0, 4.0], vec![0.0; 3]]];
+    // The loss of three is shared by what the scores lack of 10: 9, 10 and 8.
+    let blame = [9.0, 10.0, 8.0].map(|missing| missing / 27.0 * -3.0).to_vec();
+    let expected = vec![vec![vec![2.0, 0.0, 4.0], blame, vec![2.0, 0.0, 4.0], vec![0.0; 3]]];
     assert_eq!(judge.credits(&all, &mut |_| ()).unwrap(), expected);
     let once = JudgeMetrics { trajectories: 4, zero_returns: 1, calls: 2, ..JudgeMetrics::default() };
     assert_eq!(judge.metrics(), once);

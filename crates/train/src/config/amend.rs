@@ -10,8 +10,19 @@ use crate::TrainError;
 
 /// Keys whose change would make another run of it: the tasks, the model that the checkpoint's weights belong to, the
 /// tokens of its sequences.
-const FIXED: [&str; 8] =
-    ["name", "seed", "preset", "env", "policy.model", "policy.lora", "policy.scratch", "critic.lora"];
+const FIXED: [&str; 10] = [
+    "name",
+    "seed",
+    "preset",
+    "env",
+    "policy.model",
+    "policy.lora",
+    "policy.scratch",
+    "critic.lora",
+    // The network's checkpoint has its settings, and its records are numbered by rounds.
+    "decomposer.network",
+    "decomposer.round_steps",
+];
 
 /// The config of a run with overrides, checked as a whole.
 ///
@@ -45,6 +56,7 @@ fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{DecomposerConfig, TurnRdSettings};
 
     fn with(overrides: &[&str]) -> Result<Config, TrainError> {
         let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
@@ -67,5 +79,10 @@ mod tests {
             assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");
         }
         assert!(with(&["train.learning_rate=-1"]).is_err());
+        let config = Config { decomposer: DecomposerConfig::Turnrd(TurnRdSettings::default()), ..Config::default() };
+        for fixed in ["decomposer.network.epochs=3", "decomposer.round_steps=7"] {
+            let error = amend(&config, &[fixed.to_owned()]).unwrap_err().to_string();
+            assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");
+        }
     }
 }

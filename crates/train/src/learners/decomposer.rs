@@ -112,6 +112,15 @@ impl RunDecomposer {
         }
     }
 
+    /// Forgets what it recorded of a step and of all later ones: they will be made again, with other bits.
+    pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
+        if let Self::TurnRd(turnrd) = self {
+            let round_steps = turnrd.settings.round_steps;
+            turnrd.replay.cut(|round, id| u64::from(round) * round_steps + (id >> 32) >= step)?;
+        }
+        Ok(())
+    }
+
     /// Ends a step: a learned network is trained where its round ends, and the counters are read.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         match self {

@@ -150,7 +150,8 @@ impl Run {
         let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let position = state.position;
-        let decomposer = RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
+        let mut decomposer =
+            RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         // From here on the directory changes.
         if config != began {
             let old = format!("config-before-{}.toml", position.label());
@@ -160,6 +161,9 @@ impl Run {
         }
         if config != began || resume.from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
+            if let Some(decomposer) = &mut decomposer {
+                decomposer.abandon_from(position.rl_step())?;
+            }
         }
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
         observer.event(Event::Note(format!("resuming at {}", position.label())));

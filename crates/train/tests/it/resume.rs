@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_model::LoraConfig;
-use turnwise_train::config::{Config, ConfigSource, load};
-use turnwise_train::{EvaluationPoint, Event, Observer, Run, RunEnd};
+use turnwise_train::config::{Config, ConfigSource, TrainConfig, load};
+use turnwise_train::{EvaluationPoint, Event, Observer, Resume, Run, RunEnd, RunParts};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
 
@@ -171,6 +171,31 @@ fn what_lies_beyond_the_checkpoint_is_made_again_with_the_same_bits() {
         assert!(bits(&run) == expected, "the weights differ from step {left} on");
         assert!(std::fs::read(&network).unwrap() == trained, "the network differs from step {left} on");
     }
+}
+
+/// A run that goes back and on with another setting trains its network on what it makes then, not on what lies there of the
+/// branch that it left.
+#[test]
+fn a_branch_that_was_left_teaches_the_network_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [back, ahead] = ["back", "ahead"].map(|name| folder.path().join(name));
+    let mut config = tiny_turnrd();
+    config.train.keep_last = 0;
+    straight(&config, &back);
+    straight(&Config { train: TrainConfig { steps: 2, ..config.train.clone() }, ..config }, &ahead);
+    let left = std::fs::read(back.join("turnrd/round-0002/turnrd.safetensors")).unwrap();
+    let mut silent = turnwise_train::NoopObserver;
+    let parts = RunParts::default();
+    let mut results = Vec::new();
+    for root in [&back, &ahead] {
+        let overrides = ["train.steps=4", "train.learning_rate=3e-2"].map(str::to_owned).to_vec();
+        let resume = Resume { from: Some("step-2".parse().unwrap()), overrides };
+        let mut run = Run::resume_with(&parts, root, &resume, &mut silent).unwrap();
+        assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
+        results.push((bits(&run), std::fs::read(root.join("turnrd/round-0002/turnrd.safetensors")).unwrap()));
+    }
+    assert!(results[0] == results[1], "the two are not one run");
+    assert!(results[0].1 != left, "the other rate changed nothing");
 }
 
 #[test]

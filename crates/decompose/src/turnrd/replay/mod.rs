@@ -205,6 +205,26 @@ impl Replay {
         Ok(true)
     }
 
+    /// Removes the first record that `gone`, by round and id, is true of, and all behind it, and returns their number: a run that goes
+    /// back and on with other settings makes other records of those steps.
+    ///
+    /// # Errors
+    /// A file opened only to read, or a failed write.
+    pub fn cut(&mut self, gone: impl Fn(u32, u64) -> bool) -> Result<usize, ModelError> {
+        let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else { return Ok(0) };
+        if !self.writable {
+            return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
+        }
+        let removed = self.index.split_off(first);
+        for entry in &removed {
+            self.known.remove(&(entry.round, entry.id));
+        }
+        self.end = removed[0].offset - frame::HEADER;
+        self.file.set_len(self.end).map_err(ModelError::io(&self.path))?;
+        self.sync()?;
+        Ok(removed.len())
+    }
+
     /// Waits until everything is on the disk, so that it survives a power cut.
     ///
     /// # Errors

@@ -43,6 +43,23 @@ fn records_come_back_and_are_kept_once() {
 }
 
 #[test]
+fn records_of_abandoned_steps_are_cut_off_and_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("replay");
+    let ends = write(&path, 5);
+    let mut replay = Replay::append_to(&path).unwrap();
+    assert_eq!(replay.cut(|round, _| round > 2).unwrap(), 0);
+    assert_eq!(replay.cut(|round, id| (round, id) >= (1, 3)).unwrap(), 2);
+    assert_eq!((replay.end, replay.rounds()), (ends[3], [(0, 2), (1, 1)].into()));
+    let other = ReplayRecord { ret: -7.0, ..record(1, 3) };
+    assert!(replay.append(&other).unwrap(), "the record is not known any more");
+    drop(replay);
+    let mut replay = Replay::open(&path).unwrap();
+    assert_eq!((replay.len(), replay.read(3).unwrap()), (4, other));
+    assert!(replay.cut(|_, _| true).is_err());
+}
+
+#[test]
 fn records_that_do_not_fit_themselves_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut replay = Replay::append_to(&folder.path().join("replay")).unwrap();
