@@ -6,7 +6,8 @@
 //! same state.
 //!
 //! Differs from the paper: an invalid turn's score and step return are lowered by the penalty, and
-//! zero variance gives exactly 0 at either level.
+//! zero variance gives exactly 0 at either level. The preset's loss is the mean over tokens of verl-agent, its authors' code, and not
+//! the paper's mean over turns of their means (`objective.aggregation = "turn-mean"`, which `stapo` sets).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};

@@ -11,7 +11,9 @@
 //!
 //! Differs from the paper: its equation 8 has no gradient in it and is a number, its proof and figure
 //! use the gradient; hence the switch. With turn or sequence ratios the gradient runs through the
-//! ratio, as it does in the objective.
+//! ratio, as it does in the objective. The factor is on the whole gradient of the mini-batch, with those of a KL term in the loss, an
+//! entropy bonus and a selective term; equations 12 and 15 have the surrogate alone. Where a KL term is to be left as it is,
+//! `objective.kl.where = "reward"` makes it part of the advantages, as the PPO convention that appendix A.4 names does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -70,20 +72,21 @@ impl NormalizationConfig {
     }
 }
 
-/// SORL's two methods: the turn ratio on PPO, the token ratio on GRPO, both with this normalization and
-/// off-policy reuse of a rollout.
+/// SORL's two methods: the turn ratio on PPO, the token ratio on GRPO, both with this normalization. A batch is cut into two
+/// mini-batches (appendix A.4: 512 and 256), so that the second is off-policy, and used once: appendix A.5 counts one on-policy and three
+/// off-policy updates a batch in quarters, and 150 steps as two epochs, so that its "4 epochs" are passes over the questions.
 pub(crate) const PRESETS: &[Preset] = &[
     Preset::on(
         "ppo",
         "so-ppo",
         "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"turn\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
-         [train]\nupdate_epochs = 4\nnum_minibatches = 2",
+         [train]\nnum_minibatches = 2",
     ),
     Preset::on(
         "grpo",
         "so-grpo",
         "credit.estimator.invalid_penalty = 0.0\n[objective]\nratio = \"token\"\naggregation = \"seq-mean-token-mean\"\nkl.coef = 0.001\nnormalization = {}\n\
-         [train]\nupdate_epochs = 4\nnum_minibatches = 2",
+         [train]\nnum_minibatches = 2",
     ),
 ];
 

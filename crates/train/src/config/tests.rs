@@ -27,7 +27,7 @@ fn preset(name: &str) -> Config {
 /// A file that configures a method of its own, and more.
 const STAPO_FILE: &str = "preset = \"stapo\"\nname = \"mine\"\n[credit.estimator]\nomega = 0.5\n[objective.kl]\ncoef = 0.3\n\
                           [rollout]\ngroup_size = 4\nselection = { kind = \"dynamic\" }\n[rollout.overlong]\npenalty = 0.5\n\
-                          [train]\nupdate_epochs = 3\n";
+                          [train]\nupdate_epochs = 3\nnum_minibatches = 5\n";
 
 #[test]
 fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
@@ -43,8 +43,8 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
         assert_eq!(config.preset.as_deref(), Some(name));
         // The rest is the file's; SORL's updates are its own.
         assert_eq!((config.name.as_str(), config.rollout.group_size), ("mine", 4), "{name}");
-        let epochs = if name.starts_with("so-") { 4 } else { 3 };
-        assert_eq!(config.train.update_epochs, epochs, "{name}");
+        let minibatches = if name.starts_with("so-") { 2 } else { 5 };
+        assert_eq!((config.train.update_epochs, config.train.num_minibatches), (3, minibatches), "{name}");
         // `preset=NAME` says the same.
         let argument = format!("preset={name}");
         assert_eq!(
