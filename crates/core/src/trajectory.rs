@@ -227,15 +227,15 @@ pub struct Group {
 }
 
 impl Group {
-    /// True if the environment gave all trajectories the same return, so that comparing them says nothing of their turns. What
-    /// training adds to the rewards (a KL, a length penalty) is not looked at. Sums of floats in another order may differ in their
-    /// last digits: returns are the same up to `1e-12` of the rewards' absolute sum.
+    /// True if all trajectories have the same return of the rewards that credit is assigned from, so that comparing them says nothing of
+    /// their turns. Sums of floats in another order may differ in their last digits: returns are the same up to `1e-12` of the rewards'
+    /// absolute sum. (A KL in the reward makes every return another.)
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
-            let sum = trajectory.environment_return(1.0);
+            let sum = trajectory.outcome_return();
             (low, high) = (low.min(sum), high.max(sum));
-            size = size.max(trajectory.turns.iter().map(|turn| turn.reward.abs()).sum());
+            size = size.max(trajectory.turns.iter().map(|turn| turn.credited_reward().abs()).sum());
         }
         self.trajectories.is_empty() || high - low <= 1e-12 * size
     }
@@ -320,10 +320,10 @@ mod tests {
         assert!(!group(vec![trajectory(&[1.0]), trajectory(&[1.0 - 1e-9])]).has_equal_returns());
         assert!(group(vec![trajectory(&[0.0]), trajectory(&[])]).has_equal_returns());
         assert!(group(vec![trajectory(&[3.0])]).has_equal_returns() && group(Vec::new()).has_equal_returns());
-        // What training adds is not the environment's.
+        // A penalty that training adds is a difference.
         let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.0])]);
         shaped.trajectories[0].turns[0].shape_reward(-0.01);
-        assert!(shaped.has_equal_returns());
+        assert!(!shaped.has_equal_returns());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `A_turn` is a decomposer's per-turn credit, z-scored at each turn index over the trajectories of
 //! the group that reach it (population standard deviation; 0 where only one does). Nothing is
 //! standardised again afterwards. `alpha = 1` is the estimator's advantage bit for bit. Groups whose
-//! returns from the environment are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
+//! returns are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
 //!
 //! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
 //! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor

@@ -18,6 +18,7 @@ pub mod base;
 mod error;
 mod hub;
 mod load;
+pub mod manifest;
 pub mod run_folder;
 
 pub use base::BaseModel;

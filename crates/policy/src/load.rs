@@ -81,17 +81,18 @@ impl Policy {
 /// checkpoint), or a model of the hub, which is fetched where that is built in.
 ///
 /// # Errors
-/// There is no model, or it cannot be fetched.
+/// There is no model, it cannot be fetched, or a file of the checkpoint is not what was written.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());
     }
     let inside = path.join("policy");
     if inside.join("config.json").is_file() || is_adapter(&inside) {
-        return Ok(inside);
+        let of_run = path.join(run_folder::COMPLETE).is_file();
+        return if of_run { run_folder::checked_policy(path) } else { Ok(inside) };
     }
     if run_folder::is_run(path) {
-        return Ok(run_folder::newest_checkpoint(path)?.join("policy"));
+        return run_folder::checked_policy(&run_folder::newest_checkpoint(path)?);
     }
     if !path.exists()
         && let Some(found) = path.to_str().and_then(|text| hub::resolve(text, notes))

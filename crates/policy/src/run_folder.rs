@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::PolicyError;
+use crate::manifest::{Check, Manifest};
 
 /// The file that is written last into a checkpoint: it marks it as whole and lists its files with their sizes and
 /// checksums.
@@ -35,6 +36,19 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     let mut folders = checkpoint_folders(run)?;
     folders.retain(|path| path.join(COMPLETE).is_file());
     Ok(folders)
+}
+
+/// The policy in a checkpoint, checked file by file.
+///
+/// # Errors
+/// A file of it that is missing or not what was written.
+pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
+    let manifest = Manifest::read(checkpoint);
+    let sound = manifest.and_then(|found| {
+        found.map_or(Ok(()), |manifest| manifest.check(checkpoint, "policy/", Check::Contents))
+    });
+    sound.map_err(|reason| PolicyError::file(checkpoint, format!("{reason}; name an earlier checkpoint")))?;
+    Ok(checkpoint.join("policy"))
 }
 
 /// The newest whole checkpoint of a run.
@@ -94,6 +108,30 @@ fn order(label: &str) -> Option<(u8, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_damaged_checkpoint_is_no_policy() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = folder.path();
+        fs::create_dir_all(checkpoint.join("policy")).unwrap();
+        let model = checkpoint.join("policy/model.safetensors");
+        fs::write(&model, b"weights").unwrap();
+        fs::write(checkpoint.join("optimizer.safetensors"), b"moments").unwrap();
+        let manifest = serde_json::to_string(&Manifest::of(checkpoint).unwrap()).unwrap();
+        fs::write(checkpoint.join(COMPLETE), manifest).unwrap();
+        assert_eq!(checked_policy(checkpoint).unwrap(), checkpoint.join("policy"));
+        // What is no part of the policy is not read.
+        fs::write(checkpoint.join("optimizer.safetensors"), b"others!").unwrap();
+        assert!(checked_policy(checkpoint).is_ok());
+        for (content, reason) in [(&b"weighed"[..], "checksum"), (b"weight", "6 bytes")] {
+            fs::write(&model, content).unwrap();
+            let error = checked_policy(checkpoint).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains("an earlier checkpoint"), "{error}");
+        }
+        // A checkpoint of an earlier version has an empty list.
+        fs::write(checkpoint.join(COMPLETE), b"").unwrap();
+        assert!(checked_policy(checkpoint).is_ok());
+    }
 
     #[test]
     fn the_newest_whole_checkpoint_wins() {

@@ -84,6 +84,19 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
+/// Refuses a context that the model has no positions for: sampling would refuse it, after the warm start.
+pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
+    let (key, context) = ("rollout.max_context", config.rollout.max_context);
+    if context <= positions {
+        return Ok(());
+    }
+    let reason = format!(
+        "is more than the {positions} positions of the model (max_position_embeddings); set {positions} or less"
+    );
+    let (origin, value) = (config.origins.of(key), Some(context.to_string()));
+    Err(SettingsError(vec![Problem { origin, value, ..Problem::new(key, reason) }]))
+}
+
 /// A world does not tell a split that is empty from one that is not there.
 fn no_tasks(config: &Config, split: &str, known: &str) -> SettingsError {
     let key = if config.env.split == split { "env.split" } else { "eval.splits" };
@@ -114,6 +127,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
         let (model, tokenizer) = scratch::scratch_parts(config, &world, &template)?;
         (model, Some(tokenizer))
     };
+    check_context(config, model.max_position_embeddings)?;
     if let Some(tokenizer) = tokenizer {
         setup::chat(config, &tokenizer)?;
     }

@@ -4,13 +4,12 @@
 //! counts only while it has what that list promises, so that one that a kill or a full disk cut short is passed
 //! over for the one before it.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use turnwise_policy::BaseModel;
+use turnwise_policy::manifest::{Check, Manifest};
 use turnwise_policy::run_folder::{COMPLETE, checkpoint_folders};
 
 use crate::TrainError;
@@ -78,29 +77,6 @@ impl Checkpoint {
     }
 }
 
-/// The files of a checkpoint, as `COMPLETE` lists them.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Manifest {
-    /// By path inside the checkpoint, with `/` between folders.
-    files: BTreeMap<String, FileFacts>,
-}
-
-/// Size and checksum of a file.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct FileFacts {
-    bytes: u64,
-    crc32c: u32,
-}
-
-/// Rigour with which a checkpoint is compared with its list.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Check {
-    /// Every file is there and has its size.
-    Sizes,
-    /// Every file has its checksum too.
-    Contents,
-}
-
 /// Writes a checkpoint: `fill` puts policy and optimiser into the folder it is given. A whole checkpoint of the
 /// same position is left as it is: a run comes to a position with one set of bits only.
 ///
@@ -126,7 +102,7 @@ pub fn write(
     let text =
         serde_json::to_string_pretty(state).map_err(|error| TrainError::file(&aside, error.to_string()))?;
     write_atomically(&aside.join("state.json"), text.as_bytes())?;
-    let manifest = Manifest { files: facts_below(&aside, "")? };
+    let manifest = Manifest::of(&aside)?;
     let text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| TrainError::file(&aside, error.to_string()))?;
     write_atomically(&aside.join(COMPLETE), text.as_bytes())?;
@@ -264,56 +240,13 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
 
 /// Compares a checkpoint with its own list; the error says what is missing.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
-    let text = fs::read_to_string(folder.join(COMPLETE)).map_err(|_| format!("has no {COMPLETE}"))?;
-    if text.trim().is_empty() {
+    let Some(manifest) = Manifest::read(folder)? else {
         // Checkpoints of earlier versions promise nothing; the parts that are always there must be.
         let there = folder.join("policy").is_dir() && read_state(folder).is_ok();
         return if there { Ok(()) } else { Err("has no policy or no state.json".into()) };
-    }
-    let manifest: Manifest =
-        serde_json::from_str(&text).map_err(|error| format!("{COMPLETE} cannot be read: {error}"))?;
-    for (name, facts) in &manifest.files {
-        let path = folder.join(name);
-        let bytes = fs::metadata(&path).map_err(|_| format!("{name} is missing"))?.len();
-        if bytes != facts.bytes {
-            return Err(format!("{name} has {bytes} bytes where {COMPLETE} says {}", facts.bytes));
-        }
-        if check == Check::Contents
-            && checksum(&path).map_err(|error| format!("{name}: {error}"))? != facts.crc32c
-        {
-            return Err(format!("{name} does not have the checksum that {COMPLETE} says"));
-        }
-    }
+    };
+    manifest.check(folder, "", check)?;
     read_state(folder).map(|_| ()).map_err(|error| error.to_string())
-}
-
-/// Every file below a folder with its facts, by its path from there.
-fn facts_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, FileFacts>, TrainError> {
-    let io = |error| TrainError::io(folder, error);
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        let name = format!("{prefix}{}", path.file_name().unwrap_or_default().to_string_lossy());
-        if path.is_dir() {
-            found.extend(facts_below(&path, &format!("{name}/"))?);
-        } else {
-            let bytes = fs::metadata(&path).map_err(io)?.len();
-            found.insert(name, FileFacts { bytes, crc32c: checksum(&path).map_err(io)? });
-        }
-    }
-    Ok(found)
-}
-
-fn checksum(path: &Path) -> std::io::Result<u32> {
-    let mut file = fs::File::open(path)?;
-    let (mut buffer, mut sum) = (vec![0; 1 << 20], 0);
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok(sum);
-        }
-        sum = crc32c::crc32c_append(sum, &buffer[..read]);
-    }
 }
 
 fn remove(path: &Path) -> Result<(), TrainError> {

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::TrainError;
 use crate::record::directory::{Phase, Position, RunDirectory, write_atomically};
@@ -14,7 +14,13 @@ use crate::record::tensorboard::EventWriter;
 
 /// Named numbers of one step. Tags follow the field's habits: `train/reward/mean`, `loss/policy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Metrics(pub BTreeMap<String, f64>);
+pub struct Metrics(#[serde(deserialize_with = "numbers")] pub BTreeMap<String, f64>);
+
+/// JSON has no number that is not finite: it is written as null, and read as NaN.
+fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let read = BTreeMap::<String, Option<f64>>::deserialize(from)?;
+    Ok(read.into_iter().map(|(tag, number)| (tag, number.unwrap_or(f64::NAN))).collect())
+}
 
 impl Metrics {
     /// Sets one number.
@@ -121,6 +127,22 @@ pub fn seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_is_not_finite_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        let position = Position { phase: Phase::Rl, step: 1 };
+        let mut metrics = Metrics::default();
+        metrics.set("env/distance", f64::INFINITY);
+        metrics.set("loss/total", 0.25);
+        MetricsWriter::open(&run, position, 0).unwrap().write(position, &metrics).unwrap();
+        // Opened again, as a resume does, it is kept.
+        MetricsWriter::open(&run, position, 0).unwrap();
+        let lines = read_metrics(&run.path("metrics.jsonl")).unwrap();
+        assert!(lines[0].metrics.get("env/distance").unwrap().is_nan());
+        assert_eq!(lines[0].metrics.get("loss/total"), Some(0.25));
+    }
 
     #[test]
     fn resuming_drops_the_steps_that_will_be_repeated() {

@@ -11,6 +11,7 @@
 //! | [`lock`] | one process a run |
 //! | [`observer`], `log` | what a run says while it works |
 
+pub(crate) mod abandoned;
 pub mod checkpoint;
 pub mod directory;
 pub mod lock;

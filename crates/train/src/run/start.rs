@@ -6,6 +6,7 @@ use std::sync::Arc;
 use turnwise_env::registry::Registry;
 use turnwise_model::Weights;
 use turnwise_policy::Policy;
+use turnwise_settings::{Problem, SettingsError};
 
 use crate::TrainError;
 use crate::config::{self, Config, Methods};
@@ -13,7 +14,8 @@ use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::settings::critic_learner;
 use crate::learners::{Learners, open_device};
-use crate::plan::preflight::{Checked, checked};
+use crate::plan::preflight::{Checked, check_context, checked};
+use crate::record::abandoned::{abandon_cut_off_start, abandon_results};
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::lock::RunLock;
@@ -80,6 +82,7 @@ impl Run {
         open_device(&config, observer)?;
         let lock = RunLock::take(directory.root())?;
         RunDirectory::check_free(directory.root())?;
+        abandon_cut_off_start(directory.root())?;
         let state = RunState::new(&config);
         let (policy, tokenizer) = parts.policies.start(
             &NewRun {
@@ -91,6 +94,7 @@ impl Run {
             },
             observer,
         )?;
+        check_context(&config, policy.max_context())?;
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let directory = RunDirectory::create(directory.root())?;
         directory.write_json("panel.json", &panels)?;
@@ -148,19 +152,24 @@ impl Run {
         }
         let (policy, tokenizer) = parts.policies.resume(&config, &checkpoint)?;
         let critic = critic_of(&config, &directory, &checkpoint, policy.weights())?;
-        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
+        check_context(&config, policy.max_context())?;
         let position = state.position;
+        if position.phase == Phase::Rl {
+            check_begun(&began, &config, critic.is_some())?;
+        }
+        let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         // From here on the directory changes.
         if config != began {
-            let old = format!("config-before-{}.toml", position.label());
+            let old = earlier_config(&directory, position);
             directory.write(&old, began.to_toml()?.as_bytes())?;
             directory.write("config.toml", config.to_toml()?.as_bytes())?;
             observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
         }
         if config != began || resume.from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
+            abandon_results(&directory, position)?;
             if let Some(decomposer) = &mut decomposer {
                 decomposer.abandon_from(position.rl_step())?;
             }
@@ -171,6 +180,30 @@ impl Run {
         let notes = std::mem::take(&mut observer.notes);
         Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
     }
+}
+
+/// Free name for the config that a run had up to a position.
+fn earlier_config(directory: &RunDirectory, position: Position) -> String {
+    let name = |number: u32| match number {
+        1 => format!("config-before-{}.toml", position.label()),
+        _ => format!("config-before-{}-{number}.toml", position.label()),
+    };
+    (1..u32::MAX).map(name).find(|name| !directory.path(name).exists()).unwrap_or_else(|| name(1))
+}
+
+/// Refuses settings that come too late when reinforcement learning has begun: those of the warm start, and an estimator that needs a
+/// critic where none was begun.
+fn check_begun(began: &Config, config: &Config, has_critic: bool) -> Result<(), TrainError> {
+    let mut problems: Vec<Problem> = Vec::new();
+    if began.sft != config.sft {
+        let reason = "is of the warm start, which is done; leave it as it was, or start a new run";
+        problems.push(Problem::new("sft", reason));
+    }
+    if !has_critic && config.pipeline()?.needs().values {
+        let reason = "needs the values of a critic, and the run began without one; start a new run";
+        problems.push(Problem::new("credit.estimator", reason));
+    }
+    Ok(SettingsError::of(problems)?)
 }
 
 /// The critic of a checkpoint, where it has one.

@@ -69,7 +69,7 @@ pub(crate) fn step(
     let (config, at) = (method.config, state.position.step);
     let mut record = StepRecord::default();
     let StepContext { rollouts, observer, .. } = context;
-    let Some(sampled) =
+    let Some(mut sampled) =
         record.timed("rollout", || rollouts.next(learners, state, *observer, context.stop))?
     else {
         return Ok(None);
@@ -99,6 +99,10 @@ pub(crate) fn step(
     state.tasks_drawn += sampled.drawn;
     state.position.step += 1;
     if config.train.save_trajectories {
+        // Those that failed are in no group that was compared, and in the file in none either.
+        for (index, trajectory) in sampled.masked.iter_mut().enumerate() {
+            trajectory.group = batch.groups.len() + index;
+        }
         let all = batch.trajectories().chain(&sampled.masked);
         context.directory.write_trajectories(state.position, all)?;
     }

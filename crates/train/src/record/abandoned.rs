@@ -1,0 +1,117 @@
+//! What a run left behind: results of steps that it went back from, which are of weights that it does not go on from, and checkpoints of a
+//! start that was cut off.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::TrainError;
+use crate::record::directory::{Position, RunDirectory, sync_folder};
+
+/// Folder of a run that abandoned results are moved to, one folder in it each time.
+const FOLDER: &str = "abandoned";
+
+/// Position that a file is named by (`step-000012.json`), of which the name may have more endings.
+fn position_of(path: &Path) -> Option<Position> {
+    path.file_name()?.to_str()?.split('.').next()?.parse().ok()
+}
+
+/// Moves trajectories and evaluations behind a position out of the way, to `abandoned/N/` in the run: from every folder of the run
+/// whose files are named by positions, so that evaluations by hand (`turnwise eval --out RUN/FOLDER/`) are among them.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
+    let mut target: Option<PathBuf> = None;
+    for folder in sorted(run.root())? {
+        let Some(name) = folder.file_name().filter(|name| folder.is_dir() && *name != FOLDER) else {
+            continue;
+        };
+        let behind = |path: &PathBuf| path.is_file() && position_of(path).is_some_and(|of| of > position);
+        for file in sorted(&folder)?.into_iter().filter(behind) {
+            let to = target.get_or_insert_with(|| free(run.root())).join(name);
+            fs::create_dir_all(&to).map_err(|error| TrainError::io(&to, error))?;
+            let to = to.join(file.file_name().unwrap_or_default());
+            fs::rename(&file, &to).map_err(|error| TrainError::io(&file, error))?;
+        }
+        if target.is_some() {
+            sync_folder(&folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the checkpoints of a folder that is no run yet out of the way, to `abandoned/N/`: a start that was cut off left them, and may
+/// have had other settings, while a run takes a checkpoint that is there for its own.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
+    let path = root.join("checkpoints");
+    if !path.is_dir() || sorted(&path)?.is_empty() {
+        return Ok(());
+    }
+    let to = free(root);
+    fs::create_dir_all(&to).map_err(|error| TrainError::io(&to, error))?;
+    fs::rename(&path, to.join("checkpoints")).map_err(|error| TrainError::io(&path, error))?;
+    sync_folder(root)
+}
+
+/// A new folder for what is moved.
+fn free(root: &Path) -> PathBuf {
+    let folder = root.join(FOLDER);
+    (1_u32..).map(|number| folder.join(number.to_string())).find(|path| !path.exists()).unwrap_or(folder)
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
+    let entries = fs::read_dir(folder).map_err(|error| TrainError::io(folder, error))?;
+    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(|error| TrainError::io(folder, error))?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::directory::Phase;
+
+    #[test]
+    fn results_behind_the_position_are_kept_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        let put = |name: &str| {
+            fs::create_dir_all(run.path(name).parent().unwrap()).unwrap();
+            fs::write(run.path(name), name).unwrap();
+        };
+        let files =
+            ["eval/step-000002.json", "trajectories/step-000003.jsonl.zst", "sampled-1/step-000004.json"];
+        let stay = [
+            "eval/step-000001.json",
+            "trajectories/step-000001.jsonl.zst",
+            "eval/notes.txt",
+            "metrics.jsonl",
+        ];
+        files.iter().chain(&stay).for_each(|name| put(name));
+        let position = Position { phase: Phase::Rl, step: 1 };
+        for time in ["1", "2"] {
+            abandon_results(&run, position).unwrap();
+            for name in files {
+                assert!(!run.path(name).exists(), "{name}");
+                assert_eq!(fs::read_to_string(run.path("abandoned").join(time).join(name)).unwrap(), name);
+                put(name);
+            }
+        }
+        assert!(stay.iter().all(|name| run.path(name).is_file()));
+        // A start that was cut off: its checkpoints are no longer where a run looks for its own.
+        put("checkpoints/step-000000/COMPLETE");
+        abandon_cut_off_start(run.root()).unwrap();
+        assert!(
+            !run.path("checkpoints").exists()
+                && run.path("abandoned/3/checkpoints/step-000000/COMPLETE").is_file()
+        );
+        abandon_cut_off_start(run.root()).unwrap();
+        // Nothing to move: no folder is made.
+        abandon_results(&run, Position { phase: Phase::Rl, step: 9 }).unwrap();
+        assert!(!run.path("abandoned/4").exists());
+    }
+}
