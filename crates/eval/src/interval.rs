@@ -45,16 +45,19 @@ pub fn wilson(successes: usize, trials: usize) -> (f64, f64) {
     if trials == 0 {
         return (0.0, 1.0);
     }
-    let n = trials as f64;
-    let p = successes as f64 / n;
+    let (low, high) = wilson_of_rate(successes as f64 / trials as f64, trials as f64);
+    // At the ends the interval touches 0 or 1 exactly; rounding must not say otherwise.
+    (if successes == 0 { 0.0 } else { low }, if successes == trials { 1.0 } else { high })
+}
+
+/// [`wilson`] of a rate `p` over `n` tasks, each of which may be the mean of several draws. Draws of one task are no tasks: the interval is that
+/// of one draw a task, which is at least as wide as it must be.
+pub(crate) fn wilson_of_rate(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = p + z2 / (2.0 * n);
     let spread = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     let scale = 1.0 + z2 / n;
-    // At the ends the interval touches 0 or 1 exactly; rounding must not say otherwise.
-    let low = if successes == 0 { 0.0 } else { (centre - spread) / scale };
-    let high = if successes == trials { 1.0 } else { (centre + spread) / scale };
-    (low, high)
+    ((centre - spread) / scale, (centre + spread) / scale)
 }
 
 #[cfg(test)]

@@ -10,13 +10,14 @@ use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::{checkpoint_label, enclosing_run};
 use turnwise_train::config::{Config, ConfigSource};
-use turnwise_train::record::directory::{RunDirectory, write_trajectories};
+use turnwise_train::record::directory::{RunDirectory, write_atomically, write_trajectories};
 use turnwise_train::record::panels;
 use turnwise_train::record::position::Position;
 use turnwise_train::run::best;
 use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
+use super::output::check_output;
 use super::train::split_arguments;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load, load_resolved};
@@ -95,9 +96,12 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
         args.policy = best::named(&run, name)?;
     }
     args.out = args.out.map(|out| result_file(out, &args.policy)).transpose()?;
-    // What is written after hours of playing must have a folder to go to.
-    for folder in [&args.out, &args.trajectories].into_iter().flatten().filter_map(|path| path.parent()) {
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    // What is written after hours of playing must have a file to go to.
+    for (option, path) in [("--out", &args.out), ("--trajectories", &args.trajectories)] {
+        path.as_deref().map_or(Ok(()), |path| check_output(option, path))?;
+    }
+    if args.out.is_some() && args.out == args.trajectories {
+        anyhow::bail!("--out and --trajectories name the same file; give each its own");
     }
     let agent = args.agent.into();
     let mut ui = Ui::new();
@@ -119,6 +123,11 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
         config.eval.temperature = temperature;
     }
     config.check()?;
+    if config.eval.splits.is_empty() {
+        anyhow::bail!(
+            "eval.splits: is empty, so that there is nothing to evaluate; name a split with --split"
+        );
+    }
     let world = World::new(&config.env, &config.splits(), &mut |note| ui.event(Event::Note(note)))?;
     let stop = ui::stop_on_interrupt()?;
     let mut results = Vec::new();
@@ -157,7 +166,7 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = args.out {
         let text = serde_json::to_string_pretty(&results)? + "\n";
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        write_atomically(&path, text.as_bytes())?;
     }
     if let Some(path) = args.trajectories {
         write_trajectories(&path, played.iter())?;

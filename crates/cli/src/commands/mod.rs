@@ -9,6 +9,7 @@ pub(crate) mod env;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod index;
+pub(crate) mod output;
 pub(crate) mod picture;
 pub(crate) mod play;
 pub(crate) mod quickstart;

@@ -5,18 +5,19 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use turnwise_core::Purpose;
+use turnwise_core::{Purpose, Trajectory};
 use turnwise_eval::Agent;
 use turnwise_model::engine::SharedWeights;
 use turnwise_policy::Policy;
 use turnwise_train::record::directory::write_trajectories;
 use turnwise_train::record::panels::pin_first;
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
 
 use super::eval::config_of;
+use super::output::check_output;
 use crate::ui::{self, Ui};
 
 /// Play tasks with a policy and write the trajectories.
@@ -48,12 +49,18 @@ pub(crate) struct RolloutArgs {
 }
 
 pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(args.samples > 0, "--samples 0: every task needs a trajectory at least");
+    if let Some(temperature) = args.temperature.filter(|temperature| !(0.0..=100.0).contains(temperature)) {
+        anyhow::bail!("--temperature {temperature}: must be 0 (greedy) or more and at most 100");
+    }
+    check_output("--out", &args.out)?;
     let mut ui = Ui::new();
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let mut config = config_of(&args.policy, &policy, args.sources, None, Agent::Plain)?;
     if let Some(seed) = args.seed {
         config.seed = seed;
     }
+    config.check()?;
     let world = World::new(&config.env, &[&args.split], &mut |note| ui.event(Event::Note(note)))?;
     let panel = pin_first(world.task_set(), &args.split, args.tasks)?;
     let template = setup::template(&config)?;
@@ -90,6 +97,11 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
     }
     write_trajectories(&args.out, trajectories.iter())?;
     let solved = trajectories.iter().filter(|trajectory| trajectory.success).count();
+    let faulty: Vec<&Trajectory> = trajectories.iter().filter(|trajectory| is_faulty(trajectory)).collect();
+    if let Some(first) = faulty.first() {
+        let (count, reason) = (faulty.len(), &first.stop);
+        ui.event(Event::Note(format!("warning: {count} trajectories failed, the first by {reason:?}")));
+    }
     ui::print(&format!(
         "{} trajectories of {} tasks, {solved} solved, written to {}",
         trajectories.len(),

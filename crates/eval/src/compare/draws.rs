@@ -8,7 +8,7 @@ use crate::{Evaluation, KindResult, Outcomes, Rate};
 /// outcomes are those of every draw. Numbers that a comparison does not show are the first draw's.
 ///
 /// # Errors
-/// Draws of different panels, temperatures or agents, or two with the same seed; the message says which.
+/// Draws of different panels, temperatures or agents, two with the same seed, or greedy ones that are alike; the message says which.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {
@@ -19,6 +19,12 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
             ];
             if let Some((what, _)) = differing.iter().find(|(_, differs)| *differs) {
                 return Err(format!("two evaluations that are averaged have different {what}"));
+            }
+            let same = !first.outcomes.is_empty() && first.outcomes == second.outcomes;
+            if first.temperature == 0.0 && same {
+                return Err("two evaluations that are averaged are greedy and alike, so that they are one draw; evaluate with a \
+                            --temperature above 0, or give one of them"
+                    .into());
             }
             if first.seed == second.seed {
                 return Err(format!(

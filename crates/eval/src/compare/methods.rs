@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Chosen, Estimate};
+use crate::interval::{wilson, wilson_of_rate};
 use crate::statistics::{Bootstrap, Interval, iqm, mean};
-use crate::wilson;
 
 /// The population of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,10 +77,13 @@ pub(crate) fn of_method(
     let tasks: Vec<f64> = kinds.values().map(|count| *count as f64).collect();
     let over = if chosen.len() > 1 { Over::Seeds } else { Over::Tasks };
     let single = |kind: Option<&str>| {
-        let evaluation = chosen.first()?.evaluation;
+        let (evaluation, draws) = (chosen.first()?.evaluation, chosen.first()?.run.folders.len().max(1));
         let rate =
             kind.map_or(Some(&evaluation.success), |kind| Some(&evaluation.kinds.get(kind)?.success))?;
-        let (low, high) = wilson(rate.successes, rate.trials);
+        let (low, high) = match draws {
+            1 => wilson(rate.successes, rate.trials),
+            _ => wilson_of_rate(rate.rate, rate.trials as f64 / draws as f64),
+        };
         Some(Interval { low, high })
     };
     let seeds: Vec<Seed> = chosen

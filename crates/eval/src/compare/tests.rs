@@ -242,6 +242,10 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     let found = of(&[drawn("a", 0, none), drawn("b", 0, both)]);
     let split = &found.splits[0];
     assert_eq!((split.tasks, split.methods[0].seeds.len()), (4, 1));
+    // A rate of a half over four tasks, not over eight games.
+    let half = split.methods[1].success.interval.unwrap();
+    let (low, high) = crate::wilson(2, 4);
+    assert!((half.low - low).abs() < 1e-12 && (half.high - high).abs() < 1e-12, "{half:?}");
     // By task 0.5, 0.5, 0.5 and 0: four tasks, not eight.
     let pair = &split.pairs[0];
     assert!((pair.difference.value - 0.375).abs() < 1e-12, "{pair:?}");
@@ -253,6 +257,9 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
         averaged(draws).unwrap_err()
     };
     assert!(refused(|draw| draw.seed = 1).contains("the same seed 1"));
+    let mut greedy = vec![evaluation(1, &[true, false]), evaluation(2, &[true, false])];
+    greedy.iter_mut().for_each(|draw| draw.temperature = 0.0);
+    assert!(averaged(greedy).unwrap_err().contains("greedy and alike"));
     assert!(refused(|draw| draw.panel = "other".into()).contains("different panels"));
     assert!(refused(|draw| draw.temperature = 0.5).contains("different temperatures"));
 }

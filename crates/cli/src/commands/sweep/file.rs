@@ -199,6 +199,11 @@ impl SweepFile {
                 bail!("{shown}: run[{index}].name: is missing; name every [[run]]");
             };
             check_name(name).map_err(|reason| anyhow!("{shown}: run[{index}].name = {name:?}: {reason}"))?;
+            if run.baseline.as_deref() == Some(name) {
+                bail!(
+                    "{shown}: run[{index}].baseline: {name:?} is itself; name the [[run]] that it is held against, or none"
+                );
+            }
             if !names.insert(name) {
                 bail!(
                     "{shown}: run[{index}].name: there are two [[run]] called {name:?}; give each a name of its own"
@@ -235,7 +240,12 @@ impl SweepFile {
             if members.is_empty() {
                 bail!("{shown}: pool.{pool}: is empty; list [[run]]s that have a baseline");
             }
-            for member in members {
+            for (index, member) in members.iter().enumerate() {
+                if members[..index].contains(member) {
+                    bail!(
+                        "{shown}: pool.{pool}: {member:?} is there twice, and would count twice; name it once"
+                    );
+                }
                 match self.run.iter().find(|run| run.name.as_ref() == Some(member)) {
                     Some(run) if run.baseline.is_some() => {}
                     Some(_) => bail!(
