@@ -79,7 +79,8 @@ mod tests {
             assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");
         }
         assert!(with(&["train.learning_rate=-1"]).is_err());
-        let config = Config { decomposer: DecomposerConfig::Turnrd(TurnRdSettings::default()), ..Config::default() };
+        let config =
+            Config { decomposer: DecomposerConfig::Turnrd(TurnRdSettings::default()), ..Config::default() };
         for fixed in ["decomposer.network.epochs=3", "decomposer.round_steps=7"] {
             let error = amend(&config, &[fixed.to_owned()]).unwrap_err().to_string();
             assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");

@@ -211,7 +211,9 @@ impl Replay {
     /// # Errors
     /// A file opened only to read, or a failed write.
     pub fn cut(&mut self, gone: impl Fn(u32, u64) -> bool) -> Result<usize, ModelError> {
-        let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else { return Ok(0) };
+        let Some(first) = self.index.iter().position(|entry| gone(entry.round, entry.id)) else {
+            return Ok(0);
+        };
         if !self.writable {
             return Err(ModelError::file(&self.path, "was opened to read; open it with `Replay::append_to`"));
         }
