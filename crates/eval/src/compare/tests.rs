@@ -258,7 +258,9 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     };
     assert!(refused(|draw| draw.seed = 1).contains("the same seed 1"));
     let mut greedy = vec![evaluation(1, &[true, false]), evaluation(2, &[true, false])];
-    greedy.iter_mut().for_each(|draw| draw.temperature = 0.0);
+    for draw in &mut greedy {
+        draw.temperature = 0.0;
+    }
     assert!(averaged(greedy).unwrap_err().contains("greedy and alike"));
     assert!(refused(|draw| draw.panel = "other".into()).contains("different panels"));
     assert!(refused(|draw| draw.temperature = 0.5).contains("different temperatures"));

@@ -59,7 +59,7 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
 /// A new folder for what is moved.
 fn free(root: &Path) -> PathBuf {
     let folder = root.join(FOLDER);
-    (1_u32..).map(|number| folder.join(number.to_string())).find(|path| !path.exists()).unwrap_or(folder)
+    (1..u32::MAX).map(|number| folder.join(number.to_string())).find(|path| !path.exists()).unwrap_or(folder)
 }
 
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
