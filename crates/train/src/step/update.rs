@@ -70,24 +70,18 @@ pub(crate) fn update(
             // As even as the count allows.
             let cut = |index: usize| index * order.len() / minibatches;
             let chosen = &order[cut(minibatch)..cut(minibatch + 1)];
-            let all = || chosen.iter().flat_map(|&index| &set[index]);
-            let sequences: Vec<&TrainingSequence> = all().filter(|sequence| sequence.has_gradient).collect();
-            if sequences.is_empty() {
+            let found = Minibatch::of(chosen.iter().flat_map(|&index| &set[index]));
+            if found.sequences.is_empty() {
                 continue;
             }
-            let mut left_out = LeftOut::default();
-            all().filter(|sequence| !sequence.has_gradient).for_each(|one| left_out.add(&one.objective));
-            let tokens: Vec<TokenSequence> =
-                sequences.iter().map(|sequence| sequence.tokens.clone()).collect();
             if let Some(critic) = &mut learners.critic {
-                let targets = sequences.iter().filter_map(|sequence| sequence.values.clone()).collect();
-                critic.update(&tokens, targets, report.critic.get_or_insert_default())?;
+                let targets = found.sequences.iter().filter_map(|sequence| sequence.values.clone()).collect();
+                critic.update(&found.tokens, targets, report.critic.get_or_insert_default())?;
             }
             if policy_too {
                 let index = ((at as usize * epochs + epoch) * minibatches + minibatch) as u64;
                 let rate = schedule.learning_rate(index);
-                let minibatch = (sequences.as_slice(), left_out);
-                policy_update(learners.policy.as_mut(), loss, minibatch, &tokens, rate, &mut report)?;
+                policy_update(learners.policy.as_mut(), loss, &found, rate, &mut report)?;
             }
         }
     }
@@ -127,17 +121,39 @@ pub(crate) fn schedule(config: &Config) -> Schedule {
     }
 }
 
-/// One update of the policy on one minibatch: the sequences that have a gradient, and the size of those that have none.
+/// The sequences of one update.
+struct Minibatch<'a> {
+    /// Those that have a gradient.
+    sequences: Vec<&'a TrainingSequence>,
+    /// The tokens of these.
+    tokens: Vec<TokenSequence>,
+    /// Size of those that have none.
+    left_out: LeftOut,
+}
+
+impl<'a> Minibatch<'a> {
+    fn of(all: impl Iterator<Item = &'a TrainingSequence>) -> Self {
+        let (sequences, others): (Vec<_>, Vec<_>) = all.partition(|sequence| sequence.has_gradient);
+        let mut left_out = LeftOut::default();
+        for sequence in others {
+            left_out.add(&sequence.objective);
+        }
+        let tokens = sequences.iter().map(|sequence| sequence.tokens.clone()).collect();
+        Self { sequences, tokens, left_out }
+    }
+}
+
+/// One update of the policy on one minibatch.
 fn policy_update(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,
-    (sequences, left_out): (&[&TrainingSequence], LeftOut),
-    tokens: &[TokenSequence],
+    minibatch: &Minibatch<'_>,
     rate: f64,
     report: &mut UpdateReport,
 ) -> Result<(), TrainError> {
+    let Minibatch { sequences, tokens, left_out } = minibatch;
     let objectives = sequences.iter().map(|sequence| sequence.objective.clone()).collect();
-    let batch = ObjectiveBatch { sequences: objectives, left_out };
+    let batch = ObjectiveBatch { sequences: objectives, left_out: *left_out };
     let masked_contexts: Vec<MaskedContext> = sequences
         .iter()
         .enumerate()
