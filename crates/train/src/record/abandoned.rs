@@ -1,11 +1,11 @@
-//! What a run left behind: results of steps that it went back from, which are of weights that it does not go on from, and checkpoints of a
+//! Abandoned files of a run: results of steps that it went back from, made by weights that it does not go on from, and checkpoints of a
 //! start that was cut off.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::TrainError;
-use crate::record::directory::{Position, RunDirectory, sync_folder};
+use crate::record::directory::{Position, RunDirectory, first_free, sync_folder};
 
 /// Folder of a run that abandoned results are moved to, one folder in it each time.
 const FOLDER: &str = "abandoned";
@@ -58,8 +58,7 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
 
 /// A new folder for what is moved.
 fn free(root: &Path) -> PathBuf {
-    let folder = root.join(FOLDER);
-    (1..u32::MAX).map(|number| folder.join(number.to_string())).find(|path| !path.exists()).unwrap_or(folder)
+    first_free(|number| root.join(FOLDER).join(number.to_string()))
 }
 
 fn sorted(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {

@@ -13,7 +13,7 @@ use turnwise_policy::manifest::{Check, Manifest};
 use turnwise_policy::run_folder::{COMPLETE, checkpoint_folders};
 
 use crate::TrainError;
-use crate::record::directory::{Position, RunDirectory, sync_folder, write_atomically};
+use crate::record::directory::{Position, RunDirectory, first_free, sync_folder, write_atomically};
 
 /// Prefix of a checkpoint that is being written.
 const PART: &str = ".part-";
@@ -173,13 +173,8 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
             let label = checkpoint.position.label();
-            let free = (1..u32::MAX)
-                .map(|number| run.checkpoints().join(format!("{ABANDONED}{number}-{label}")))
-                .find(|path| !path.exists());
-            if let Some(free) = free {
-                fs::rename(&checkpoint.path, &free)
-                    .map_err(|error| TrainError::io(&checkpoint.path, error))?;
-            }
+            let free = first_free(|number| run.checkpoints().join(format!("{ABANDONED}{number}-{label}")));
+            fs::rename(&checkpoint.path, free).map_err(|error| TrainError::io(&checkpoint.path, error))?;
         }
     }
     sync_folder(&run.checkpoints())

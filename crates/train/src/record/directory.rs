@@ -224,6 +224,15 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     turnwise_files::write_atomically(path, content).map_err(|error| TrainError::io(path, error))
 }
 
+/// The first of numbered paths, from 1 on, where nothing is.
+pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
+    let mut number = 1;
+    while path(number).exists() {
+        number += 1;
+    }
+    path(number)
+}
+
 /// Flushes the entries of a folder to disk, so that a renamed file is found there after a power cut.
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), TrainError> {
     // Windows opens no folders; its renames are in the journal.

@@ -1,7 +1,7 @@
 //! A run that begins with the warm start of another run, where that is the one it would do itself.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use toml::{Table, Value};
@@ -15,6 +15,7 @@ use crate::plan::preflight::{Checked, checked};
 use crate::record::abandoned::abandon_cut_off_start;
 use crate::record::checkpoint::{self, CheckpointState};
 use crate::record::directory::{Phase, Position, RunDirectory};
+use crate::record::earlier_configs;
 use crate::record::lock::RunLock;
 use crate::record::log::Remembered;
 use crate::record::metrics::{MetricsWriter, read_metrics};
@@ -106,25 +107,6 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// The config that a run made its warm start with: the one before the first change in reinforcement learning, where there was one.
-fn config_of_warm_start(run: &RunDirectory) -> Result<PathBuf, TrainError> {
-    let entries = fs::read_dir(run.root()).map_err(|error| TrainError::io(run.root(), error))?;
-    let mut changes: Vec<(u64, u32)> = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(|error| TrainError::io(run.root(), error))?.file_name();
-        let label =
-            name.to_str().and_then(|name| name.strip_prefix("config-before-step-")?.strip_suffix(".toml"));
-        let Some(label) = label else { continue };
-        let (step, number) = label.split_once('-').unwrap_or((label, "1"));
-        changes.extend(step.parse().ok().zip(number.parse().ok()));
-    }
-    Ok(run.path(&match changes.into_iter().min() {
-        Some((step, 1)) => format!("config-before-step-{step:06}.toml"),
-        Some((step, number)) => format!("config-before-step-{step:06}-{number}.toml"),
-        None => "config.toml".to_owned(),
-    }))
-}
-
 impl Run {
     /// Starts a run in a new directory from the end of another run's warm start; it goes on with the bits that its own would
     /// have given.
@@ -141,7 +123,7 @@ impl Run {
     ) -> Result<Self, TrainError> {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         let source = RunDirectory::open(warm)?;
-        let path = config_of_warm_start(&source)?;
+        let path = earlier_configs::of_warm_start(&source)?;
         let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
         if config.sft.steps == 0 {
             let reason =

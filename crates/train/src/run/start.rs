@@ -23,7 +23,7 @@ use crate::record::log::Remembered;
 use crate::record::metrics::MetricsWriter;
 use crate::record::observer::{Event, Observer};
 use crate::record::state::{RL_START, RunState};
-use crate::record::{checkpoint, panels};
+use crate::record::{checkpoint, earlier_configs, panels};
 use crate::rollout::actor::Actor;
 use crate::run::Run;
 use crate::run::source::{NativeSource, NewRun, PolicySource};
@@ -162,8 +162,7 @@ impl Run {
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
         // From here on the directory changes.
         if config != began {
-            let old = earlier_config(&directory, position);
-            directory.write(&old, began.to_toml()?.as_bytes())?;
+            let old = earlier_configs::keep(&directory, position, &began.to_toml()?)?;
             directory.write("config.toml", config.to_toml()?.as_bytes())?;
             observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
         }
@@ -180,15 +179,6 @@ impl Run {
         let notes = std::mem::take(&mut observer.notes);
         Ok(Self { config, directory, actor, learners, state, metrics, notes, lock: Some(lock) })
     }
-}
-
-/// Free name for the config that a run had up to a position.
-fn earlier_config(directory: &RunDirectory, position: Position) -> String {
-    let name = |number: u32| match number {
-        1 => format!("config-before-{}.toml", position.label()),
-        _ => format!("config-before-{}-{number}.toml", position.label()),
-    };
-    (1..u32::MAX).map(name).find(|name| !directory.path(name).exists()).unwrap_or_else(|| name(1))
 }
 
 /// Refuses settings that come too late when reinforcement learning has begun: those of the warm start, and an estimator that needs a

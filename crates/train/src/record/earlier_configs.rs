@@ -1,0 +1,75 @@
+//! Earlier configs of a run, kept where a resume changes its settings: `config-before-step-000012.toml`, and from the second change on with
+//! its number, `config-before-step-000005-2.toml`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::TrainError;
+use crate::record::directory::{Phase, Position, RunDirectory};
+
+/// Number and position of the change that a file is named by.
+fn change_of(name: &str) -> Option<(u32, Position)> {
+    let label = name.strip_prefix("config-before-")?.strip_suffix(".toml")?;
+    match label.split('-').collect::<Vec<_>>().as_slice() {
+        [_, _] => Some((1, label.parse().ok()?)),
+        [phase, step, number] => Some((number.parse().ok()?, format!("{phase}-{step}").parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// All changes with their files, in the order in which they were made.
+fn changes(run: &RunDirectory) -> Result<Vec<(u32, Position, PathBuf)>, TrainError> {
+    let io = |error| TrainError::io(run.root(), error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(run.root()).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let change = path.file_name().and_then(|name| change_of(name.to_str()?));
+        found.extend(change.map(|(number, position)| (number, position, path)));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Keeps the config that a run had up to a position, and returns the file's name.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Result<String, TrainError> {
+    let label = position.label();
+    let name = match changes(run)?.last() {
+        None => format!("config-before-{label}.toml"),
+        Some((number, ..)) => format!("config-before-{label}-{}.toml", number + 1),
+    };
+    run.write(&name, config.as_bytes())?;
+    Ok(name)
+}
+
+/// The config that a run ended its warm start with: the one before the first change in reinforcement learning, where there was one.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn of_warm_start(run: &RunDirectory) -> Result<PathBuf, TrainError> {
+    let first = changes(run)?.into_iter().find(|(_, position, _)| position.phase == Phase::Rl);
+    Ok(first.map_or_else(|| run.path("config.toml"), |(.., path)| path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_of_the_warm_start_is_that_before_the_first_change_and_not_before_the_lowest_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        assert_eq!(of_warm_start(&run).unwrap(), run.path("config.toml"));
+        let write = |label: &str, config: &str| keep(&run, label.parse().unwrap(), config).unwrap();
+        assert_eq!(write("sft-100", "first"), "config-before-sft-000100.toml");
+        assert_eq!(write("step-5", "second"), "config-before-step-000005-2.toml");
+        // The run went back behind the change.
+        assert_eq!(write("step-2", "third"), "config-before-step-000002-3.toml");
+        assert_eq!(write("step-2", "fourth"), "config-before-step-000002-4.toml");
+        assert_eq!(fs::read_to_string(of_warm_start(&run).unwrap()).unwrap(), "second");
+        assert_eq!(change_of("config-before-step-12.toml.part"), None);
+        assert_eq!(change_of("config-before-step-1-2-3.toml"), None);
+    }
+}
