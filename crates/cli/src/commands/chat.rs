@@ -196,7 +196,11 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(match &self.format {
             Some(format) if self.tokens.is_empty() => format.first(self.tokenizer, line)?,
             Some(format) => format.next(self.tokenizer, line, self.tokens.last().copied())?,
-            None => self.tokenizer.encode(&line.replace("\\n", "\n")),
+            None => {
+                let text = self.tokenizer.encode(&line.replace("\\n", "\n"));
+                let prefix = if self.tokens.is_empty() { self.tokenizer.text_prefix() } else { &[] };
+                [prefix, &text].concat()
+            }
         })
     }
 

@@ -36,6 +36,24 @@ const MORE_CHATS: &str = "additional_chat_templates";
 /// Files that go with a model wherever it is saved.
 const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
 
+/// Settings of sampling in `generation_config.json`, besides the four that are set to those of training.
+const SAMPLING: [&str; 14] = [
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "repetition_penalty",
+    "encoder_repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "no_repeat_ngram_size",
+    "length_penalty",
+    "num_beams",
+    "num_beam_groups",
+    "diversity_penalty",
+    "penalty_alpha",
+];
+
 /// The tokens that have a role of their own.
 const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
 
@@ -106,14 +124,20 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all.
+    /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all. Of
+    /// `generation_config.json` the tokens are kept and the settings of sampling are those of training (temperature 1, nothing cut
+    /// off): a server that reads the file should sample the policy that was trained.
     pub fn save_folder(&self, folder: &Path) -> Result<(), TextError> {
         for (name, content) in &self.companions.files {
             let path = folder.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent).map_err(failed(parent))?;
             }
-            write(&path, content)?;
+            if name == GENERATION {
+                write(&path, &generation_of_training(content))?;
+            } else {
+                write(&path, content)?;
+            }
         }
         write(&folder.join(TOKENIZER), self.to_json()?.as_bytes())
     }
@@ -338,6 +362,19 @@ fn named_tokens(folder: &Path, settings: &Map<String, Value>) -> Result<BTreeMap
 
 /// The ids that end a response and the id of padding.
 ///
+/// A `generation_config.json` with the sampling of training. One that is no JSON object stays as it is.
+fn generation_of_training(content: &[u8]) -> Vec<u8> {
+    let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
+    entries.retain(|key, _| !SAMPLING.contains(&key.as_str()));
+    for (key, value) in
+        [("do_sample", json!(true)), ("temperature", json!(1.0)), ("top_k", json!(0)), ("top_p", json!(1.0))]
+    {
+        entries.insert(key.to_owned(), value);
+    }
+    // A map of JSON values always has a text.
+    serde_json::to_vec_pretty(&Value::Object(entries)).unwrap_or_else(|_| content.to_vec())
+}
+
 /// A response ends with any id that `generation_config.json` lists (a number or a list) and with the tokenizer's
 /// `eos_token`; `config.json` is asked where neither says anything.
 fn end_and_padding(

@@ -63,6 +63,8 @@ pub struct Tokenizer {
     /// Ids of the 256 single bytes; `None` where the vocabulary lacks the byte's character.
     byte_ids: Vec<Option<u32>>,
     fast: Option<Fast>,
+    /// Ids before every plain text.
+    prefix: Vec<u32>,
     /// The content of the other files of its folder.
     companions: Arc<Companions>,
 }
@@ -218,7 +220,11 @@ impl Tokenizer {
         Self::from_json(file.to_string().as_bytes())
     }
 
-    fn new(library: tokenizers::Tokenizer) -> Result<Self, TextError> {
+    fn new(mut library: tokenizers::Tokenizer) -> Result<Self, TextError> {
+        // Settings of batches that a training script left in the file. The library would cut and pad every text by them;
+        // `transformers` sets them anew at every call.
+        library.with_padding(None);
+        library.with_truncation(None).map_err(|error| TextError::Tokenizer(error.to_string()))?;
         if !matches!(library.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
             || !matches!(library.get_model(), ModelWrapper::BPE(_))
         {
@@ -249,7 +255,14 @@ impl Tokenizer {
         let byte_ids: Vec<Option<u32>> =
             alphabet.iter().map(|character| library.token_to_id(&character.to_string())).collect();
         let fast = Fast::of(&library, &bytes, &byte_ids);
-        Ok(Self { library, bytes, byte_ids, fast, companions: Arc::default() })
+        let prefix = prefix_of(&library);
+        Ok(Self { library, bytes, byte_ids, fast, prefix, companions: Arc::default() })
+    }
+
+    /// Ids of the tokens that stand before every plain text of this model (Llama 3: `<|begin_of_text|>`); none for most models.
+    /// Chat templates write theirs themselves.
+    pub fn text_prefix(&self) -> &[u32] {
+        &self.prefix
     }
 
     /// Token ids of a text. Nothing is added to it.
@@ -409,6 +422,14 @@ impl SpecialTokens {
             emit(Segment::Text(&text[start..]));
         }
     }
+}
+
+/// The ids that a tokenizer's post-processor puts before a text.
+fn prefix_of(library: &tokenizers::Tokenizer) -> Vec<u32> {
+    let ids = |special| library.encode_fast("a", special).map(|encoding| encoding.get_ids().to_vec());
+    let (Ok(bare), Ok(whole)) = (ids(false), ids(true)) else { return Vec::new() };
+    let start = (0..whole.len()).find(|&start| whole[start..].starts_with(&bare));
+    whole[..start.unwrap_or(0)].to_vec()
 }
 
 /// The 256 characters that stand for bytes in byte-level vocabularies: the visible ones of Latin-1 for

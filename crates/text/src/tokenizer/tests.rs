@@ -203,3 +203,49 @@ fn speed() {
         tokenizer.fast = None;
     }
 }
+
+/// A tokenizer from its file with keys changed, which a normaliser takes the fast encoder from.
+fn with_keys(keys: &[(&str, serde_json::Value)]) -> Tokenizer {
+    let mut file: serde_json::Value = serde_json::from_str(&trained().to_json().unwrap()).unwrap();
+    file["normalizer"] = json!({"type": "NFC"});
+    for (key, value) in keys {
+        file[*key] = value.clone();
+    }
+    let tokenizer = Tokenizer::from_json(file.to_string().as_bytes()).unwrap();
+    assert!(tokenizer.fast.is_none());
+    tokenizer
+}
+
+#[test]
+fn settings_of_batches_in_the_file_cut_and_pad_nothing() {
+    let plain = with_keys(&[]);
+    let truncation = json!({"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0});
+    let padding = json!({
+        "strategy": {"Fixed": 100}, "direction": "Left", "pad_to_multiple_of": null, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "<end>",
+    });
+    let left_behind = with_keys(&[("truncation", truncation), ("padding", padding)]);
+    for text in TEXTS {
+        assert!(plain.encode(text).len() > 4);
+        assert_eq!(left_behind.encode(text), plain.encode(text));
+    }
+    assert_eq!(left_behind.to_json().unwrap(), plain.to_json().unwrap());
+}
+
+#[test]
+fn the_token_before_every_text_is_that_of_the_post_processor() {
+    assert!(trained().text_prefix().is_empty() && with_keys(&[]).text_prefix().is_empty());
+    let act = trained().token_id("<act>").unwrap();
+    let template = |single: serde_json::Value| {
+        let ids = json!({"<act>": {"id": "<act>", "ids": [act], "tokens": ["<act>"]}});
+        let pair = json!([{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]);
+        json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": ids})
+    };
+    let special = json!({"SpecialToken": {"id": "<act>", "type_id": 0}});
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let before = with_keys(&[("post_processor", template(json!([special, text])))]);
+    assert_eq!(before.text_prefix(), [act]);
+    assert!(!before.encode("a").contains(&act), "what goes on in the middle of a text gets none");
+    let after = with_keys(&[("post_processor", template(json!([text, special])))]);
+    assert!(after.text_prefix().is_empty());
+}

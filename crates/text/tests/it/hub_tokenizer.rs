@@ -74,6 +74,33 @@ fn changed(from: &str, file: &str, change: impl FnOnce(String) -> Option<String>
 }
 
 #[test]
+fn a_saved_folder_samples_as_training_does() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for entry in std::fs::read_dir(golden("parts")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, from.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let read = |folder: &Path| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(folder.join("generation_config.json")).unwrap()).unwrap()
+    };
+    let mut hub = read(from.path());
+    for (key, value) in [("temperature", 0.7), ("top_p", 0.8), ("top_k", 20.0), ("repetition_penalty", 1.05)]
+    {
+        hub[key] = value.into();
+    }
+    std::fs::write(from.path().join("generation_config.json"), hub.to_string()).unwrap();
+    Tokenizer::load_folder(from.path()).unwrap().save_folder(to.path()).unwrap();
+    let saved = read(to.path());
+    assert_eq!((&saved["temperature"], &saved["top_p"]), (&1.0.into(), &1.0.into()));
+    assert_eq!((&saved["top_k"], &saved["do_sample"]), (&0.into(), &true.into()));
+    assert!(saved.get("repetition_penalty").is_none());
+    assert_eq!(saved["eos_token_id"], hub["eos_token_id"]);
+    let (one, other) =
+        (Tokenizer::load_folder(from.path()).unwrap(), Tokenizer::load_folder(to.path()).unwrap());
+    assert_eq!(one.end_tokens(), other.end_tokens());
+}
+
+#[test]
 fn broken_folders_are_named() {
     for (from, file, what, instead, expected) in [
         ("parts", "merges.txt", "#version: 0.2\n", "#version: 0.2\nnospace\n", "line 2"),

@@ -29,7 +29,8 @@ impl Prompter<'_> {
     pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, text),
-            None => Ok(self.tokenizer.encode(text)),
+            // What this model has seen before every text, as `transformers` and vLLM put it there.
+            None => Ok([self.tokenizer.text_prefix(), &self.tokenizer.encode(text)].concat()),
         }
     }
 
