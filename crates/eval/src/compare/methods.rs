@@ -40,7 +40,7 @@ pub struct MethodResult {
     pub seeds: Vec<Seed>,
     /// The population of the intervals: seeds, or tasks where there is one seed only.
     pub over: Over,
-    /// Mean over seeds of the success on the whole panel; stratified by kind.
+    /// Mean over seeds of the success on the whole panel.
     pub success: Estimate,
     /// Interquartile mean of the success rates by seed and kind, in which every kind counts the same.
     pub iqm: Estimate,
@@ -50,13 +50,27 @@ pub struct MethodResult {
     pub mean_turns: f64,
 }
 
-/// Success rates by kind and run: `scores[k][n]`. A run without a kind has no score there.
-pub(crate) fn scores(chosen: &[&Chosen<'_>], kinds: &BTreeMap<&str, usize>) -> Vec<Vec<f64>> {
-    let of_kind = |kind: &&str| {
-        let rates = chosen.iter().filter_map(|chosen| Some(chosen.evaluation.kinds.get(*kind)?.success.rate));
-        rates.collect()
-    };
-    kinds.keys().map(of_kind).collect()
+/// Success rates by kind and run; a run without a kind has none there.
+pub(crate) struct Scores(Vec<Vec<Option<f64>>>);
+
+impl Scores {
+    pub(crate) fn new(chosen: &[&Chosen<'_>], kinds: &BTreeMap<&str, usize>) -> Self {
+        let of_kind = |kind: &&str| {
+            let rate = |chosen: &&Chosen<'_>| Some(chosen.evaluation.kinds.get(*kind)?.success.rate);
+            chosen.iter().map(rate).collect()
+        };
+        Self(kinds.keys().map(of_kind).collect())
+    }
+
+    /// Those of all runs: `[k][n]`.
+    pub(crate) fn all(&self) -> Vec<Vec<f64>> {
+        self.0.iter().map(|rates| rates.iter().copied().flatten().collect()).collect()
+    }
+
+    /// Those of drawn runs.
+    pub(crate) fn drawn(&self, runs: &[usize]) -> Vec<Vec<f64>> {
+        self.0.iter().map(|rates| runs.iter().filter_map(|&run| rates[run]).collect()).collect()
+    }
 }
 
 /// Mean over runs of the success on the panel, from the rates by kind: `sum_k T_k / T mean_n x_kn` with `T_k` tasks of kind `k`.
@@ -73,7 +87,9 @@ pub(crate) fn of_method(
     kinds: &BTreeMap<&str, usize>,
     bootstrap: Bootstrap,
 ) -> MethodResult {
-    let scores = scores(chosen, kinds);
+    let of_runs = Scores::new(chosen, kinds);
+    let scores = of_runs.all();
+    let runs = [chosen.len()];
     let tasks: Vec<f64> = kinds.values().map(|count| *count as f64).collect();
     let over = if chosen.len() > 1 { Over::Seeds } else { Over::Tasks };
     let single = |kind: Option<&str>| {
@@ -98,14 +114,18 @@ pub(crate) fn of_method(
     let success = Estimate {
         value: mean(&seeds.iter().map(|seed| seed.success).collect::<Vec<_>>()),
         interval: match over {
-            Over::Seeds => bootstrap.interval(&[&scores], |drawn| weighted(&drawn[0], &tasks)),
+            Over::Seeds => {
+                bootstrap.interval_of_runs(&runs, |drawn| weighted(&of_runs.drawn(&drawn[0]), &tasks))
+            }
             Over::Tasks => single(None),
         },
     };
     let all = |strata: &[Vec<f64>]| iqm(&strata.concat());
     // One run has no interval over seeds, and a mean of kinds has none over tasks.
-    let iqm =
-        Estimate { value: all(&scores), interval: bootstrap.interval(&[&scores], |drawn| all(&drawn[0])) };
+    let iqm = Estimate {
+        value: all(&scores),
+        interval: bootstrap.interval_of_runs(&runs, |drawn| all(&of_runs.drawn(&drawn[0]))),
+    };
     let of_kind = |(kind, runs): (&&str, &Vec<f64>)| {
         let stratum = [runs.clone()];
         let interval = match over {

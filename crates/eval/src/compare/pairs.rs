@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::methods::Scores;
 use super::pools::estimate;
 use super::{Chosen, CompareSettings, Estimate};
 use crate::statistics::{McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement};
@@ -151,11 +152,12 @@ pub(crate) fn against(
             chosen.evaluation.kinds.iter().map(|(kind, result)| (kind.as_str(), result.success.trials))
         })
         .collect();
-    let (x, y) = (super::methods::scores(method, &kinds), super::methods::scores(baseline, &kinds));
-    let improvement = probability_of_improvement(&x, &y).map(|value| Estimate {
+    let (x, y) = (Scores::new(method, &kinds), Scores::new(baseline, &kinds));
+    let improvement = probability_of_improvement(&x.all(), &y.all()).map(|value| Estimate {
         value,
-        interval: bootstrap
-            .interval(&[&x, &y], |drawn| probability_of_improvement(&drawn[0], &drawn[1]).unwrap_or(0.5)),
+        interval: bootstrap.interval_of_runs(&[method.len(), baseline.len()], |drawn| {
+            probability_of_improvement(&x.drawn(&drawn[0]), &y.drawn(&drawn[1])).unwrap_or(0.5)
+        }),
     });
     let success = |chosen: &[&Chosen<'_>]| {
         mean(&chosen.iter().map(|chosen| chosen.evaluation.success.rate).collect::<Vec<_>>())

@@ -1,7 +1,7 @@
 //! Stratified bootstrap with percentile intervals.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Purpose, Seed};
+use turnwise_core::{Purpose, Rng, Seed};
 
 /// Scores by stratum: `scores[k][n]` is that of run (or task) `n` of stratum `k`.
 pub type Strata = [Vec<f64>];
@@ -50,21 +50,48 @@ impl Bootstrap {
             return None;
         }
         let mut drawn: Vec<Vec<Vec<f64>>> = samples.iter().map(|strata| strata.to_vec()).collect();
-        let mut found: Vec<f64> = (0..self.resamples)
-            .map(|resample| {
-                let mut rng = Seed::derive(self.seed, Purpose::Resampling, &[resample as u64]).rng();
-                for (to, from) in drawn.iter_mut().zip(samples) {
-                    for (to, from) in to.iter_mut().zip(*from) {
-                        for score in to.iter_mut() {
-                            *score = from[rng.below(from.len())];
-                        }
+        Some(self.percentiles(|rng| {
+            for (to, from) in drawn.iter_mut().zip(samples) {
+                for (to, from) in to.iter_mut().zip(*from) {
+                    for score in to.iter_mut() {
+                        *score = from[rng.below(from.len())];
                     }
                 }
-                statistic(&drawn)
-            })
-            .collect();
+            }
+            statistic(&drawn)
+        }))
+    }
+
+    /// The 95 % percentile interval of a statistic of whole runs, for samples of so many runs.
+    ///
+    /// In every resample the runs of each sample are drawn anew with replacement, and `statistic` gets their numbers. A run has
+    /// scores in all strata, which go up and down together with its seed: drawn stratum by stratum ([`Self::interval`]) the
+    /// differences between seeds would average out, and the interval come out too narrow by up to the root of the number of
+    /// strata. `None` where nothing can vary: no sample has more than one run.
+    pub fn interval_of_runs(
+        &self,
+        runs: &[usize],
+        statistic: impl Fn(&[Vec<usize>]) -> f64,
+    ) -> Option<Interval> {
+        if runs.iter().all(|&count| count <= 1) || self.resamples == 0 {
+            return None;
+        }
+        let mut drawn: Vec<Vec<usize>> = runs.iter().map(|&count| vec![0; count]).collect();
+        Some(self.percentiles(|rng| {
+            for sample in &mut drawn {
+                let count = sample.len();
+                sample.fill_with(|| rng.below(count));
+            }
+            statistic(&drawn)
+        }))
+    }
+
+    /// The interval of what resamples give.
+    fn percentiles(&self, mut resampled: impl FnMut(&mut Rng) -> f64) -> Interval {
+        let of = |resample: usize| Seed::derive(self.seed, Purpose::Resampling, &[resample as u64]).rng();
+        let mut found: Vec<f64> = (0..self.resamples).map(|resample| resampled(&mut of(resample))).collect();
         found.sort_by(f64::total_cmp);
-        Some(Interval { low: percentile(&found, 0.025), high: percentile(&found, 0.975) })
+        Interval { low: percentile(&found, 0.025), high: percentile(&found, 0.975) }
     }
 }
 
@@ -106,6 +133,21 @@ mod tests {
         let pooled = [scores.concat()];
         let found = Bootstrap::default().interval(&[&pooled], of_all).unwrap();
         assert!(found.low < 0.3 && found.high > 0.7, "{found:?}");
+    }
+
+    /// Two runs whose strata go together have four equally likely resamples, whatever the number of strata.
+    #[test]
+    fn runs_are_drawn_as_a_whole() {
+        let rates = [[0.2, 0.8], [0.3, 0.9], [0.1, 0.7]];
+        let of = |drawn: &[Vec<usize>]| {
+            mean(&rates.iter().flat_map(|kind| drawn[0].iter().map(|&run| kind[run])).collect::<Vec<_>>())
+        };
+        let found = Bootstrap::default().interval_of_runs(&[2], of).unwrap();
+        assert!((found.low - 0.2).abs() < 1e-12 && (found.high - 0.8).abs() < 1e-12, "{found:?}");
+        let strata = rates.map(|kind| kind.to_vec());
+        let apart = Bootstrap::default().interval(&[&strata], of_all).unwrap();
+        assert!(apart.high - apart.low < found.high - found.low, "{apart:?}");
+        assert_eq!(Bootstrap::default().interval_of_runs(&[1, 1], |_| 0.0), None);
     }
 
     #[test]
