@@ -72,4 +72,12 @@ fn a_run_with_an_adapter_is_trained_evaluated_and_exported() {
     assert!(text(&output).contains("--force"), "{}", text(&output));
     ok(&["export", "runs/run", "model", "--force"]);
     assert!(!folder.path().join("model/model.safetensors").exists());
+    // A folder of other things that has a config.json as well.
+    let project = folder.path().join("project");
+    std::fs::create_dir_all(project.join("src")).unwrap();
+    std::fs::write(project.join("config.json"), "{}").unwrap();
+    let output = turnwise(folder.path(), &["export", "runs/run", "project", "--force"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("has `src`, which no export writes"), "{}", text(&output));
+    assert!(project.join("src").is_dir());
 }

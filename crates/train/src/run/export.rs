@@ -76,15 +76,50 @@ fn check_target(out: &Path, force: bool) -> Result<(), TrainError> {
             "is there already; choose another folder, or replace it with --force",
         ));
     }
-    let empty = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-    let model = ["config.json", "adapter_config.json"].iter().any(|name| out.join(name).is_file());
-    if empty || model {
-        return Ok(());
+    let entries = fs::read_dir(out).map_err(|error| TrainError::io(out, error))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(
+            entry.map_err(|error| TrainError::io(out, error))?.file_name().to_string_lossy().into_owned(),
+        );
     }
-    Err(TrainError::file(
-        out,
-        "is not the folder of a model or an adapter, and --force replaces nothing else",
-    ))
+    names.sort();
+    let model = ["config.json", "adapter_config.json"].iter().any(|name| names.iter().any(|of| of == name));
+    if !names.is_empty() && !model {
+        return Err(TrainError::file(
+            out,
+            "is not the folder of a model or an adapter, and --force replaces nothing else",
+        ));
+    }
+    // A folder of other things may have a config.json, too, and all of it would go.
+    match names.iter().find(|name| !is_of_export(name)) {
+        None => Ok(()),
+        Some(name) => Err(TrainError::file(
+            out,
+            format!(
+                "has `{name}`, which no export writes, and --force would remove it; choose another folder"
+            ),
+        )),
+    }
+}
+
+/// True of the files and folders that an export may consist of.
+fn is_of_export(name: &str) -> bool {
+    let known = [
+        "config.json",
+        "generation_config.json",
+        "adapter_config.json",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "chat_template.jinja",
+        "additional_chat_templates",
+    ];
+    known.contains(&name) || Path::new(name).extension().is_some_and(|kind| kind == "safetensors")
 }
 
 /// The base by a name that holds from anywhere: the run's own copy by its whole path.
