@@ -23,14 +23,15 @@ pub use compressed::{Counted, open, open_counted};
 
 /// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk and renames the file, so that `path` is the old file,
 /// the new one or absent. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
-/// the next write.
+/// the next write. What is there and no file (`/dev/null`, a pipe) is written to and not replaced.
 ///
 /// # Errors
 /// The operating system's, of a folder that does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".part");
-    let aside = PathBuf::from(aside);
+    if is_special(path) {
+        return File::options().write(true).open(path)?.write_all(bytes);
+    }
+    let aside = part_of(path);
     let write = || {
         let mut file = File::create(&aside)?;
         file.write_all(bytes)?;
@@ -40,6 +41,18 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write().inspect_err(|_| {
         let _ = fs::remove_file(&aside);
     })
+}
+
+/// True of what is there and neither a file nor a folder: a device, a pipe.
+pub fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+/// The name beside a file under which [`write_atomically`] writes it.
+pub fn part_of(path: &Path) -> PathBuf {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".part");
+    PathBuf::from(aside)
 }
 
 /// The same for files that several processes or threads may write at a time: each writes under a name of its own,
@@ -82,6 +95,13 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         write_shared(&path, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
+        // What is no file stays what it is.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::FileTypeExt as _;
+            write_atomically(Path::new("/dev/null"), b"gone").unwrap();
+            assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        }
         // A folder in the way.
         fs::create_dir(folder.path().join("b")).unwrap();
         assert!(write_atomically(&folder.path().join("b"), b"").is_err());

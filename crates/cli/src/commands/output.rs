@@ -1,9 +1,10 @@
 //! Files that a command writes when its long work is done, checked before it begins.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use turnwise_files::{is_special, part_of};
 
 /// Makes the folder of a file that an option names, and refuses one that cannot be written. What is there stays as it is.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
@@ -14,12 +15,13 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).with_context(shown)?;
     }
-    let there = path.exists();
-    OpenOptions::new().append(true).create(true).open(path).with_context(shown)?;
-    if !there {
-        fs::remove_file(path).with_context(shown)?;
+    if is_special(path) {
+        OpenOptions::new().write(true).open(path).with_context(shown)?;
+        return Ok(());
     }
-    Ok(())
+    // The file itself is written under this name first, and renamed.
+    let part = part_of(path);
+    File::create(&part).and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
 #[cfg(test)]
@@ -35,6 +37,15 @@ mod tests {
         fs::write(&path, "kept").unwrap();
         check_output("--out", &path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
+        #[cfg(unix)]
+        {
+            // A link whose target is not there stays, and nothing is made behind it.
+            let link = folder.path().join("link.json");
+            std::os::unix::fs::symlink(folder.path().join("later.json"), &link).unwrap();
+            check_output("--out", &link).unwrap();
+            assert!(link.is_symlink() && !link.exists());
+            check_output("--out", Path::new("/dev/null")).unwrap();
+        }
         let refused = |path: &Path| format!("{:#}", check_output("--out", path).unwrap_err());
         assert!(refused(folder.path()).contains("is a folder; name a file"));
         assert!(refused(&path.join("inside")).contains("--out"));

@@ -13,6 +13,7 @@ use turnwise_eval::compare::runs::RunResults;
 use turnwise_eval::compare::{CompareSettings, compare};
 use turnwise_eval::statistics::Bootstrap;
 
+use super::output::check_output;
 use super::sweep::file::SweepFile;
 use super::sweep::layout::Layout;
 use crate::ui;
@@ -77,6 +78,9 @@ enum Format {
 }
 
 pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.svg {
+        check_output("--svg", path)?;
+    }
     let (mut runs, mut of_sweeps, mut left_out) = (Vec::new(), OfSweeps::default(), Vec::new());
     for argument in &args.runs {
         let named = is_run(argument);

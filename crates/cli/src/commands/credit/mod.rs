@@ -20,6 +20,7 @@ use turnwise_train::config::{DecomposerConfig, TurnRdSettings};
 use turnwise_train::turnrd_credits;
 use turnwise_trajectory_io::{Dump, DumpBatch, Format, ReadOptions, Row, read, write_rows};
 
+use super::output::check_output;
 use crate::ui;
 
 /// Compute advantages for trajectories you already have.
@@ -147,6 +148,9 @@ fn pool_tokens_of(network: &Path) -> anyhow::Result<Option<usize>> {
 }
 
 pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.output {
+        check_output("--output", path)?;
+    }
     let config = settings::config(&args.preset, args.verl_agent, &args.set)?;
     let pipeline = Pipeline::from_config(&config)?;
     let dump = read(&args.file, &ReadOptions { format: args.format.0, rewards: args.reward })?;
