@@ -18,6 +18,7 @@ use turnwise_train::setup::World;
 use turnwise_train::{Event, Observer as _};
 
 use super::output::check_output;
+use super::seed;
 use super::train::split_arguments;
 use crate::ui::{self, Ui};
 use crate::worlds::{self, load, load_resolved};
@@ -56,7 +57,7 @@ pub(crate) struct EvalArgs {
     #[arg(long)]
     temperature: Option<f32>,
     /// Seed of the draws; the config's by default.
-    #[arg(long)]
+    #[arg(long, value_parser = seed)]
     seed: Option<u64>,
     /// Write the results as JSON: into a file, or into a folder (a name that ends with `/`), where the file is named after
     /// the checkpoint as training's own evaluations are.
@@ -107,8 +108,8 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     let mut ui = Ui::new();
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
     let sources: Vec<String> = args.sources.into_iter().chain(args.settings).collect();
-    let own = own_panels(&args.policy, &sources, args.env.is_some() || args.tasks.is_some())?;
     let mut config = config_of(&args.policy, &policy, sources, args.env, agent)?;
+    let own = if args.tasks.is_none() { own_panels(&args.policy, &config)? } else { None };
     Agent::configure(agent, &mut config)?;
     if let Some(seed) = args.seed {
         config.seed = seed;
@@ -204,18 +205,20 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// The run whose panels are played: the one that the policy lies in, unless other tasks are asked for. Data may lie
-/// elsewhere than it did (`env.data`); its content is held against the panels.
-fn own_panels(policy: &Path, sources: &[String], other: bool) -> anyhow::Result<Option<RunDirectory>> {
-    let other_tasks = |source: &String| match source.split_once('=') {
-        Some((key, _)) => key == "eval.tasks" || key.starts_with("env.") && key != "env.data",
-        None => true,
-    };
-    if other || sources.iter().any(other_tasks) {
+/// The run whose panels are played: the one that the policy lies in, unless the config asks for other tasks or another world than
+/// the run's. Data may lie elsewhere than it did (`env.data`); its content is held against the panels.
+fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
+    let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
-    }
-    let run = enclosing_run(policy).filter(|run| run.join("panel.json").is_file());
-    Ok(run.map(|run| RunDirectory::open(&run)).transpose()?)
+    };
+    let own = load_resolved(&run.join("config.toml"))?;
+    let world = |config: &Config| {
+        let mut env = config.env.clone();
+        env.settings.remove("data");
+        env
+    };
+    let same = own.eval.tasks == config.eval.tasks && world(&own) == world(config);
+    Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
 /// The config a policy was trained with, where it lies in a run directory; else what the files say; else, for a
@@ -239,13 +242,13 @@ pub(crate) fn config_of(
     }
     let mut first = Vec::new();
     if plain_model {
-        first = model_defaults(policy, &Config::default().env.kind, agent)?;
-    }
-    if let Some(kind) = env {
-        let before = load(&ConfigSource { preset: None, files: files.clone(), overrides: first.clone() })?;
-        if plain_model {
-            first = model_defaults(policy, &kind, agent)?;
-        } else if before.env.kind != kind {
+        // A world that an override names has prompts and splits of its own as one that `--env` names.
+        let kind = env.or_else(|| kind_of(&overrides)).unwrap_or_else(|| Config::default().env.kind);
+        first = model_defaults(policy, &kind, agent)?;
+        first.push(format!("env.kind={kind}"));
+    } else if let Some(kind) = env {
+        let before = load(&ConfigSource { preset: None, files: files.clone(), overrides: Vec::new() })?;
+        if before.env.kind != kind {
             // Templates of the same purpose have the same ending.
             let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
             let usual = before.env.worlds.kind(&kind)?.usual().template;
@@ -257,6 +260,15 @@ pub(crate) fn config_of(
     }
     first.extend(overrides);
     Ok(load(&ConfigSource { preset: None, files, overrides: first })?)
+}
+
+/// The world that the last of these overrides names.
+fn kind_of(overrides: &[String]) -> Option<String> {
+    let named = |text: &String| {
+        let (key, value) = text.split_once('=')?;
+        (key.trim() == "env.kind").then(|| value.trim().trim_matches(['"', '\'']).to_owned())
+    };
+    overrides.iter().rev().find_map(named)
 }
 
 /// The limits and the splits of an environment's usual evaluation.
@@ -330,9 +342,11 @@ pub(crate) fn table(result: &Evaluation) -> String {
         text.push_str(&format!("  {} tasks failed in the environment and are not counted\n", result.failed));
     }
     text.push_str(&format!(
-        "  malformed responses {:.1} %, actions the world did not offer {:.1} %, {:.1} s",
+        "  malformed responses {:.1} %{}, {:.1} s",
         100.0 * result.invalid_rate,
-        100.0 * result.inadmissible_rate,
+        result.inadmissible_rate.map_or_else(String::new, |rate| {
+            format!(", actions the world did not offer {:.1} %", 100.0 * rate)
+        }),
         result.seconds
     ));
     text

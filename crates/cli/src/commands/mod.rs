@@ -19,3 +19,25 @@ pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod turnrd;
 pub(crate) mod web;
+
+/// A seed that a config can hold: TOML has whole numbers up to 2^63 - 1.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    const MOST: u64 = i64::MAX as u64;
+    match text.parse() {
+        Ok(seed) if seed <= MOST => Ok(seed),
+        _ => Err(format!("a seed is a whole number from 0 to {MOST}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seed;
+
+    #[test]
+    fn seeds_are_what_a_config_can_hold() {
+        assert_eq!(seed("9223372036854775807"), Ok(i64::MAX as u64));
+        for wrong in ["9223372036854775808", "-1", "1.5", ""] {
+            assert!(seed(wrong).unwrap_err().contains("9223372036854775807"), "{wrong}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ use turnwise_env::world::{Advisor, OpenOptions};
 
 use super::env::SizeName;
 use super::picture::Pictures;
+use super::seed;
 use crate::worlds;
 
 /// Play an environment yourself in the terminal.
@@ -45,7 +46,7 @@ pub(crate) struct PlayArgs {
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     /// Picks the task; another number, another task. It is also the seed of a generated world.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Size of the generated scene (alfworld), the same as generator.size=SIZE.
     #[arg(long, value_enum)]

@@ -9,6 +9,7 @@ use turnwise_eval::Evaluation;
 use turnwise_train::config::ConfigSource;
 use turnwise_train::{Run, RunEnd};
 
+use super::seed;
 use super::train::{report, split_arguments};
 use crate::memory;
 use crate::ui::{self, Ui};
@@ -21,7 +22,7 @@ pub(crate) struct QuickstartArgs {
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Seed of the whole run: the same seed gives the same numbers.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Folder that run directories are made in.
     #[arg(long, default_value = "runs")]

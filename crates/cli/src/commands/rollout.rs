@@ -18,6 +18,7 @@ use turnwise_train::{Event, Observer as _, engines, sampling_lanes};
 
 use super::eval::config_of;
 use super::output::check_output;
+use super::seed;
 use crate::ui::{self, Ui};
 
 /// Play tasks with a policy and write the trajectories.
@@ -44,7 +45,7 @@ pub(crate) struct RolloutArgs {
     #[arg(long)]
     temperature: Option<f32>,
     /// Seed of the draws; the config's by default.
-    #[arg(long)]
+    #[arg(long, value_parser = seed)]
     seed: Option<u64>,
 }
 

@@ -51,10 +51,13 @@ pub(crate) struct SftArgs {
     runs: PathBuf,
 }
 
-/// Files are what has no `=`, overrides what has one.
+/// Overrides are what has a `=` after a key; files are the rest, also those in a folder such as `lr=1/`.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
-    let (overrides, files): (Vec<String>, Vec<String>) =
-        arguments.into_iter().partition(|argument| argument.contains('='));
+    let is_override = |argument: &String| {
+        let key = argument.split_once('=').map(|(key, _)| key);
+        key.is_some_and(|key| !key.contains('/')) && !Path::new(argument).is_file()
+    };
+    let (overrides, files): (Vec<String>, Vec<String>) = arguments.into_iter().partition(is_override);
     (files.into_iter().map(PathBuf::from).collect(), overrides)
 }
 
@@ -145,4 +148,20 @@ pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
         }
     }
     exit_code(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_an_equals_sign_is_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("a=b.toml");
+        std::fs::write(&there, "").unwrap();
+        let arguments = ["lr=1/s.toml", "x.toml", "train.steps=1", there.to_str().unwrap()];
+        let (files, overrides) = split_arguments(arguments.map(str::to_owned).to_vec());
+        assert_eq!(files, [PathBuf::from("lr=1/s.toml"), PathBuf::from("x.toml"), there]);
+        assert_eq!(overrides, ["train.steps=1"]);
+    }
 }

@@ -123,4 +123,11 @@ fn any_model_is_evaluated_in_any_environment_with_any_agent() {
         let printed = String::from_utf8(output.stdout).unwrap();
         assert_eq!(printed.contains("trial 2:"), agent == "reflexion", "{printed}");
     }
+    // A setting names the world as well as the option does, and brings its prompts and splits.
+    let path = out.to_str().unwrap();
+    let arguments = ["eval", &model, "env.kind=ezpoints", "eval.tasks=1", "env.max_turns=2", "--out", path];
+    let output = turnwise(&[&arguments[..], &["rollout.max_response_tokens=4"]].concat(), "");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    assert_eq!(results[0]["split"], "test");
 }

@@ -47,6 +47,10 @@ fn a_run_is_evaluated_on_its_own_panel() {
     let all = evaluate(&["--tasks", "0"]).unwrap();
     assert_eq!(all["success"]["trials"], 4);
     assert_ne!(all["panel"], own);
+    for spelt in ["eval.tasks=3", "eval.tasks = 3", "eval={tasks=3}"] {
+        assert_eq!(evaluate(&[spelt]).unwrap()["success"]["trials"], 3, "{spelt}");
+    }
+    assert_eq!(evaluate(&["rollout.lanes=2"]).unwrap()["panel"], own);
 
     // In a folder the file is named after the checkpoint, and a name of another one is refused before anything is played.
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use toml::{Table, Value};
 use turnwise_train::config::{ConfigSource, suggest};
 
+use super::plan::name_argument;
+
 /// Keys of the file and of a `[[run]]`.
 const KEYS: [&str; 8] = ["name", "base", "preset", "set", "seeds", "run", "grid", "pool"];
 const RUN_KEYS: [&str; 5] = ["name", "base", "preset", "set", "baseline"];
@@ -301,7 +303,7 @@ impl SweepFile {
                     overrides.extend(point.iter().map(|(key, value)| format!("{key}={value}")));
                     overrides.extend(self.overrides.iter().cloned());
                     overrides.push(format!("seed={seed}"));
-                    overrides.push(format!("name={name}-seed-{seed}"));
+                    overrides.push(name_argument(&format!("{name}-seed-{seed}")));
                     let source = ConfigSource {
                         preset: run.preset.clone().or_else(|| self.preset.clone()),
                         files: self.base.iter().chain(&run.base).cloned().collect(),

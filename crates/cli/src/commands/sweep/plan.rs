@@ -111,9 +111,14 @@ pub(super) fn start_arguments(run: &PlannedRun, layout: &Layout) -> Vec<String> 
 pub(super) fn warm_arguments(run: &PlannedRun, name: &str, layout: &Layout) -> Vec<String> {
     let mut arguments = vec!["sft".to_owned()];
     arguments.extend(source_arguments(&run.entry));
-    arguments.extend([format!("name={name}"), "eval.tasks=1".into()]);
+    arguments.extend([name_argument(name), "eval.tasks=1".into()]);
     arguments.extend(["--runs".into(), layout.warm_starts().display().to_string()]);
     arguments
+}
+
+/// A run's name as an argument; in quotes, since one of digits alone would be a number.
+pub(super) fn name_argument(name: &str) -> String {
+    format!("name={name:?}")
 }
 
 /// The folder of a shared warm start.
@@ -129,4 +134,19 @@ fn source_arguments(entry: &Entry) -> Vec<String> {
         arguments.extend(["--preset".into(), preset.clone()]);
     }
     arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_train::config::ConfigSource;
+
+    use super::*;
+
+    #[test]
+    fn a_name_of_digits_is_a_name() {
+        for name in ["324398984747", "12e4", "grpo-seed-0"] {
+            let source = ConfigSource { overrides: vec![name_argument(name)], ..ConfigSource::default() };
+            assert_eq!(load(&source).unwrap().name, name);
+        }
+    }
 }
