@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use turnwise_core::{Purpose, Sampler, StopReason, TaskSet, Trajectory};
 use turnwise_env::panel::Panel;
-use turnwise_env::parse::offered;
+use turnwise_env::parse::inadmissible_rate;
 use turnwise_model::Weights;
 use turnwise_model::engine::SharedWeights;
 use turnwise_text::Tokenizer;
@@ -134,8 +134,9 @@ pub struct Evaluation {
     pub failed: usize,
     /// Share of turns whose response was not a well-formed action.
     pub invalid_rate: f64,
-    /// Share of turns whose action the world did not offer.
-    pub inadmissible_rate: f64,
+    /// Share whose action the world did not offer, of the turns at which it offered any; none where it never does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.
     pub seconds: f64,
     /// Outcome of each task, in the panel's order; empty in results of versions that kept none.
@@ -284,8 +285,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
         metrics: metrics_of(&trajectories),
         failed: played.len() - trajectories.len(),
         invalid_rate: turns().filter(|turn| !turn.valid).count() as f64 / count,
-        inadmissible_rate: turns().filter(|turn| !offered(&turn.admissible, &turn.action)).count() as f64
-            / count,
+        inadmissible_rate: inadmissible_rate(turns()),
         seconds,
         outcomes: Outcomes::of(played),
     }
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(result.mean_turns, 4.0);
         assert_eq!(result.mean_return, 2.0);
         assert!((result.invalid_rate - 4.0 / 12.0).abs() < 1e-12);
-        assert_eq!(result.inadmissible_rate, 0.0);
+        assert_eq!(result.inadmissible_rate, Some(0.0));
 
         // A task that the environment failed is counted apart: the other numbers are those of the rest.
         let mut broken = trajectory("b", false, 9);
@@ -354,6 +354,10 @@ mod tests {
             shop("search[red mug]", "click[buy now]"),
             shop("click[buy now]", "click[buy now]"),
         ];
-        assert_eq!(summarise(&trajectories, &panel, 0.0, 1, 2.0).inadmissible_rate, 0.5);
+        assert_eq!(summarise(&trajectories, &panel, 0.0, 1, 2.0).inadmissible_rate, Some(0.5));
+        // A world that lists no actions has no rate.
+        let mut unlisted = trajectory("a", true, 2);
+        unlisted.turns.iter_mut().for_each(|turn| turn.admissible.clear());
+        assert_eq!(summarise(&[unlisted], &panel, 0.0, 1, 2.0).inadmissible_rate, None);
     }
 }

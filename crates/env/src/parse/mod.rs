@@ -18,7 +18,7 @@ mod rules;
 mod tests;
 
 use serde_json::Value;
-use turnwise_core::{Action, Reasoning, ToolCall};
+use turnwise_core::{Action, Reasoning, ToolCall, Turn};
 
 pub use self::calls::call_json;
 pub use self::rules::{Blocks, Case, ReasoningDemand, ResponseRules, Style};
@@ -50,7 +50,7 @@ impl ParsedAction {
 /// Reads actions from responses, by the rules of a template ([`ResponseRules`]).
 ///
 /// With `admissible` on, the action must also be one of those the environment would understand; one that lists
-/// `name[<what goes here>]` admits any `name[..]` and any `<name>..</name>` that is not empty, and one that lists `name(<..>)` any call of that name.
+/// `name[<what goes here>]` admits any `name[..]` and any `<name>..</name>` that is not empty, and one that lists `name(<..>)` any call of that name. Where the environment lists nothing, nothing is inadmissible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -94,7 +94,8 @@ impl ActionParser {
             has.then_some("it has characters that are forbidden")
         };
         let reason = reason.or_else(forbidden).or_else(|| {
-            let foreign = self.admissible && !offered(admissible, &action);
+            // A world that lists nothing says nothing of what is admissible.
+            let foreign = self.admissible && !admissible.is_empty() && !offered(admissible, &action);
             foreign.then_some("the action is not admissible")
         });
         ParsedAction { action, call, valid: reason.is_none(), reason }
@@ -105,6 +106,16 @@ impl ActionParser {
 /// offers as `search[<your query>]`; `<search>..</search>` fits it too).
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
+}
+
+/// Share of the turns whose action was not offered, of those at which the world listed any; `None` where it never does.
+pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
+    let (mut listed, mut foreign) = (0_usize, 0_usize);
+    for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
+        listed += 1;
+        foreign += usize::from(!offered(&turn.admissible, &turn.action));
+    }
+    (listed > 0).then(|| foreign as f64 / listed as f64)
 }
 
 /// True if a listed action is this one, or a pattern `name[<..>]` that it fits.

@@ -156,7 +156,7 @@ pub enum Validity {
     /// The response has the asked-for form.
     #[default]
     Format,
-    /// The action is one of the admissible ones too.
+    /// The action is one of the admissible ones too, where the world lists any.
     Admissible,
 }
 

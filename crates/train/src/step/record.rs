@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, StopReason, TokenSequence, Trajectory};
-use turnwise_env::parse::offered;
+use turnwise_env::parse::inadmissible_rate;
 
 use crate::TrainError;
 use crate::config::Config;
@@ -132,10 +132,9 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
         mean(trajectories().map(|trajectory| trajectory.response_tokens() as f64)),
     );
     metrics.set("rollout/invalid_rate", mean(turns().map(|turn| share(!turn.valid))));
-    metrics.set(
-        "rollout/inadmissible_rate",
-        mean(turns().map(|turn| share(!offered(&turn.admissible, &turn.action)))),
-    );
+    if let Some(rate) = inadmissible_rate(turns()) {
+        metrics.set("rollout/inadmissible_rate", rate);
+    }
     // Samplers that are elsewhere may not know it.
     if turns().any(|turn| !turn.entropies.is_empty()) {
         let entropies = turns().flat_map(|turn| &turn.entropies);
