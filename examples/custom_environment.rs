@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
-use turnwise_env::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use turnwise_env::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
+};
 use turnwise_env::registry::Registry;
 use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
 use turnwise_train::config::{ConfigSource, load_with};
@@ -122,12 +124,9 @@ impl World for Locks {
 
     /// An expert that turns the dial to where it should be. A world without one returns `None`, which is the default.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        let tasks = self.tasks(request.split)?;
-        let played = (0..request.count).map(|index| {
-            let task = tasks[index % tasks.len()].clone();
+        let made = play_all(&self.tasks(request.split)?, request, |task, seed| {
             let mut lock = Lock { shown: 0, opens_at: 0, turns: 0, max_turns: self.max_turns };
-            let mut observation =
-                lock.reset(&task, Seed::derive(0, turnwise_core::Purpose::Environment, &[]))?;
+            let mut observation = lock.reset(task, seed)?;
             let mut turns = Vec::new();
             loop {
                 let action = match lock.shown.cmp(&lock.opens_at) {
@@ -146,11 +145,11 @@ impl World for Locks {
                 observation = step.observation;
                 if step.terminated || step.truncated {
                     let final_observation = observation.into_text();
-                    return Ok(Demonstration { task, turns, final_observation });
+                    return Ok(Some(Demonstration { task: task.clone(), turns, final_observation }));
                 }
             }
-        });
-        Ok(Some(Demonstrations { episodes: played.collect::<Result<_, EnvError>>()?, dropped: 0 }))
+        })?;
+        Ok(Some(made))
     }
 }
 

@@ -190,6 +190,22 @@ impl Ui {
         }
     }
 
+    /// A bar of the demonstrations, which a world of one's own may take long to play.
+    fn demonstrations(&mut self, played: usize, total: usize) {
+        const NAME: &str = "demonstrations";
+        if self.bar.prefix() != NAME || self.bar.is_finished() {
+            self.start_bar(NAME, total as u64, 0);
+        }
+        self.bar.set_position(played as u64);
+        if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            self.say(&format!("{NAME} {played}/{total}"));
+        }
+        if played == total {
+            self.bar.finish_and_clear();
+        }
+    }
+
     fn step(&mut self, phase: Phase, done: u64, total: u64, message: String) {
         let name = match phase {
             Phase::Sft => "warm start",
@@ -217,6 +233,7 @@ impl Observer for Ui {
                 self.say(&format!("· {name}"));
             }
             Event::Note(text) => self.say(&format!("  {text}")),
+            Event::Demonstrations { played, total } => self.demonstrations(played, total),
             Event::Rollout { finished, total, solved, round, .. } => {
                 let round = round.map_or_else(String::new, |Round { number, most, kept, wanted }| {
                     format!("round {number} of at most {most}, {kept}/{wanted} groups, ")

@@ -1,9 +1,13 @@
 //! Demonstrations: episodes to imitate, of whatever world.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
 use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, TaskSet};
 
 /// A request for demonstrations.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
     /// The split whose tasks are played, taken in turn from the first.
     pub split: &'a str,
@@ -17,6 +21,44 @@ pub struct DemonstrationRequest<'a> {
     pub keep_admissible: bool,
     /// Seed of all draws.
     pub seed: u64,
+    /// Progress: called after every episode, on whatever thread played it. `Break` to play no more; what comes back is then
+    /// not all.
+    pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
+}
+
+impl Default for DemonstrationRequest<'_> {
+    fn default() -> Self {
+        Self {
+            split: "train",
+            count: 0,
+            invalid_action_prob: 0.0,
+            max_turns: 50,
+            keep_admissible: false,
+            seed: 0,
+            played: &|| ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl DemonstrationRequest<'_> {
+    /// Seed of the draws of one episode, counted from 0.
+    fn seed_of(&self, index: usize) -> Seed {
+        Seed::derive(self.seed, Purpose::Demonstration, &[index as u64])
+    }
+
+    fn check(&self) -> Result<(), EnvError> {
+        check_probability("invalid_action_prob", self.invalid_action_prob)
+    }
+}
+
+/// Refuses what is no probability below 1.
+pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvError> {
+    if (0.0..1.0).contains(&probability) {
+        return Ok(());
+    }
+    Err(EnvError::Other(format!(
+        "{name}: {probability} is no probability; it must be at least 0 and below 1"
+    )))
 }
 
 /// One observation and the action that followed it.
@@ -69,6 +111,69 @@ pub struct Demonstrations {
     pub dropped: usize,
 }
 
+/// Plays the episodes of a request on all threads. Episode `i` is of task `i` modulo their number, with a seed of its own, so
+/// that the result does not depend on the threads. `play` returns `None` for an episode that is not worth imitating.
+///
+/// # Errors
+/// The request's probability is none, or the first error of `play`.
+pub fn play_all<T: Sync>(
+    tasks: &[T],
+    request: &DemonstrationRequest<'_>,
+    play: impl Fn(&T, Seed) -> Result<Option<Demonstration>, EnvError> + Sync,
+) -> Result<Demonstrations, EnvError> {
+    request.check()?;
+    if tasks.is_empty() {
+        return Ok(Demonstrations::default());
+    }
+    let stopped = AtomicBool::new(false);
+    let played: Vec<Option<Demonstration>> = (0..request.count)
+        .into_par_iter()
+        .map(|index| {
+            if stopped.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let episode = play(&tasks[index % tasks.len()], request.seed_of(index))?;
+            if (request.played)().is_break() {
+                stopped.store(true, Ordering::Relaxed);
+            }
+            Ok(episode)
+        })
+        .collect::<Result<_, EnvError>>()?;
+    let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
+    Ok(Demonstrations { dropped: request.count - episodes.len(), episodes })
+}
+
+/// [`play_all`] one episode after the other, for worlds in other processes: episodes that the world failed are left out and
+/// counted.
+///
+/// # Errors
+/// The request's probability is none, or the world failed every episode.
+pub fn play_in_turn<T>(
+    tasks: &[T],
+    request: &DemonstrationRequest<'_>,
+    mut play: impl FnMut(&T, Seed) -> Result<Option<Demonstration>, EnvError>,
+) -> Result<Demonstrations, EnvError> {
+    request.check()?;
+    let (mut found, mut failed) = (Demonstrations::default(), None);
+    for (index, task) in tasks.iter().cycle().take(request.count).enumerate() {
+        match play(task, request.seed_of(index)) {
+            Ok(Some(episode)) => found.episodes.push(episode),
+            Ok(None) => found.dropped += 1,
+            Err(error) => {
+                found.dropped += 1;
+                failed = Some(error);
+            }
+        }
+        if (request.played)().is_break() {
+            break;
+        }
+    }
+    match failed {
+        Some(error) if found.episodes.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
 /// Episodes of a world without an expert, to train a tokenizer on and not to be imitated: every action is drawn from the
 /// admissible ones; where there are none an episode is its first observation. Episodes that the world failed are left
 /// out and counted.
@@ -77,21 +182,7 @@ pub struct Demonstrations {
 /// There is no such split, or the world failed in every episode.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
-    let (mut episodes, mut failed) = (Vec::with_capacity(request.count), None);
-    if tasks.is_empty() {
-        return Ok(Demonstrations::default());
-    }
-    for index in 0..request.count {
-        let seed = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]);
-        match wander(set, tasks[index % tasks.len()].clone(), request, seed) {
-            Ok(episode) => episodes.push(episode),
-            Err(error) => failed = Some(error),
-        }
-    }
-    match failed {
-        Some(error) if episodes.is_empty() => Err(error),
-        _ => Ok(Demonstrations { dropped: request.count - episodes.len(), episodes }),
-    }
+    play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))
 }
 
 fn wander(
@@ -115,4 +206,75 @@ fn wander(
     }
     environment.close();
     Ok(Demonstration { task, turns, final_observation: observation.into_text() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn episode(task: &str) -> Demonstration {
+        let task = Task { id: task.into(), ..Task::default() };
+        Demonstration { task, turns: Vec::new(), final_observation: String::new() }
+    }
+
+    fn ids(found: &Demonstrations) -> Vec<&str> {
+        found.episodes.iter().map(|episode| episode.task.id.as_str()).collect()
+    }
+
+    #[test]
+    fn tasks_are_taken_in_turn_and_what_is_not_worth_imitating_is_counted() {
+        let request = DemonstrationRequest { count: 7, ..Default::default() };
+        let made = play_all(&["a", "b", "c"], &request, |task, _| Ok((*task != "b").then(|| episode(task))));
+        let made = made.unwrap();
+        assert_eq!((ids(&made), made.dropped), (vec!["a", "c", "a", "c", "a"], 2));
+        let none: [&str; 0] = [];
+        assert_eq!(
+            play_all(&none, &request, |task, _| Ok(Some(episode(task)))).unwrap(),
+            Demonstrations::default()
+        );
+        let failing = play_all(&["a"], &request, |_, _| Err(EnvError::NotReset));
+        assert!(failing.is_err());
+        // Every episode has a seed of its own, that of its place in the request.
+        let seeds = |request: &DemonstrationRequest<'_>| {
+            let seeds = std::sync::Mutex::new(Vec::new());
+            let found = play_all(&[()], request, |(), seed| {
+                seeds.lock().unwrap().push(seed);
+                Ok(None)
+            });
+            assert_eq!(found.unwrap().dropped, request.count);
+            let mut seeds = seeds.into_inner().unwrap();
+            seeds.sort_by_key(|seed| format!("{seed:?}"));
+            seeds.dedup();
+            seeds
+        };
+        assert_eq!(seeds(&request).len(), 7);
+        assert_ne!(seeds(&request), seeds(&DemonstrationRequest { seed: 1, ..request }));
+    }
+
+    #[test]
+    fn episodes_that_the_world_failed_are_left_out_unless_it_failed_all() {
+        let request = DemonstrationRequest { count: 4, ..Default::default() };
+        let play = |task: &&str, _| match *task {
+            "broken" => Err(EnvError::NotReset),
+            task => Ok(Some(episode(task))),
+        };
+        let made = play_in_turn(&["a", "broken"], &request, play).unwrap();
+        assert_eq!((ids(&made), made.dropped), (vec!["a", "a"], 2));
+        assert!(play_in_turn(&["broken"], &request, play).is_err());
+        let wrong = DemonstrationRequest { invalid_action_prob: 1.0, ..request };
+        assert!(play_in_turn(&["a"], &wrong, play).unwrap_err().to_string().contains("invalid_action_prob"));
+    }
+
+    #[test]
+    fn no_more_is_played_once_the_caller_has_had_enough() {
+        let enough =
+            DemonstrationRequest { count: 100_000, played: &|| ControlFlow::Break(()), ..Default::default() };
+        let made = play_all(&["a"], &enough, |task, _| Ok(Some(episode(task)))).unwrap();
+        // One on each thread at most.
+        assert!((1..1_000).contains(&made.episodes.len()), "{}", made.episodes.len());
+        assert_eq!(
+            play_in_turn(&["a"], &enough, |task, _| Ok(Some(episode(task)))).unwrap().episodes.len(),
+            1
+        );
+    }
 }

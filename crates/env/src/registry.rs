@@ -167,6 +167,9 @@ pub trait Kind: Send + Sync {
     /// # Errors
     /// The settings are wrong, the world has no files or they cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
+
+    /// [`WorldKind::play_arguments`].
+    fn play_arguments(&self, folder: &Path) -> Vec<String>;
     /// [`WorldKind::replay`].
     ///
     /// # Errors
@@ -248,6 +251,10 @@ impl<K: WorldKind> Kind for Typed<K> {
 
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError> {
         self.0.write_files(&self.settings(settings)?, folder)
+    }
+
+    fn play_arguments(&self, folder: &Path) -> Vec<String> {
+        self.0.play_arguments(folder)
     }
 
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {

@@ -238,6 +238,11 @@ pub trait WorldKind: Send + Sync + 'static {
         Err(EnvError::Unsupported("to be written as files"))
     }
 
+    /// Arguments of `turnwise play` with which a person plays the files that [`Self::write_files`] wrote to a folder.
+    fn play_arguments(&self, folder: &Path) -> Vec<String> {
+        vec![format!("data={}", folder.display())]
+    }
+
     /// Replays a recording and compares everything the engine says with it.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_env::replay::Difference;
 use turnwise_env::world::{OpenOptions, ReplayRequest};
 
+use super::seed;
 use crate::ui::print;
 use crate::worlds;
 
@@ -73,7 +74,7 @@ struct GenerateArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// The same seed gives the same files.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Size of the scenes.
     #[arg(long, value_enum, default_value_t)]
@@ -247,11 +248,14 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     }
     let start = Instant::now();
     let count = kind.write_files(&settings, &args.out)?;
+    let arguments: Vec<String> =
+        kind.play_arguments(&args.out).iter().map(|argument| format!("'{argument}'")).collect();
     print(&format!(
-        "{count} games in {:.1} s: {}\nplay one: turnwise play alfworld --data {}",
+        "{count} tasks in {:.1} s: {}\nplay one: turnwise play {} {}",
         start.elapsed().as_secs_f64(),
         args.out.display(),
-        args.out.display()
+        args.environment,
+        arguments.join(" ")
     ));
     Ok(ExitCode::SUCCESS)
 }

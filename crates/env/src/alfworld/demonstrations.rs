@@ -6,99 +6,58 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use turnwise_core::{EnvError, Observation, Purpose, Rng, Seed};
+use turnwise_core::{EnvError, Observation, Rng};
 
 use super::expert::{Expert, SearchOrder, names};
 use super::{AlfworldSet, Episode, Game, Prior};
-use crate::demonstration::{Demonstration, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
+};
 
 /// Player of a demonstration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The [`Expert`], with the habits counted over the set's training games.
+    /// The expert, with the habits counted over the set's training games.
     #[default]
     Expert,
     /// The games' own walkthroughs; games without one are dropped.
     Walkthrough,
 }
 
-/// Settings of demonstrations.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DemonstrationOptions {
-    /// Player of the episodes.
-    pub source: Source,
-    /// Order in which the expert searches.
-    pub order: SearchOrder,
-    /// Probability that a command that is not understood stands before a step; it is not to be imitated.
-    pub invalid_action_prob: f64,
-    /// Longest episode, injected commands included.
-    pub max_steps: usize,
-    /// Keep the turns' admissible commands. For prompts that list them; they are most of the memory.
-    pub keep_admissible: bool,
-}
-
-impl Default for DemonstrationOptions {
-    fn default() -> Self {
-        Self {
-            source: Source::Expert,
-            order: SearchOrder::Likely,
-            invalid_action_prob: 0.06,
-            max_steps: super::DEFAULT_MAX_STEPS,
-            keep_admissible: false,
-        }
-    }
-}
-
-/// Plays `count` episodes on the games of a split, taken in turn from the first, and keeps the solved ones.
-/// The result depends on the arguments alone, not on the number of threads.
+/// Plays the episodes of a request on the games of its split, the expert searching in this order, and keeps the solved ones.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], and [`EnvError::Other`] if `invalid_action_prob` is no probability below 1.
+/// [`EnvError::UnknownSplit`], and those of [`play_all`].
 pub fn demonstrate(
     set: &AlfworldSet,
-    split: &str,
-    count: usize,
-    options: &DemonstrationOptions,
-    seed: u64,
+    request: &DemonstrationRequest<'_>,
+    source: Source,
+    order: SearchOrder,
 ) -> Result<Demonstrations, EnvError> {
-    if !(0.0..1.0).contains(&options.invalid_action_prob) {
-        return Err(EnvError::Other(format!(
-            "invalid_action_prob: {} is no probability; it must be at least 0 and below 1",
-            options.invalid_action_prob
-        )));
-    }
-    let games = set.split(split)?;
-    let prior = if options.source == Source::Expert && options.order == SearchOrder::Likely {
+    let games = set.split(request.split)?;
+    let prior = if source == Source::Expert && order == SearchOrder::Likely {
         Prior::from_games(set.split("train").unwrap_or(games))
     } else {
         Prior::default()
     };
-    let played: Vec<Option<Demonstration>> = (0..count)
-        .into_par_iter()
-        .map(|index| {
-            let mut rng = Seed::derive(seed, Purpose::Demonstration, &[index as u64]).rng();
-            play(&games[index % games.len()], &prior, options, &mut rng)
-        })
-        .collect();
-    let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
-    let dropped = count - episodes.len();
-    Ok(Demonstrations { episodes, dropped })
+    play_all(games, request, |game, seed| {
+        let expert = Expert::new(&prior).with_order(order);
+        Ok(play(game, expert, source, request, &mut seed.rng()))
+    })
 }
 
 /// One episode; `None` if it was not solved in time.
 fn play(
     game: &Arc<Game>,
-    prior: &Prior,
-    options: &DemonstrationOptions,
+    mut expert: Expert<'_>,
+    source: Source,
+    request: &DemonstrationRequest<'_>,
     rng: &mut Rng,
 ) -> Option<Demonstration> {
     let mut episode = Episode::new(Arc::clone(game));
-    let mut expert = Expert::new(prior).with_order(options.order);
-    let mut plan = match options.source {
+    let mut plan = match source {
         Source::Expert => {
             expert.reset(episode.observation(), game.sentence());
             None
@@ -108,12 +67,12 @@ fn play(
     let mut seen = Seen::new(game);
     let mut turns = Vec::new();
     while !episode.won() {
-        if episode.steps() >= options.max_steps {
+        if episode.steps() >= request.max_turns {
             return None;
         }
         let observation = Observation::new(episode.observation()).with_admissible(episode.admissible());
         seen.read(&observation.text());
-        let injected = (rng.chance(options.invalid_action_prob) && episode.steps() + 1 < options.max_steps)
+        let injected = (rng.chance(request.invalid_action_prob) && episode.steps() + 1 < request.max_turns)
             .then(|| seen.mistake(&observation.admissible, rng))
             .flatten();
         let imitate = injected.is_none();
@@ -128,7 +87,7 @@ fn play(
         };
         let outcome = episode.step(&action);
         let reward = if outcome.won { 1.0 } else { 0.0 };
-        turns.push(DemonstrationTurn::new(observation, options.keep_admissible, action, imitate, reward));
+        turns.push(DemonstrationTurn::new(observation, request.keep_admissible, action, imitate, reward));
     }
     Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
 }
@@ -191,6 +150,10 @@ mod tests {
             .unwrap()
     }
 
+    fn expert(set: &AlfworldSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
+        demonstrate(set, request, Source::Expert, SearchOrder::Likely)
+    }
+
     /// Plays the actions again: the engine must answer as recorded, and win with the last.
     fn replays(set: &AlfworldSet, demonstration: &Demonstration) -> bool {
         let mut episode = Episode::new(Arc::clone(set.game(&demonstration.task.id).unwrap()));
@@ -206,8 +169,9 @@ mod tests {
     #[test]
     fn expert_episodes_replay_and_mark_their_mistakes() {
         let set = set();
-        let options = DemonstrationOptions { invalid_action_prob: 0.2, ..Default::default() };
-        let made = demonstrate(&set, "train", 300, &options, 3).unwrap();
+        let request =
+            DemonstrationRequest { count: 300, invalid_action_prob: 0.2, seed: 3, ..Default::default() };
+        let made = expert(&set, &request).unwrap();
         assert_eq!(made.episodes.len() + made.dropped, 300);
         assert!(made.dropped < 6, "{}", made.dropped);
         assert!(made.episodes.iter().all(|episode| replays(&set, episode)));
@@ -223,8 +187,11 @@ mod tests {
     #[test]
     fn the_arguments_decide_everything() {
         let set = set();
-        let options = DemonstrationOptions::default();
-        let made = |seed| demonstrate(&set, "train", 200, &options, seed).unwrap();
+        let made = |seed| {
+            let request =
+                DemonstrationRequest { count: 200, invalid_action_prob: 0.06, seed, ..Default::default() };
+            expert(&set, &request).unwrap()
+        };
         let single = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         assert_eq!(made(1), single.install(|| made(1)));
         assert_ne!(made(1), made(2));
@@ -234,9 +201,8 @@ mod tests {
     fn walkthroughs_are_shorter_than_searches() {
         let set = set();
         let length = |source, order| {
-            let options =
-                DemonstrationOptions { source, order, invalid_action_prob: 0.0, ..Default::default() };
-            let made = demonstrate(&set, "train", 120, &options, 0).unwrap();
+            let request = DemonstrationRequest { count: 120, ..Default::default() };
+            let made = demonstrate(&set, &request, source, order).unwrap();
             assert!(made.episodes.iter().all(|episode| replays(&set, episode)));
             let turns = made.episodes.iter().map(|episode| episode.turns.len()).sum::<usize>();
             turns as f64 / made.episodes.len() as f64
@@ -250,16 +216,20 @@ mod tests {
     #[test]
     fn short_limits_drop_and_admissible_lists_are_kept_on_request() {
         let set = set();
-        let options = DemonstrationOptions { max_steps: 6, keep_admissible: true, ..Default::default() };
-        let made = demonstrate(&set, "train", 120, &options, 0).unwrap();
+        let request = DemonstrationRequest {
+            count: 120,
+            invalid_action_prob: 0.06,
+            max_turns: 6,
+            keep_admissible: true,
+            ..Default::default()
+        };
+        let made = expert(&set, &request).unwrap();
         assert!(made.dropped > 20 && !made.episodes.is_empty(), "{}", made.dropped);
         for turn in made.episodes.iter().flat_map(|episode| &episode.turns) {
             assert_eq!(turn.admissible.contains(&turn.action), turn.imitate);
         }
-        let wrong = DemonstrationOptions { invalid_action_prob: 1.0, ..Default::default() };
-        assert!(
-            demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("invalid_action_prob")
-        );
-        assert!(demonstrate(&set, "test", 1, &options, 0).is_err());
+        let wrong = DemonstrationRequest { invalid_action_prob: 1.0, ..request };
+        assert!(expert(&set, &wrong).unwrap_err().to_string().contains("invalid_action_prob"));
+        assert!(expert(&set, &DemonstrationRequest { split: "test", ..request }).is_err());
     }
 }

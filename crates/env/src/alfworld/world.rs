@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Observation, Task, TaskSet};
 
-use super::demonstrations::{DemonstrationOptions, Source, demonstrate};
+use super::demonstrations::{Source, demonstrate};
 use super::expert::{Expert, SearchOrder};
 use super::generator::{GeneratorConfig, generate, write_games};
 use super::replay::replay;
@@ -157,14 +157,7 @@ impl World for AlfworldWorld {
     }
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        let options = DemonstrationOptions {
-            source: self.expert.source,
-            order: self.expert.search_order,
-            invalid_action_prob: request.invalid_action_prob,
-            max_steps: request.max_turns,
-            keep_admissible: request.keep_admissible,
-        };
-        demonstrate(&self.set, request.split, request.count, &options, request.seed).map(Some)
+        demonstrate(&self.set, request, self.expert.source, self.expert.search_order).map(Some)
     }
 
     fn phrases(&self) -> Result<Vec<String>, EnvError> {

@@ -6,7 +6,9 @@ use super::cards::Deal;
 use super::formula::Symbol;
 use super::game::Game;
 use super::set::EzPointsSet;
-use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
+};
 use crate::world::Advisor;
 
 /// The formula of a deal that comes to 12: the numbers in the order of the cards.
@@ -63,20 +65,9 @@ pub(super) fn demonstrate(
     request: &DemonstrationRequest<'_>,
     early_evaluation_prob: f64,
 ) -> Result<Demonstrations, EnvError> {
-    let tasks = set.split(request.split)?;
-    if tasks.is_empty() {
-        return Ok(Demonstrations::default());
-    }
-    let mut episodes = Vec::with_capacity(request.count);
-    let mut dropped = 0;
-    for index in 0..request.count {
-        let mut rng = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]).rng();
-        match play(set, &tasks[index % tasks.len()], request, early_evaluation_prob, &mut rng)? {
-            Some(episode) => episodes.push(episode),
-            None => dropped += 1,
-        }
-    }
-    Ok(Demonstrations { episodes, dropped })
+    play_all(set.split(request.split)?, request, |task, seed| {
+        play(set, task, request, early_evaluation_prob, &mut seed.rng())
+    })
 }
 
 /// One episode; `None` if it does not come to its `=`.
@@ -127,12 +118,11 @@ mod tests {
 
     fn request(invalid_action_prob: f64) -> DemonstrationRequest<'static> {
         DemonstrationRequest {
-            split: "train",
             count: 200,
             invalid_action_prob,
             max_turns: 8,
-            keep_admissible: false,
             seed: 3,
+            ..DemonstrationRequest::default()
         }
     }
 

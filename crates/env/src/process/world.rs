@@ -10,10 +10,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use turnwise_core::{
-    Action, EnvError, Environment, Metric, Observation, PendingStep, Purpose, Seed, Step, Task, TaskSet,
+    Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Step, Task, TaskSet,
 };
 
-use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_in_turn,
+};
 use crate::world::{OpenOptions, Usual, World, WorldKind};
 
 use super::error::ProcessError;
@@ -142,34 +144,16 @@ fn seconds(seconds: f64) -> Duration {
 /// # Errors
 /// The program failed every one of them.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
-    let tasks = set.tasks(request.split)?;
-    let mut found = Demonstrations::default();
-    let mut failed = None;
-    for (number, task) in tasks.iter().cycle().take(request.count).enumerate() {
-        let seed = Seed::derive(request.seed, Purpose::Demonstration, &[number as u64]);
-        let shown = match set.demonstrate(task, seed) {
-            Ok(shown) if shown.success => shown,
-            Ok(_) => {
-                found.dropped += 1;
-                continue;
-            }
-            Err(error) => {
-                found.dropped += 1;
-                failed = Some(error);
-                continue;
-            }
-        };
+    play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
+        let shown = set.demonstrate(task, seed)?;
         let turn = |(seen, action)| DemonstrationTurn::new(seen, request.keep_admissible, action, true, 0.0);
         let mut turns: Vec<DemonstrationTurn> = shown.turns.into_iter().map(turn).collect();
         if let Some(last) = turns.last_mut() {
             last.reward = 1.0;
         }
-        found.episodes.push(Demonstration { task: task.clone(), turns, final_observation: String::new() });
-    }
-    match failed {
-        Some(error) if found.episodes.is_empty() => Err(error),
-        _ => Ok(found),
-    }
+        let episode = Demonstration { task: task.clone(), turns, final_observation: String::new() };
+        Ok(shown.success.then_some(episode))
+    })
 }
 
 impl World for ProcessSet {

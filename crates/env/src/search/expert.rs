@@ -5,7 +5,9 @@ use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rn
 use super::answer::normalize;
 use super::question::Question;
 use super::set::SearchSet;
-use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
+};
 use crate::world::Advisor;
 
 /// Knows where to look, and answers with what was shown.
@@ -85,16 +87,9 @@ pub(super) fn demonstrate(
     request: &DemonstrationRequest<'_>,
     early_answer_prob: f64,
 ) -> Result<Demonstrations, EnvError> {
-    let tasks = set.split(request.split)?;
-    if tasks.is_empty() {
-        return Ok(Demonstrations::default());
-    }
-    let mut episodes = Vec::with_capacity(request.count);
-    for index in 0..request.count {
-        let mut rng = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]).rng();
-        episodes.extend(play(set, &tasks[index % tasks.len()], request, early_answer_prob, &mut rng)?);
-    }
-    Ok(Demonstrations { dropped: request.count - episodes.len(), episodes })
+    play_all(set.split(request.split)?, request, |task, seed| {
+        play(set, task, request, early_answer_prob, &mut seed.rng())
+    })
 }
 
 /// One episode; `None` if it is not worth imitating.
@@ -172,12 +167,11 @@ mod tests {
 
     fn request(invalid_action_prob: f64) -> DemonstrationRequest<'static> {
         DemonstrationRequest {
-            split: "train",
             count: 400,
             invalid_action_prob,
             max_turns: 5,
-            keep_admissible: false,
             seed: 3,
+            ..DemonstrationRequest::default()
         }
     }
 

@@ -326,6 +326,11 @@ impl WorldKind for SearchKind {
         "  search[words] shows passages; answer[words] ends the episode"
     }
 
+    fn play_arguments(&self, folder: &Path) -> Vec<String> {
+        let file = |name: &str| folder.join(name).display().to_string();
+        vec![format!("data.test=[{:?}]", file("test.jsonl")), format!("corpus={}", file("passages.jsonl"))]
+    }
+
     fn write_files(&self, settings: &SearchSettings, folder: &Path) -> Result<usize, EnvError> {
         if settings.data.is_some() || settings.retriever.kind != RetrieverKind::Bm25 {
             return Err(EnvError::Unsupported(

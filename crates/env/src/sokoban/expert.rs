@@ -1,13 +1,14 @@
 //! An expert that knows the shortest solution, and its episodes to imitate.
 
-use rayon::prelude::*;
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
 use super::level::parse;
 use super::room::{Direction, Room};
 use super::set::SokobanSet;
 use super::solver::Solver;
-use crate::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
+};
 use crate::world::Advisor;
 
 /// Words of a demonstration where it is to be misunderstood.
@@ -44,20 +45,9 @@ pub(super) fn demonstrate(
     request: &DemonstrationRequest<'_>,
     random_move_prob: f64,
 ) -> Result<Demonstrations, EnvError> {
-    let tasks = set.split(request.split)?;
-    if tasks.is_empty() {
-        return Ok(Demonstrations::default());
-    }
-    let played: Vec<Option<Demonstration>> = (0..request.count)
-        .into_par_iter()
-        .map_init(Expert::default, |expert, index| {
-            let mut rng = Seed::derive(request.seed, Purpose::Demonstration, &[index as u64]).rng();
-            play(set, &tasks[index % tasks.len()], request, random_move_prob, expert, &mut rng)
-        })
-        .collect::<Result<_, EnvError>>()?;
-    let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
-    let dropped = request.count - episodes.len();
-    Ok(Demonstrations { episodes, dropped })
+    play_all(set.split(request.split)?, request, |task, seed| {
+        play(set, task, request, random_move_prob, &mut seed.rng())
+    })
 }
 
 /// One episode; `None` if there is nothing in it to imitate.
@@ -66,9 +56,9 @@ fn play(
     task: &Task,
     request: &DemonstrationRequest<'_>,
     random_move_prob: f64,
-    expert: &mut Expert,
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
+    let mut expert = Expert::default();
     let mut environment = set.sokoban();
     let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
     // The rest of a shortest solution, last move first; solved anew where it was left.
@@ -114,14 +104,8 @@ mod tests {
         let config = GeneratorConfig { train: 60, valid: 0, test: 0, ..GeneratorConfig::default() };
         let set = SokobanSet::new(&config, None, SokobanOptions::default(), None).unwrap();
         let made = |random_move_prob: f64| {
-            let request = DemonstrationRequest {
-                split: "train",
-                count: 60,
-                invalid_action_prob: 0.0,
-                max_turns: 15,
-                keep_admissible: false,
-                seed: 3,
-            };
+            let request =
+                DemonstrationRequest { count: 60, max_turns: 15, seed: 3, ..DemonstrationRequest::default() };
             demonstrate(&set, &request, random_move_prob).unwrap()
         };
         let solved = |episode: &&Demonstration| episode.turns.last().unwrap().reward > 5.0;

@@ -2,68 +2,39 @@
 
 use std::collections::BTreeSet;
 
-use rayon::prelude::*;
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
 use super::expert::Expert;
 use super::page::SEARCH;
 use super::set::WebshopSet;
-use crate::demonstration::{Demonstration, DemonstrationTurn, Demonstrations};
+use crate::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, check_probability, play_all,
+};
 
-/// Settings of demonstrations.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DemonstrationOptions {
-    /// Probability that a click on something that is not on the page stands before a step; it is not to be
-    /// imitated.
-    pub invalid_action_prob: f64,
-    /// Probability that the expert leaves out an option value that the goal asks for: people in a hurry do, and
-    /// a policy that imitates them learns it too.
-    pub option_drop_prob: f64,
-    /// Keep the turns' admissible actions, which prompts that list them need.
-    pub keep_admissible: bool,
-}
-
-/// Lets the [`Expert`] shop for `count` goals of a split, taken in turn from the first, and keeps the episodes that
-/// reach their goal, or miss nothing of it but the options left out. The result depends on the arguments alone, not on
-/// the number of threads.
+/// Lets the [`Expert`] shop for the goals of a request's split, and keeps the episodes that reach their goal, or miss nothing of
+/// it but the options left out: with `option_drop_prob` the expert leaves out an option value that the goal asks for, as people
+/// in a hurry do, and a policy that imitates them learns it too. An invalid action clicks on something that is not on the page.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `invalid_action_prob` or `option_drop_prob` is no probability below 1, and
+/// [`EnvError::UnknownSplit`], [`EnvError::Other`] if `option_drop_prob` is no probability below 1, those of [`play_all`], and
 /// whatever the shop fails with.
 pub fn demonstrate(
     set: &WebshopSet,
-    split: &str,
-    count: usize,
-    options: &DemonstrationOptions,
-    seed: u64,
+    request: &DemonstrationRequest<'_>,
+    option_drop_prob: f64,
 ) -> Result<Demonstrations, EnvError> {
-    for (name, probability) in
-        [("invalid_action_prob", options.invalid_action_prob), ("option_drop_prob", options.option_drop_prob)]
-    {
-        if !(0.0..1.0).contains(&probability) {
-            return Err(EnvError::Other(format!(
-                "{name}: {probability} is no probability; it must be at least 0 and below 1"
-            )));
-        }
-    }
-    let indices = set.split(split)?;
-    let played: Vec<Option<Demonstration>> = (0..count)
-        .into_par_iter()
-        .map(|index| {
-            let mut rng = Seed::derive(seed, Purpose::Demonstration, &[index as u64]).rng();
-            play(set, set.task(indices[index % indices.len()] as usize)?, options, &mut rng)
-        })
-        .collect::<Result<_, EnvError>>()?;
-    let episodes: Vec<Demonstration> = played.into_iter().flatten().collect();
-    let dropped = count - episodes.len();
-    Ok(Demonstrations { episodes, dropped })
+    check_probability("option_drop_prob", option_drop_prob)?;
+    play_all(set.split(request.split)?, request, |goal, seed| {
+        play(set, set.task(*goal as usize)?, request, option_drop_prob, &mut seed.rng())
+    })
 }
 
 /// One episode; `None` if it misses more of its goal than the options left out.
 fn play(
     set: &WebshopSet,
     task: Task,
-    options: &DemonstrationOptions,
+    request: &DemonstrationRequest<'_>,
+    option_drop_prob: f64,
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
     let mut environment = set.webshop();
@@ -76,20 +47,20 @@ fn play(
         seen.extend(observation.admissible.iter().filter(|action| *action != SEARCH).cloned());
         let room = turns.len() + 1 < set.max_steps();
         let mistake =
-            (room && rng.chance(options.invalid_action_prob)).then(|| mistake(&seen, &observation, rng));
+            (room && rng.chance(request.invalid_action_prob)).then(|| mistake(&seen, &observation, rng));
         let mistake = mistake.flatten();
         let imitate = mistake.is_none();
         let action = mistake.unwrap_or_else(|| {
             expert.act_noisy(&observation, &mut || {
                 // Where the probability is 0 nothing is drawn, so that what else is drawn stays as it is.
-                let option_drop_prob = options.option_drop_prob > 0.0 && rng.chance(options.option_drop_prob);
-                dropped_options += usize::from(option_drop_prob);
-                option_drop_prob
+                let dropped = option_drop_prob > 0.0 && rng.chance(option_drop_prob);
+                dropped_options += usize::from(dropped);
+                dropped
             })
         });
         let step = environment.step(&Action::from(&action))?;
         let before = std::mem::replace(&mut observation, step.observation);
-        turns.push(DemonstrationTurn::new(before, options.keep_admissible, action, imitate, step.reward));
+        turns.push(DemonstrationTurn::new(before, request.keep_admissible, action, imitate, step.reward));
         let bought = environment.score().is_some_and(|score| score.but_for_options(dropped_options));
         if step.success || bought {
             return Ok(Some(Demonstration { task, turns, final_observation: observation.into_text() }));

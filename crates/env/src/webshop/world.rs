@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use turnwise_core::{EnvError, Observation, Task, TaskSet};
 
-use super::demonstrations::{DemonstrationOptions, demonstrate};
+use super::demonstrations::demonstrate;
 use super::generator::{DEFAULT_PRODUCTS, GeneratorConfig};
 use super::goal::GoalKind;
 use super::official::Size;
@@ -244,12 +244,7 @@ impl World for WebshopWorld {
     }
 
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
-        let options = DemonstrationOptions {
-            invalid_action_prob: request.invalid_action_prob,
-            option_drop_prob: self.expert.option_drop_prob,
-            keep_admissible: request.keep_admissible,
-        };
-        demonstrate(&self.set, request.split, request.count, &options, request.seed).map(Some)
+        demonstrate(&self.set, request, self.expert.option_drop_prob).map(Some)
     }
 
     fn phrases(&self) -> Result<Vec<String>, EnvError> {

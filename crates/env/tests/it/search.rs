@@ -139,10 +139,8 @@ fn questions_with_passages_are_searched_in_their_own() {
     let request = turnwise_env::demonstration::DemonstrationRequest {
         split: "test",
         count: 100,
-        invalid_action_prob: 0.0,
         max_turns: 4,
-        keep_admissible: false,
-        seed: 0,
+        ..Default::default()
     };
     let made = world.demonstrations(&request).unwrap().unwrap();
     assert!(made.episodes.len() > 40, "{}", made.episodes.len());

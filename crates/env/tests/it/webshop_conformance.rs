@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use turnwise_core::TaskSet as _;
-use turnwise_env::webshop::demonstrations::{DemonstrationOptions, demonstrate};
+use turnwise_env::demonstration::DemonstrationRequest;
+use turnwise_env::webshop::demonstrations::demonstrate;
 use turnwise_env::webshop::goal::{GoalKind, GoalOptions};
 use turnwise_env::webshop::{Splits, WebshopOptions, WebshopSet, replay, token_set_ratio};
 
@@ -178,7 +179,8 @@ fn thefuzz_is_reproduced() {
 fn the_expert_reaches_official_goals() {
     let Some(folder) = data() else { return };
     let set = set(&folder, &WebshopOptions::default());
-    let made = demonstrate(&set, "test", 300, &DemonstrationOptions::default(), 0).unwrap();
+    let request = DemonstrationRequest { split: "test", count: 300, ..Default::default() };
+    let made = demonstrate(&set, &request, 0.0).unwrap();
     println!("{} of 300", made.episodes.len());
     assert!(made.episodes.len() >= 200, "{} of 300", made.episodes.len());
     let steps: usize = made.episodes.iter().map(|episode| episode.turns.len()).sum();

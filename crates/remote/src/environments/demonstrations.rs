@@ -1,8 +1,10 @@
 //! Demonstrations: actions that a task's line has, carried out by the servers.
 
 use serde_json::Value;
-use turnwise_core::{Action, EnvError, Purpose, Seed, Task, TaskSet, ToolCall};
-use turnwise_env::demonstration::{Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations};
+use turnwise_core::{Action, EnvError, Seed, Task, TaskSet, ToolCall};
+use turnwise_env::demonstration::{
+    Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_in_turn,
+};
 
 /// Key of a task's metadata.
 const KEY: &str = "demonstration";
@@ -42,23 +44,7 @@ pub(crate) fn demonstrate(
     if tasks.is_empty() {
         return Ok(None);
     }
-    let mut found = Demonstrations::default();
-    let mut failed = None;
-    for (number, task) in tasks.iter().cycle().take(request.count).enumerate() {
-        let seed = Seed::derive(request.seed, Purpose::Demonstration, &[number as u64]);
-        match play(set, task, seed, request) {
-            Ok(Some(episode)) => found.episodes.push(episode),
-            Ok(None) => found.dropped += 1,
-            Err(error) => {
-                found.dropped += 1;
-                failed = Some(error);
-            }
-        }
-    }
-    match failed {
-        Some(error) if found.episodes.is_empty() => Err(error),
-        _ => Ok(Some(found)),
-    }
+    play_in_turn(&tasks, request, |task, seed| play(set, task, seed, request)).map(Some)
 }
 
 /// One episode; `None` where it does not end in success.

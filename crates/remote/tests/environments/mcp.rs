@@ -189,14 +189,7 @@ fn actions_of_a_line_are_demonstrations() {
     let (server, _double) = Double::start();
     let folder = tempfile::tempdir().unwrap();
     let set = McpSet::open(&config(&server.url, &folder), 0).unwrap();
-    let request = DemonstrationRequest {
-        split: "train",
-        count: 1,
-        invalid_action_prob: 0.0,
-        max_turns: 5,
-        keep_admissible: false,
-        seed: 0,
-    };
+    let request = DemonstrationRequest { count: 1, max_turns: 5, ..Default::default() };
     let found = set.demonstrations(&request).unwrap().unwrap();
     let actions: Vec<&str> = found.episodes[0].turns.iter().map(|turn| turn.action.as_str()).collect();
     assert_eq!(actions, ["add({\"n\":3})", "answer({\"answer\":\"\"})"]);

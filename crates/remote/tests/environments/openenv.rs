@@ -1,7 +1,8 @@
 //! Environments of OpenEnv behind doubles of its server.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -296,16 +297,22 @@ fn actions_of_a_line_are_demonstrations() {
     let (server, double) = Double::start(1);
     let settings = OpenEnvConfig { tasks: BTreeMap::from([("train".into(), path)]), ..config(&server.url) };
     let set = OpenEnvSet::open(&settings, 0).unwrap();
+    let played = AtomicUsize::new(0);
     let request = DemonstrationRequest {
-        split: "train",
         count: 4,
-        invalid_action_prob: 0.0,
         max_turns: 5,
-        keep_admissible: false,
-        seed: 0,
+        played: &|| {
+            played.fetch_add(1, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        },
+        ..Default::default()
     };
     let found = set.demonstrations(&request).unwrap().unwrap();
     assert_eq!((found.episodes.len(), found.dropped, double.resets.lock().unwrap().len()), (2, 2, 4));
+    assert_eq!(played.load(Ordering::Relaxed), 4);
+    let once = DemonstrationRequest { played: &|| ControlFlow::Break(()), ..request };
+    set.demonstrations(&once).unwrap();
+    assert_eq!(double.resets.lock().unwrap().len(), 5, "none after the caller has had enough");
     let turns: Vec<(&str, &str)> = found.episodes[0]
         .turns
         .iter()

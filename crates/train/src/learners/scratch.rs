@@ -1,5 +1,6 @@
 //! Small policies made from scratch: a tokenizer for the text of the world, and random weights.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use turnwise_core::{Purpose, Seed};
@@ -11,6 +12,7 @@ use turnwise_text::{Tokenizer, TokenizerConfig};
 
 use crate::TrainError;
 use crate::config::Config;
+use crate::record::observer::{Event, Observer};
 use crate::setup::World;
 
 /// Texts that a tokenizer is trained on when the policy is made from scratch.
@@ -21,8 +23,9 @@ pub(crate) fn policy_from_scratch(
     config: &Config,
     world: &World,
     template: &PromptTemplate,
+    observer: &mut dyn Observer,
 ) -> Result<Policy, TrainError> {
-    let (model, tokenizer) = scratch_parts(config, world, template)?;
+    let (model, tokenizer) = scratch_parts(config, world, template, observer)?;
     let weights = Parameters::init(model, Seed::derive(config.seed, Purpose::Init, &[]))?;
     Ok(Policy { weights: weights.into(), tokenizer: Arc::new(tokenizer) })
 }
@@ -32,9 +35,14 @@ pub(crate) fn scratch_parts(
     config: &Config,
     world: &World,
     template: &PromptTemplate,
+    observer: &mut dyn Observer,
 ) -> Result<(ModelConfig, Tokenizer), TrainError> {
-    let count = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
-    let demonstrations = world.texts(config, count)?;
+    let total = TOKENIZER_DEMONSTRATIONS.min(config.sft.demonstrations.max(200));
+    observer.event(Event::Stage("training the tokenizer on episodes"));
+    let demonstrations = world.texts(config, total, &mut |played| {
+        observer.event(Event::Demonstrations { played, total });
+        ControlFlow::Continue(())
+    })?;
     let texts: Vec<String> =
         demonstrations.episodes.iter().map(|demonstration| text_of(demonstration, template)).collect();
     let tokenizer = Tokenizer::train(

@@ -124,7 +124,7 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     let (model, tokenizer) = if let Some(path) = &config.policy.model {
         model_of(path, &mut missing, observer)?
     } else {
-        let (model, tokenizer) = scratch::scratch_parts(config, &world, &template)?;
+        let (model, tokenizer) = scratch::scratch_parts(config, &world, &template, observer)?;
         (model, Some(tokenizer))
     };
     check_context(config, model.max_position_embeddings)?;

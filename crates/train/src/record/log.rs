@@ -78,7 +78,7 @@ impl Observer for Logged<'_> {
             Event::Stage(text) => self.line("stage", text),
             Event::Note(text) => self.line("note", text),
             Event::Checkpoint(path) => self.line("checkpoint", &path.display().to_string()),
-            Event::Rollout { .. } | Event::Step { .. } => {}
+            Event::Demonstrations { .. } | Event::Rollout { .. } | Event::Step { .. } => {}
         }
         self.inner.event(event);
     }

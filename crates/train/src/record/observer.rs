@@ -18,6 +18,13 @@ pub enum Event<'a> {
     Stage(&'a str),
     /// A fact worth a line, for example the size of the model.
     Note(String),
+    /// Demonstrations are being played.
+    Demonstrations {
+        /// Played episodes.
+        played: usize,
+        /// All of them.
+        total: usize,
+    },
     /// A rollout is under way.
     Rollout {
         /// Finished trajectories.

@@ -132,7 +132,9 @@ impl Run {
         if self.state.position.step >= total {
             return Ok(RunEnd::Finished);
         }
-        let warm_start = WarmStart::new(&self.config, &self.actor, observer)?;
+        let Some(warm_start) = WarmStart::new(&self.config, &self.actor, observer, stop)? else {
+            return Ok(RunEnd::Interrupted);
+        };
         observer.event(Event::Stage("warm start"));
         while self.state.position.step < total {
             let metrics = warm_start.update(self.learners.policy.as_mut(), self.state.position.step)?;

@@ -83,7 +83,7 @@ impl PolicySource for NativeSource {
             }
             Policy::load(&folder)?
         } else {
-            let policy = policy_from_scratch(config, run.world, run.template)?;
+            let policy = policy_from_scratch(config, run.world, run.template, observer)?;
             memory::warn(config, policy.weights.config(), observer);
             policy
         };

@@ -1,9 +1,12 @@
 //! The open world of a run, and the episodes of its expert.
 
-use std::ops::Deref;
-use std::sync::Arc;
+use std::ops::{ControlFlow, Deref};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 
-use turnwise_core::{TaskSet, Tasks};
+use turnwise_core::{EnvError, TaskSet, Tasks};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations, explore};
 use turnwise_env::world::{self, OpenOptions, WorldTasks};
 
@@ -41,12 +44,19 @@ impl World {
         Arc::new(WorldTasks(Arc::clone(&self.0)))
     }
 
-    /// Up to `count` episodes of the expert on the training split.
+    /// Up to `count` episodes of the expert on the training split. `progress` is called after each with the number played so far;
+    /// after `Break` no more are played, and those that come back are not all.
     ///
     /// # Errors
     /// The split has no tasks, or the world has no expert.
-    pub fn demonstrations(&self, config: &Config, count: usize) -> Result<Demonstrations, TrainError> {
-        let found = self.0.demonstrations(&self.request(config, count)?)?;
+    pub fn demonstrations(
+        &self,
+        config: &Config,
+        count: usize,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Demonstrations, TrainError> {
+        let found =
+            with_progress(self.request(config, count)?, progress, |request| self.0.demonstrations(request))?;
         found.ok_or_else(|| TrainError::Config {
             origin: "sft.steps".into(),
             reason: format!("the world `{}` has no expert to imitate; set sft.steps to 0", config.env.kind),
@@ -54,12 +64,18 @@ impl World {
     }
 
     /// Episodes whose words a tokenizer is trained on: the expert's, or random ones where there is no expert.
-    pub(crate) fn texts(&self, config: &Config, count: usize) -> Result<Demonstrations, TrainError> {
-        let request = self.request(config, count)?;
-        Ok(match self.0.demonstrations(&request)? {
-            Some(found) => found,
-            None => explore(self.0.task_set(), &request)?,
-        })
+    pub(crate) fn texts(
+        &self,
+        config: &Config,
+        count: usize,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Demonstrations, TrainError> {
+        Ok(with_progress(self.request(config, count)?, progress, |request| {
+            match self.0.demonstrations(request)? {
+                Some(found) => Ok(found),
+                None => explore(self.0.task_set(), request),
+            }
+        })?)
     }
 
     fn request<'a>(&self, config: &'a Config, count: usize) -> Result<DemonstrationRequest<'a>, TrainError> {
@@ -78,6 +94,38 @@ impl World {
             // They are most of the memory.
             keep_admissible: template(config)?.lists_admissible(),
             seed: config.seed,
+            ..DemonstrationRequest::default()
         })
     }
+}
+
+/// Meets a request on a thread of its own and reports its progress on this one, since receivers of events need not be able to
+/// change threads.
+fn with_progress<T: Send>(
+    request: DemonstrationRequest<'_>,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    meet: impl FnOnce(&DemonstrationRequest<'_>) -> Result<T, EnvError> + Send,
+) -> Result<T, EnvError> {
+    let (sender, receiver) = mpsc::channel();
+    let stopped = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let playing = scope.spawn(move || {
+            let played = || {
+                // Nobody listens any more only where `progress` panicked.
+                let _ = sender.send(());
+                if stopped.load(Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            };
+            meet(&DemonstrationRequest { played: &played, ..request })
+        });
+        for (before, ()) in receiver.iter().enumerate() {
+            if progress(before + 1).is_break() {
+                stopped.store(true, Ordering::Relaxed);
+            }
+        }
+        playing.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }

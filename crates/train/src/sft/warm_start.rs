@@ -1,5 +1,7 @@
 //! The warm start: supervised updates on demonstrations.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use turnwise_core::{LearnError, TokenSequence};
@@ -22,14 +24,15 @@ pub(crate) struct WarmStart<'a> {
 }
 
 impl<'a> WarmStart<'a> {
-    /// Plays the demonstrations and plans all updates.
+    /// Plays the demonstrations and plans all updates; `None` where `stop` was set before they were played.
     pub(crate) fn new(
         config: &'a Config,
         actor: &Actor,
         observer: &mut dyn Observer,
-    ) -> Result<Self, TrainError> {
+        stop: &AtomicBool,
+    ) -> Result<Option<Self>, TrainError> {
         observer.event(Event::Stage("making demonstrations"));
-        let sequences = demonstrations(config, actor, observer)?;
+        let Some(sequences) = demonstrations(config, actor, observer, stop)? else { return Ok(None) };
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.tokens.tokens.len()).collect();
         observer.event(Event::Note(format!(
             "{} sequences, {} tokens",
@@ -43,7 +46,7 @@ impl<'a> WarmStart<'a> {
                 reason: format!("no demonstration could be made on the split `{}`", config.env.split),
             });
         }
-        Ok(Self { config, sequences, plan })
+        Ok(Some(Self { config, sequences, plan }))
     }
 
     /// Does update `step` and returns its numbers.
@@ -94,8 +97,17 @@ fn demonstrations(
     config: &Config,
     actor: &Actor,
     observer: &mut dyn Observer,
-) -> Result<Vec<SftSequence>, TrainError> {
-    let played = actor.world.demonstrations(config, config.sft.demonstrations)?;
+    stop: &AtomicBool,
+) -> Result<Option<Vec<SftSequence>>, TrainError> {
+    let total = config.sft.demonstrations;
+    let stopped = || stop.load(Ordering::Relaxed);
+    let played = actor.world.demonstrations(config, total, &mut |played| {
+        observer.event(Event::Demonstrations { played, total });
+        if stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if stopped() {
+        return Ok(None);
+    }
     let rest = match played.dropped {
         0 => String::new(),
         _ => format!("; the others did not reach their goal within {} turns", config.env.max_turns),
@@ -103,7 +115,7 @@ fn demonstrations(
     observer.event(Event::Note(format!(
         "{} of {} demonstrations are imitated{rest}",
         played.episodes.len(),
-        config.sft.demonstrations
+        total
     )));
     let prompter = actor.prompter();
     let mut sequences = Vec::new();
@@ -116,5 +128,5 @@ fn demonstrations(
             config.rollout.max_context,
         )?);
     }
-    Ok(sequences)
+    Ok(Some(sequences))
 }

@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -247,7 +248,7 @@ fn demonstrations_are_replies_that_end() {
     let mut longer = config.clone();
     longer.env.max_turns = 50;
     let world = World::new(&longer.env, &longer.splits(), &mut |_| ()).unwrap_or(world);
-    let episodes = world.demonstrations(&longer, 4).unwrap().episodes;
+    let episodes = world.demonstrations(&longer, 4, &mut |_| ControlFlow::Continue(())).unwrap().episodes;
     let close = tokenizer.token_id("<|im_end|>").unwrap();
     for episode in &episodes {
         for layout in [Layout::Concatenated, Layout::Windowed] {

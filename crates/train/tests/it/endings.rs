@@ -87,6 +87,52 @@ fn an_evaluation_that_is_cut_off_is_made_up_for() {
     }
 }
 
+/// Interrupts a run once so many demonstrations are played.
+struct Impatient<'a> {
+    after: usize,
+    stop: &'a AtomicBool,
+    played: Vec<usize>,
+    total: usize,
+}
+
+impl Observer for Impatient<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        if let Event::Demonstrations { played, total } = event {
+            self.played.push(played);
+            self.total = total;
+            self.stop.store(played >= self.after, Ordering::Relaxed);
+        }
+    }
+
+    fn evaluate(&mut self, _: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[test]
+fn demonstrations_are_counted_and_can_be_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = || tiny(&["sft.steps=2", "sft.demonstrations=20000", "train.steps=1"]);
+    let watch = |after, root: &Path| {
+        let stop = never();
+        let mut observer = Impatient { after, stop: &stop, played: Vec::new(), total: 0 };
+        let mut run = Run::start(config(), root, &mut NoopObserver).unwrap();
+        let end = run.train(&mut observer, &stop).unwrap();
+        (end, observer.played, observer.total, run.weights().unwrap())
+    };
+    let (end, played, total, expected) = watch(usize::MAX, &folder.path().join("whole"));
+    assert_eq!((end, total), (RunEnd::Finished, 20_000));
+    assert!(played.iter().copied().eq(1..=20_000));
+    let root = folder.path().join("cut");
+    let (end, played, ..) = watch(1, &root);
+    assert_eq!(end, RunEnd::Interrupted);
+    assert!(played.len() < 20_000, "no more are played once somebody has had enough");
+    assert_eq!(status(&root).state, RunStatus::Interrupted);
+    let (run, end) = go_on(&root, &resume(&[], None)).unwrap();
+    assert_eq!(end, RunEnd::Finished);
+    assert!(run.weights().unwrap() == expected);
+}
+
 #[test]
 fn steps_can_be_added_to_a_finished_run() {
     let folder = tempfile::tempdir().unwrap();

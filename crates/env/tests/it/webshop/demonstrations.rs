@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 
 use turnwise_core::{Action, Environment as _, Purpose, Seed};
-use turnwise_env::demonstration::Demonstration;
+use turnwise_env::demonstration::{Demonstration, DemonstrationRequest};
 use turnwise_env::parse::offered;
 use turnwise_env::prompt::{PromptTemplate, PromptView};
-use turnwise_env::webshop::demonstrations::{DemonstrationOptions, demonstrate};
+use turnwise_env::webshop::demonstrations::demonstrate;
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::goal::GoalKind;
 use turnwise_env::webshop::reward::Reward;
 use turnwise_env::webshop::{WebshopOptions, WebshopSet};
+
+fn of(count: usize) -> DemonstrationRequest<'static> {
+    DemonstrationRequest { count, ..DemonstrationRequest::default() }
+}
 
 #[test]
 fn the_expert_reaches_generated_goals() {
@@ -19,7 +23,7 @@ fn the_expert_reaches_generated_goals() {
         let options = WebshopOptions { goals, goals_per_product: Some(1), ..WebshopOptions::default() };
         let set = WebshopSet::generated(config, &options).unwrap();
         assert_eq!(set.len(), 2000);
-        let made = demonstrate(&set, "train", 400, &DemonstrationOptions::default(), 0).unwrap();
+        let made = demonstrate(&set, &of(400), 0.0).unwrap();
         let steps: usize = made.episodes.iter().map(|episode| episode.turns.len()).sum();
         println!("{goals:?}: {} of 400, {steps} steps", made.episodes.len());
         assert!(made.episodes.len() >= least, "{goals:?}: {} of 400", made.episodes.len());
@@ -40,9 +44,8 @@ fn the_expert_reaches_generated_goals() {
 fn demonstrations_mark_their_mistakes() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
-    let options =
-        DemonstrationOptions { invalid_action_prob: 0.2, keep_admissible: true, ..Default::default() };
-    let made = |seed| demonstrate(&set, "train", 60, &options, seed).unwrap();
+    let request = DemonstrationRequest { invalid_action_prob: 0.2, keep_admissible: true, ..of(60) };
+    let made = |seed| demonstrate(&set, &DemonstrationRequest { seed, ..request }, 0.0).unwrap();
     let played = made(3);
     assert_eq!(played, made(3));
     assert_ne!(played, made(4));
@@ -59,20 +62,15 @@ fn demonstrations_mark_their_mistakes() {
             }
         }
     }
-    let wrong = DemonstrationOptions { invalid_action_prob: 1.0, ..Default::default() };
-    assert!(
-        demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("invalid_action_prob")
-    );
+    let wrong = DemonstrationRequest { invalid_action_prob: 1.0, ..of(1) };
+    assert!(demonstrate(&set, &wrong, 0.0).unwrap_err().to_string().contains("invalid_action_prob"));
 }
 
 #[test]
 fn a_noisy_expert_misses_options_and_nothing_else() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
-    let made = |option_drop_prob| {
-        let options = DemonstrationOptions { option_drop_prob, ..Default::default() };
-        demonstrate(&set, "train", 200, &options, 0).unwrap().episodes
-    };
+    let made = |option_drop_prob| demonstrate(&set, &of(200), option_drop_prob).unwrap().episodes;
     let (careful, noisy) = (made(0.0), made(0.6));
     // Nobody who would have reached the goal is left out for what was overlooked.
     let tasks = |episodes: &[Demonstration]| -> BTreeSet<String> {
@@ -95,8 +93,7 @@ fn a_noisy_expert_misses_options_and_nothing_else() {
     let share = met as f64 / asked as f64;
     assert!((0.35..0.5).contains(&share), "{met} of {asked} options");
     assert!(reached * 2 < noisy.len() && reached > 0, "{reached} of {}", noisy.len());
-    let wrong = DemonstrationOptions { option_drop_prob: 1.0, ..Default::default() };
-    assert!(demonstrate(&set, "train", 1, &wrong, 0).unwrap_err().to_string().contains("option_drop_prob"));
+    assert!(demonstrate(&set, &of(1), 1.0).unwrap_err().to_string().contains("option_drop_prob"));
 }
 
 #[test]
@@ -104,8 +101,7 @@ fn a_purchase_is_rewarded_with_success_or_score() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let played = |reward| {
         let set = WebshopSet::generated(config, &WebshopOptions { reward, ..Default::default() }).unwrap();
-        let options = DemonstrationOptions { option_drop_prob: 0.6, ..Default::default() };
-        let made = demonstrate(&set, "train", 60, &options, 0).unwrap();
+        let made = demonstrate(&set, &of(60), 0.6).unwrap();
         let last = |episode: &Demonstration| {
             assert!(episode.turns.iter().rev().skip(1).all(|turn| turn.reward == 0.0));
             episode.turns.last().unwrap().reward
@@ -123,7 +119,7 @@ fn phrases_are_parts_of_pages() {
     let config = GeneratorConfig { seed: 0, products: 240 };
     let set = WebshopSet::generated(config, &WebshopOptions::default()).unwrap();
     let template = PromptTemplate::named("webshop-compact").unwrap();
-    let made = demonstrate(&set, "train", 60, &DemonstrationOptions::default(), 0).unwrap();
+    let made = demonstrate(&set, &of(60), 0.0).unwrap();
     let mut text = String::new();
     for episode in &made.episodes {
         for (step, turn) in episode.turns.iter().enumerate() {
