@@ -18,7 +18,8 @@ with `actions=[...]`, numbers: the place of the text among the names. What `info
     state_key    text that is equal for equal states (default: the observation)
     metrics      numbers by name
 
-An exception in the environment ends its episode and no other; `TransientError` says that trying again may help.
+An exception in the environment ends its episode and no other, and so does an observation or a number that JSON cannot
+hold (NaN, a NumPy integer); `TransientError` says that trying again may help.
 Whatever the environment prints goes to stderr, because stdout belongs to the protocol, which the user's guide describes
 ("Worlds over JSON lines").
 """
@@ -28,6 +29,7 @@ import os
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
 
 PROTOCOL = 1
@@ -43,8 +45,13 @@ class Episode:
     def __init__(self, server, task, seed):
         self.server = server
         self.environment = server.make(**server.settings)
-        # Gymnasium's environments take seeds of 32 bits.
-        self.observation, self.info = self.environment.reset(seed=seed % 2**31, options={"task": task})
+        try:
+            # Gymnasium's environments take seeds of 32 bits.
+            self.observation, self.info = self.environment.reset(seed=seed % 2**31, options={"task": task})
+        except BaseException:
+            with suppress(Exception):  # Why the reset failed is what counts.
+                self.close()
+            raise
 
     def step(self, text, call=None):
         """Carries an action out and returns the answer to it. A structured call goes to the environment as a dict."""
@@ -79,8 +86,16 @@ class Episode:
         getattr(self.environment, "close", lambda: None)()
 
 
+def written(result):
+    """A result as JSON."""
+    try:
+        return json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error}; answers hold texts, finite numbers and true or false, and no NumPy types") from error
+
+
 class Server:
-    """The requests: each method returns what stands under "ok" in the answer."""
+    """The requests: each method returns what stands under "ok" in the answer, as JSON."""
 
     def __init__(self, make, tasks, name, actions, expert, observe, workers, phrases):
         self.make, self.tasks, self.name, self.expert = make, tasks, name, expert
@@ -91,59 +106,70 @@ class Server:
         if request["protocol"] != PROTOCOL:
             raise ValueError(f"this helper speaks protocol {PROTOCOL}, the trainer asks for {request['protocol']}")
         self.settings = request.get("settings", {})
-        return {
-            "protocol": PROTOCOL,
-            "name": self.name,
-            "splits": list(self.tasks),
-            "capabilities": {"step_many": self.workers == 1, "demonstrate": self.expert is not None},
-            "concurrency": self.workers,
-            "phrases": self.phrases,
-        }
+        return written(
+            {
+                "protocol": PROTOCOL,
+                "name": self.name,
+                "splits": list(self.tasks),
+                "capabilities": {"step_many": self.workers == 1, "demonstrate": self.expert is not None},
+                "concurrency": self.workers,
+                "phrases": self.phrases,
+            }
+        )
 
     def list_tasks(self, request):
         tasks, offset = self.tasks[request["split"]], request["offset"]
         end = offset + request["limit"]
-        return {"tasks": tasks[offset:end], "next": end if end < len(tasks) else None}
+        return written({"tasks": tasks[offset:end], "next": end if end < len(tasks) else None})
 
     def reset(self, request):
         episode = Episode(self, request["task"], request["seed"])
+        try:
+            result = written({"observation": episode.seen()})
+        except BaseException:
+            with suppress(Exception):  # The trainer closes no episode whose reset failed.
+                episode.close()
+            raise
         self.episodes[request["episode"]] = episode
-        return {"observation": episode.seen()}
+        return result
 
     def step(self, request):
-        return self.episodes[request["episode"]].step(request["action"], request.get("call"))
+        return written(self.episodes[request["episode"]].step(request["action"], request.get("call")))
 
     def step_many(self, request):
-        return {"steps": [answer(self.step, step) for step in request["steps"]]}
+        return '{"steps": [%s]}' % ", ".join(answer(self.step, step) for step in request["steps"])
 
     def close(self, request):
         episode = self.episodes.pop(request["episode"], None)
         if episode is not None:
             episode.close()
-        return {}
+        return "{}"
 
     def demonstrate(self, request):
         episode, turns, step = Episode(self, request["task"], request["seed"]), [], {}
-        while len(turns) < request["max_turns"] and not (step.get("terminated") or step.get("truncated")):
-            action = self.expert(episode.environment, episode.observation, episode.info)
-            call = action if isinstance(action, dict) else None
-            if call is not None:  # As words a call is `name(arguments as JSON)`.
-                action = f"{call['name']}({json.dumps(call.get('arguments', {}))})"
-            turns.append({"observation": episode.seen(), "action": action})
-            step = episode.step(action, call)
-        episode.close()
-        return {"turns": turns, "success": step.get("success", False)}
+        try:
+            while len(turns) < request["max_turns"] and not (step.get("terminated") or step.get("truncated")):
+                action = self.expert(episode.environment, episode.observation, episode.info)
+                call = action if isinstance(action, dict) else None
+                if call is not None:  # As words a call is `name(arguments as JSON)`.
+                    action = f"{call['name']}({json.dumps(call.get('arguments', {}))})"
+                turns.append({"observation": episode.seen(), "action": action})
+                step = episode.step(action, call)
+        finally:
+            episode.close()
+        return written({"turns": turns, "success": step.get("success", False)})
 
 
 def answer(method, request):
-    """The answer to one request: its result, or the error that it raised."""
+    """The answer to one request as JSON: its result, or the error that it raised."""
     try:
-        return {"ok": method(request)}
+        return '{"ok": %s}' % method(request)
     except TransientError as error:
-        return {"error": {"kind": "transient", "message": str(error)}}
+        kind, message = "transient", str(error)
     except Exception as error:  # An episode's failure is an answer; it must not end the other episodes.
         traceback.print_exc()
-        return {"error": {"kind": "fatal", "message": f"{type(error).__name__}: {error}"}}
+        kind, message = "fatal", f"{type(error).__name__}: {error}"
+    return written({"error": {"kind": kind, "message": message}})
 
 
 def serve(make, tasks, name=None, actions=None, expert=None, observe=str, workers=1, phrases=()):
@@ -176,7 +202,8 @@ def serve(make, tasks, name=None, actions=None, expert=None, observe=str, worker
 
     def work(request):
         reply = answer(methods[request["op"]], request)
-        line = json.dumps({"id": request["id"], **reply}, allow_nan=False)
+        # The answer is an object already; the request's id goes into it.
+        line = '{"id": %s, %s' % (written(request["id"]), reply[1:])
         with lock:
             wire.write(line + "\n")
             wire.flush()

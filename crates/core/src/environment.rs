@@ -165,6 +165,13 @@ pub trait TaskSet: Send + Sync {
         None
     }
 
+    /// True if the world itself ends every reset and step that takes too long: it lets calls wait while it works on as many
+    /// as it can, and counts the time of each from its turn. Nobody else then gives a call up, which would count the wait
+    /// and leave the call in the queue; calls of other worlds are given up by whoever makes them.
+    fn limits_calls(&self) -> bool {
+        false
+    }
+
     /// Most steps that [`TaskSet::step_many`] should be given.
     fn batch_limit(&self) -> usize {
         1

@@ -102,6 +102,10 @@ impl TaskSet for WorldTasks {
         self.0.task_set().free_episodes()
     }
 
+    fn limits_calls(&self) -> bool {
+        self.0.task_set().limits_calls()
+    }
+
     fn batch_limit(&self) -> usize {
         self.0.task_set().batch_limit()
     }

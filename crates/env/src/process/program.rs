@@ -29,7 +29,7 @@ pub struct ProgramSettings {
     pub directory: Option<PathBuf>,
     /// Settings sent to it with `hello`.
     pub settings: Value,
-    /// Limit of an answer.
+    /// Limit of an answer; a request for many steps has it for each of them.
     pub timeout: Duration,
     /// Limit of the answer to `hello`: the program may have to load data first.
     pub start_timeout: Duration,
@@ -53,14 +53,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Program {
     settings: ProgramSettings,
-    running: Mutex<Option<Arc<Process>>>,
+    running: Mutex<Running>,
     starts: AtomicU64,
+}
+
+/// State of a program.
+#[derive(Debug, Default)]
+struct Running {
+    process: Option<Arc<Process>>,
+    /// The last start that failed: when, and why.
+    failed: Option<(Instant, ProcessError)>,
 }
 
 impl Program {
     /// A program that has not been started yet.
     pub fn new(settings: ProgramSettings) -> Self {
-        Self { settings, running: Mutex::new(None), starts: AtomicU64::new(0) }
+        Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
     /// Number of its starts.
@@ -70,16 +78,29 @@ impl Program {
 
     /// The process that runs now, started if there is none.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
+        let asked = Instant::now();
         let mut running = lock(&self.running);
-        if let Some(process) = running.as_ref().filter(|process| process.is_alive()) {
+        if let Some(process) = running.process.as_ref().filter(|process| process.is_alive()) {
             return Ok(Arc::clone(process));
         }
+        // Whoever waited for a start that failed does not wait for another one, which would most likely fail so too.
+        if let Some((_, error)) = running.failed.as_ref().filter(|(at, _)| *at >= asked) {
+            return Err(error.clone());
+        }
         // The old one's threads end with it.
-        *running = None;
-        let process = Arc::new(Process::start(&self.settings)?);
-        self.starts.fetch_add(1, Ordering::Relaxed);
-        *running = Some(Arc::clone(&process));
-        Ok(process)
+        running.process = None;
+        match Process::start(&self.settings) {
+            Ok(process) => {
+                let process = Arc::new(process);
+                self.starts.fetch_add(1, Ordering::Relaxed);
+                running.process = Some(Arc::clone(&process));
+                Ok(process)
+            }
+            Err(error) => {
+                running.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -217,16 +238,16 @@ impl Process {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
 
-    /// Sends a request and waits for its answer, for as long as an answer may take.
+    /// Sends a request and waits for its answer, for as long as its answers may take.
     pub fn call(&self, request: &Request<'_>) -> Result<Value, ProcessError> {
         // Held back while the program works on as many as it can: a request's time runs only while it is worked on.
         let _permit = self.permits.take();
+        let limit = self.timeout.saturating_mul(request.answers());
         let (id, answer) = self.send(request)?;
-        let answer = match answer.recv_timeout(self.timeout) {
+        let answer = match answer.recv_timeout(limit) {
             Ok(answer) => answer?,
             Err(RecvTimeoutError::Timeout) => {
-                let reason =
-                    format!("it did not answer `{}` within {:?} and was killed", request.op(), self.timeout);
+                let reason = format!("it did not answer `{}` within {limit:?} and was killed", request.op());
                 let error = self.shared.fail(&reason);
                 self.forget(id);
                 return Err(error);

@@ -75,6 +75,14 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
+    /// Answers that the program works out for the request: the limit of time of an answer counts for each.
+    pub(super) fn answers(&self) -> u32 {
+        match self {
+            Self::StepMany { steps } => u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1),
+            _ => 1,
+        }
+    }
+
     /// The request's name in the protocol.
     pub fn op(&self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@ use turnwise_core::{Action, EnvError, Environment, PendingStep, Purpose, Seed, T
 
 use super::protocol::Request;
 use super::{ProcessConfig, ProcessSet};
+use crate::world::WorldTasks;
 
 const HELLO: &str = r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"shell","splits":["train"]}}';"#;
 const TASKS: &str = r#"read l; echo '{"id":1,"ok":{"tasks":[{"id":"a","goal":"win","metadata":{"n":1}}]}}';"#;
@@ -239,6 +240,149 @@ fn the_python_helper_serves_a_class() {
     let actions: Vec<&str> = shown.turns.iter().map(|(_, action)| action.as_str()).collect();
     assert!(shown.success && actions == ["5", "7"], "{actions:?}");
     assert_eq!(set.starts(), 1);
+}
+
+/// A world of Python's helper whose actions are Python that gives the reward; `log` is a file that gets a line for every
+/// reset and close. Its argument is the number of workers.
+const ODD: &str = r#"
+import math, sys
+sys.path.insert(0, sys.argv[2])
+from turnwise_env import serve
+
+class Numpyish:
+    pass
+
+class Odd:
+    def __init__(self, log):
+        self.log = log
+    def say(self, word):
+        with open(self.log, "a") as log:
+            print(word, file=log)
+    def reset(self, *, seed=None, options=None):
+        self.say("reset")
+        goal = options["task"]["goal"]
+        if goal == "fail":
+            raise RuntimeError("no luck")
+        return "start", {"state_key": Numpyish() if goal == "odd start" else None}
+    def step(self, action):
+        if action == "odd":
+            return "on", 0.0, False, False, {"state_key": Numpyish()}
+        return "on", math.nan if action == "nan" else 1.0, False, False, {}
+    def close(self):
+        self.say("close")
+
+def expert(environment, observation, info):
+    raise RuntimeError("no idea")
+
+tasks = [{"id": goal, "goal": goal} for goal in ["plain", "fail", "odd start"]]
+serve(Odd, tasks={"train": tasks}, expert=expert, workers=int(sys.argv[1]))
+"#;
+
+#[test]
+fn the_python_helper_answers_whatever_the_class_does_and_closes_what_it_began() {
+    let python = std::process::Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: python3 not found\n");
+        return;
+    }
+    let helper = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python_environment");
+    for workers in ["1", "2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let config = ProcessConfig {
+            command: ["python3", "-c", ODD, workers, helper.to_str().unwrap()].map(str::to_owned).to_vec(),
+            settings: [("log".to_owned(), log.to_str().unwrap().into())].into(),
+            timeout_s: 20.0,
+            ..ProcessConfig::default()
+        };
+        let set = ProcessSet::open(&config, 4).unwrap();
+        let tasks = set.tasks("train").unwrap();
+        let mut environments: Vec<_> = (0..2).map(|_| set.environment().unwrap()).collect();
+        for environment in &mut environments {
+            environment.reset(&tasks[0], seed()).unwrap();
+        }
+        for action in ["nan", "odd"] {
+            let error = step(&mut environments[0], action).unwrap_err();
+            assert!(!error.is_transient() && error.to_string().contains("finite numbers"), "{error}");
+        }
+        assert_eq!(step(&mut environments[0], "go").unwrap().reward, 1.0);
+        if set.batch_limit() > 1 {
+            let actions = [Action::from("nan"), Action::from("go")];
+            let mut pending: Vec<PendingStep<'_>> = environments
+                .iter_mut()
+                .zip(&actions)
+                .map(|(environment, action)| PendingStep { environment: &mut **environment, action })
+                .collect();
+            let steps = set.step_many(&mut pending);
+            assert!(steps[0].as_ref().unwrap_err().to_string().contains("finite numbers"));
+            assert_eq!(steps[1].as_ref().unwrap().reward, 1.0, "the other step's answer is kept");
+        }
+        // What was begun is closed, however it failed: by its reset, by the answer to it, by the expert.
+        drop(environments);
+        let error = set.environment().unwrap().reset(&tasks[1], seed()).unwrap_err().to_string();
+        assert!(error.contains("RuntimeError: no luck"), "{error}");
+        let error = set.environment().unwrap().reset(&tasks[2], seed()).unwrap_err().to_string();
+        assert!(error.contains("finite numbers"), "{error}");
+        let error = set.demonstrate(&tasks[0], seed()).unwrap_err().to_string();
+        assert!(error.contains("RuntimeError: no idea"), "{error}");
+        assert_eq!(set.starts(), 1);
+        drop(set);
+        let said = std::fs::read_to_string(&log).unwrap();
+        let count = |word: &str| said.lines().filter(|line| *line == word).count();
+        assert_eq!((count("reset"), count("close")), (5, 5), "{workers} workers");
+    }
+}
+
+#[test]
+fn steps_that_are_asked_for_together_have_the_time_of_all() {
+    let hello = r#"read l; echo '{"id":0,"ok":{"protocol":1,"name":"w","splits":["train"],"capabilities":{"step_many":true}}}';"#;
+    let reset = |id: u64| format!(r#"read l; echo '{{"id":{id},"ok":{{"observation":"start"}}}}';"#);
+    let resets = [2, 3, 4, 5].map(reset).concat();
+    let stepped = [r#"{"ok":{"observation":"on"}}"#; 4].join(",");
+    let script = format!(
+        r#"{hello}{TASKS}{resets} read l; sleep 1.5; echo '{{"id":6,"ok":{{"steps":[{stepped}]}}}}'; while read l; do :; done"#
+    );
+    let set = ProcessSet::open(&ProcessConfig { timeout_s: 1.0, ..config(&script) }, 0).unwrap();
+    let mut environments: Vec<_> = (0..4).map(|_| begin(&set)).collect();
+    let action = Action::from("go");
+    let mut pending: Vec<PendingStep<'_>> = environments
+        .iter_mut()
+        .map(|environment| PendingStep { environment: &mut **environment, action: &action })
+        .collect();
+    for step in set.step_many(&mut pending) {
+        assert_eq!(step.unwrap().observation.text(), "on");
+    }
+    // Alone, a step is waited for no longer than before; whoever makes the calls leaves their time to the program's limit.
+    drop(pending);
+    let error = step(&mut environments[0], "go").unwrap_err().to_string();
+    assert!(error.contains("did not answer `step` within 1s"), "{error}");
+    drop(environments);
+    assert!(WorldTasks(std::sync::Arc::new(set)).limits_calls());
+}
+
+#[test]
+fn those_who_wait_for_a_start_that_fails_do_not_wait_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, starts) = (folder.path().join("first"), folder.path().join("starts"));
+    let script = format!(
+        "if [ -e {first} ]; then echo x >> {starts}; sleep 60; fi; touch {first}; {HELLO}{TASKS} read l; exit 3",
+        first = first.display(),
+        starts = starts.display()
+    );
+    let set = ProcessSet::open(&ProcessConfig { start_timeout_s: 2.0, ..config(&script) }, 0).unwrap();
+    let error = set.environment().unwrap().reset(&task(), seed()).unwrap_err().to_string();
+    assert!(error.contains("exit status: 3"), "{error}");
+    let together = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                together.wait();
+                let error = set.environment().unwrap().reset(&task(), seed()).unwrap_err().to_string();
+                assert!(error.contains("did not answer `hello` within 2s"), "{error}");
+            });
+        }
+    });
+    assert_eq!(std::fs::read_to_string(&starts).unwrap().lines().count(), 1);
 }
 
 #[test]

@@ -287,6 +287,11 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
+    /// A request waits for its turn in [`Process::call`], and has `timeout_s` from then on.
+    fn limits_calls(&self) -> bool {
+        true
+    }
+
     /// Steps of one process go to it in one request, where it can take them so.
     fn batch_limit(&self) -> usize {
         if self.0.welcome.capabilities.step_many { 64 } else { 1 }

@@ -65,7 +65,8 @@ pub struct RolloutConfig {
     /// Threads that reset and step environments which have to be waited for; instantaneous ones need none.
     #[schemars(range(min = 1, max = 4096))]
     pub env_threads: usize,
-    /// The longest that one reset or step of such an environment may take in seconds, retries included.
+    /// The longest that one reset or step of such an environment may take in seconds, retries included; steps that are made together
+    /// have the sum of theirs. A world over JSON lines has `env.timeout_s` in its place, which counts from a call's turn.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub env_timeout_s: f64,
     /// Times that a reset or step that failed in a transient way is made again, with growing waits.

@@ -3,7 +3,8 @@
 //! A pool has a queue of calls and threads that carry them out. A lane of the rollout gives a call away
 //! (`LanePool::begin`, `LanePool::step`) and later takes what came of it (`LanePool::poll`), in whichever order calls
 //! end. A call that takes longer than it may is given up: its trajectory gets [`EnvError::Timeout`], and a new thread takes
-//! the place of the one that hangs, which ends when the call returns, if ever. A transient error is tried again, a fatal
+//! the place of the one that hangs, which ends when the call returns, if ever. A world that limits its calls itself
+//! ([`TaskSet::limits_calls`]) is waited for. A transient error is tried again, a fatal
 //! one is handed on. An environment whose episode has ended is closed and kept for the next one; one that failed is
 //! dropped. Where a world has room for few episodes ([`TaskSet::free_episodes`]), one begins when there is room for it, and steps
 //! go before it.
@@ -23,7 +24,7 @@ use crate::config::RolloutConfig;
 pub struct EnvCalls {
     /// Threads that reset and step environments.
     pub threads: usize,
-    /// The longest that one reset or step may take, retries included.
+    /// The longest that one reset or step may take, retries included; steps that go together have the sum of theirs.
     pub timeout: Duration,
     /// Repetitions of a call that failed in a transient way.
     pub retries: u32,
@@ -94,6 +95,8 @@ impl Reply {
 /// The calls that a thread carries out.
 struct Running {
     since: Instant,
+    /// The longest that they may take; `None` where the world sees to it.
+    limit: Option<Duration>,
     operation: &'static str,
     replies: Vec<Reply>,
 }
@@ -228,20 +231,22 @@ impl Shared {
     /// Gives the calls up that have taken too long, and puts new threads in the place of theirs. Returns when the next
     /// call will have taken too long.
     fn give_up(self: &Arc<Self>) -> Option<Instant> {
-        let timeout = self.calls.timeout;
         let mut state = self.lock();
-        let late = state.running.iter().filter(|(_, running)| running.since.elapsed() >= timeout);
-        let late: Vec<u64> = late.map(|(thread, _)| *thread).collect();
-        for thread in late {
+        let late = |(thread, running): (&u64, &Running)| {
+            let limit = running.limit.filter(|limit| running.since.elapsed() >= *limit)?;
+            Some((*thread, limit))
+        };
+        let late: Vec<(u64, Duration)> = state.running.iter().filter_map(late).collect();
+        for (thread, limit) in late {
             let Some(running) = state.running.remove(&thread) else { continue };
             state.threads -= 1;
             start_thread(self, &mut state);
             for reply in running.replies {
                 let operation = running.operation.to_owned();
-                reply.send(Outcome::Failed(EnvError::Timeout { operation, seconds: timeout.as_secs_f64() }));
+                reply.send(Outcome::Failed(EnvError::Timeout { operation, seconds: limit.as_secs_f64() }));
             }
         }
-        state.running.values().map(|running| running.since + timeout).min()
+        state.running.values().filter_map(|running| running.since.checked_add(running.limit?)).min()
     }
 
     /// The next call, and with a step those behind it that the world carries out together with it; `None` when there
@@ -266,8 +271,10 @@ impl Shared {
                 {
                     calls.extend(state.queue.remove(at));
                 }
+                let count = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+                let limit = (!self.task_set.limits_calls()).then(|| self.calls.timeout.saturating_mul(count));
                 let (works, replies) = calls.into_iter().map(|call| (call.work, call.reply)).unzip();
-                state.running.insert(thread, Running { since: Instant::now(), operation, replies });
+                state.running.insert(thread, Running { since: Instant::now(), limit, operation, replies });
                 return Some(works);
             }
             state.waiting += 1;

@@ -3,8 +3,8 @@ use std::sync::mpsc;
 
 use super::*;
 
-/// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `busy N` (transient errors before it
-/// works), `broken`, `hang`, `panic`.
+/// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `turn N` (the same, one call at a
+/// time), `busy N` (transient errors before it works), `broken`, `hang`, `panic`.
 #[derive(Default)]
 struct Scripted {
     made: AtomicUsize,
@@ -12,6 +12,9 @@ struct Scripted {
     closed: AtomicUsize,
     batches: Mutex<Vec<usize>>,
     batch_limit: usize,
+    /// Held by the call whose turn it is.
+    turn: Mutex<()>,
+    limits_calls: bool,
     /// Episodes that there is room for; 0: any number.
     room: usize,
     /// Episodes under way, and the most there were.
@@ -28,6 +31,10 @@ impl Episode {
         let number: usize = number.parse().unwrap();
         match what {
             "sleep" => std::thread::sleep(Duration::from_millis(number as u64)),
+            "turn" => {
+                let _turn = self.0.turn.lock().unwrap();
+                std::thread::sleep(Duration::from_millis(number as u64));
+            }
             "busy" if call < number => return Err(EnvError::Transient(format!("busy at call {call}"))),
             "broken" => return Err(EnvError::Other("broken".into())),
             "hang" => {
@@ -80,6 +87,10 @@ impl TaskSet for World {
 
     fn batch_limit(&self) -> usize {
         self.0.batch_limit.max(1)
+    }
+
+    fn limits_calls(&self) -> bool {
+        self.0.limits_calls
     }
 
     fn free_episodes(&self) -> Option<usize> {
@@ -153,6 +164,38 @@ fn a_call_that_hangs_is_given_up_and_its_thread_replaced() {
     let error = outcomes[0].1.as_ref().err().unwrap();
     assert!(matches!(error, EnvError::Timeout { operation, .. } if operation == "reset"), "{error}");
     assert!(outcomes[1].1.is_ok());
+}
+
+#[test]
+fn the_wait_for_a_turn_costs_nothing_where_the_world_limits_its_calls() {
+    let world = Arc::new(Scripted { limits_calls: true, ..Scripted::default() });
+    let pool = pool(&world, EnvCalls { timeout: Duration::from_millis(100), ..calls(4) });
+    let mut lane = pool.lane();
+    for _ in 0..8 {
+        lane.begin(task("turn 50"), seed());
+    }
+    // The last of every four waits for 150 ms.
+    assert!(all(&mut lane).iter().all(|(_, begun)| begun.is_ok()));
+    assert_eq!(world.calls.load(Ordering::SeqCst), 8, "none was given up and carried out all the same");
+}
+
+#[test]
+fn steps_that_go_together_have_the_time_of_all() {
+    let world = Arc::new(Scripted { batch_limit: 4, ..Scripted::default() });
+    let pool = pool(&world, EnvCalls { timeout: Duration::from_millis(400), ..calls(1) });
+    let mut lane = pool.lane();
+    (0..5).for_each(|_| {
+        lane.begin(task("ok"), seed());
+    });
+    let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
+    // The only thread is busy while the others queue up.
+    lane.step(environments.pop().unwrap(), "sleep 200".into());
+    std::thread::sleep(Duration::from_millis(50));
+    for environment in environments {
+        lane.step(environment, "sleep 150".into());
+    }
+    assert!(all(&mut lane).iter().all(|(_, step)| step.is_ok()));
+    assert_eq!(*world.batches.lock().unwrap(), [4]);
 }
 
 #[test]
