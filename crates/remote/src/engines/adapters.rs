@@ -1,6 +1,8 @@
 //! Adapters and models on the way to the servers: a folder and a name of its own for every version.
 
+use std::collections::hash_map::RandomState;
 use std::fs;
+use std::hash::BuildHasher as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +15,9 @@ use super::error::EngineError;
 /// A version of the weights as the servers know it.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Name on the servers: run, version and a checksum of the files, so that a name never stands for other weights, in this
-    /// run or another on the same servers.
+    /// Name on the servers: run, a number drawn for this process, version and a checksum of the files, so that a name never
+    /// stands for other weights, in this run or another on the same servers, and two runs that are alike have no name in
+    /// common: each removes its own.
     pub(crate) name: String,
     /// True if it is an adapter beside others, false if it is all weights in the place of those before.
     pub(crate) adapter: bool,
@@ -31,6 +34,7 @@ pub(crate) struct Published {
 pub(crate) struct AdapterFolder {
     here: PathBuf,
     there: PathBuf,
+    /// The run's name with a number that no other run has.
     run: String,
 }
 
@@ -45,8 +49,11 @@ impl AdapterFolder {
         let here = here.canonicalize().map_err(io(here))?;
         let there = if there.as_os_str().is_empty() { here.clone() } else { there.to_owned() };
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let folder = Self { here, there, run: run.chars().map(plain).take(60).collect() };
-        let probe = folder.here.join(format!(".probe-{}", std::process::id()));
+        let plain: String = run.chars().map(plain).take(60).collect();
+        // The system's randomness: nothing that a run computes depends on its name.
+        let drawn = RandomState::new().hash_one(std::process::id()) as u32;
+        let folder = Self { here, there, run: format!("{plain}-{drawn:08x}") };
+        let probe = folder.here.join(format!(".probe-{}", folder.run));
         fs::create_dir_all(&probe).map_err(io(&probe))?;
         fs::remove_dir(&probe).map_err(io(&probe))?;
         Ok(folder)
@@ -82,7 +89,7 @@ impl AdapterFolder {
         adapter: bool,
         save: impl Fn(&Path) -> Result<(), EngineError>,
     ) -> Result<Published, EngineError> {
-        let part = self.here.join(format!(".part-{}-{}-v{version:06}", self.run, std::process::id()));
+        let part = self.here.join(format!(".part-{}-v{version:06}", self.run));
         if part.exists() {
             fs::remove_dir_all(&part).map_err(io(&part))?;
         }
@@ -94,7 +101,7 @@ impl AdapterFolder {
         let name = format!("{}-v{version:06}-{checksum:08x}", self.run);
         let folder = self.here.join(&name);
         if folder.exists() {
-            // The same bytes, of a run that was killed or of another one like it.
+            // The same bytes once more.
             fs::remove_dir_all(&part).map_err(io(&part))?;
         } else {
             fs::rename(&part, &folder).map_err(io(&folder))?;

@@ -12,15 +12,24 @@ use turnwise_train::config::ServersConfig;
 use super::adapters::Published;
 use super::dialect::{self, Answer, Dialect, End, Loading, Question, Refusal};
 use super::error::EngineError;
-use super::gate::Gate;
+use super::gate::{Gate, Passed};
 use super::readings::{Highest, Reports};
 use crate::http::{Http, HttpError, api_key, seconds};
 
 /// Longest answer of a call that is not sampling.
 pub(crate) const SMALL: usize = 1 << 20;
 
+/// Reason of a refusal that is no news as long as there is an answer in the end.
+const BUSY: &str = "is busy";
+
 /// Time for a call that is not sampling.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
+
+/// Refusals in a row after which a session leaves a server for another one that answers.
+const REFUSALS: u32 = 3;
+
+/// Time after which a request that waits for room looks if its session should leave the server.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Servers that answer for one model.
 pub(crate) struct Fleet {
@@ -152,14 +161,18 @@ impl Fleet {
 
     /// The server of a new session: of those that answer the one with the fewest sessions and requests before it.
     pub(crate) fn assign(&self) -> usize {
+        self.assign_among(|_| true).unwrap_or(0)
+    }
+
+    fn assign_among(&self, among: impl Fn(&usize) -> bool) -> Option<usize> {
         let load = |index: &usize| {
             let server = &self.servers[*index];
             let before = server.reports.before_a_session(self.load_every);
             (!server.gate.is_open(), server.sessions.load(Ordering::Relaxed) as u64 + before, *index)
         };
-        let chosen = (0..self.servers.len()).min_by_key(load).unwrap_or(0);
+        let chosen = (0..self.servers.len()).filter(among).min_by_key(load)?;
         self.servers[chosen].sessions.fetch_add(1, Ordering::Relaxed);
-        chosen
+        Some(chosen)
     }
 
     /// The session on this server has ended.
@@ -171,10 +184,24 @@ impl Fleet {
     fn elsewhere(&self, place: &AtomicUsize) {
         let here = place.load(Ordering::Relaxed);
         let better = |index: &usize| *index != here && self.servers[*index].gate.is_open();
-        if (0..self.servers.len()).any(|index| better(&index)) {
-            let there = self.assign();
+        if let Some(there) = self.assign_among(better) {
             self.release(here);
             place.store(there, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for room on the session's server. One that only refuses lets a single request through at a time: the sessions of
+    /// those that wait go elsewhere meanwhile.
+    async fn pass(&self, place: &AtomicUsize) -> (usize, Passed<'_>) {
+        loop {
+            let gate = &self.servers[place.load(Ordering::Relaxed)].gate;
+            if gate.failures() >= REFUSALS && !gate.is_open() {
+                self.elsewhere(place);
+            }
+            let index = place.load(Ordering::Relaxed);
+            if let Ok(passed) = tokio::time::timeout(LOOK, self.servers[index].gate.pass()).await {
+                return (index, passed);
+            }
         }
     }
 
@@ -193,9 +220,9 @@ impl Fleet {
         let mut whole = Answer { tokens, logprobs, end: End::Abort, cached: 0, weights };
         let mut seed = draws.bits();
         let mut since = Instant::now();
-        let mut attempt = 0u64;
+        let (mut attempt, mut refusals) = (0u64, 0);
         loop {
-            let index = place.load(Ordering::Relaxed);
+            let (index, passed) = self.pass(place).await;
             let server = &self.servers[index];
             let left = ask.max_tokens - whole.tokens.len();
             let question = Question {
@@ -207,14 +234,13 @@ impl Fleet {
                 max_tokens: left,
                 seed,
             };
-            let passed = server.gate.pass().await;
             let found = self.ask(server, &ask.session, &question).await;
             drop(passed);
             attempt += 1;
             let reason = match found {
                 Ok(answer) => {
                     server.gate.answered();
-                    since = Instant::now();
+                    (since, refusals) = (Instant::now(), 0);
                     whole.cached += answer.cached;
                     whole.end = answer.end;
                     prompt.extend(&answer.tokens);
@@ -238,7 +264,11 @@ impl Fleet {
                 Err(Fault::Busy(retry_after)) => {
                     self.counters.busy.fetch_add(1, Ordering::Relaxed);
                     server.gate.busy(retry_after);
-                    "is busy".to_owned()
+                    refusals += 1;
+                    if refusals >= REFUSALS {
+                        self.elsewhere(place);
+                    }
+                    BUSY.to_owned()
                 }
                 Err(fault @ (Fault::NoAdapter | Fault::OtherWeights(_))) => {
                     self.counters.reloads.fetch_add(1, Ordering::Relaxed);
@@ -254,6 +284,7 @@ impl Fleet {
                         }
                         Loading::Failed(reason) => {
                             server.gate.failed();
+                            self.elsewhere(place);
                             reason
                         }
                     }
@@ -323,7 +354,7 @@ impl Fleet {
             seed: ask.seed.rng().bits(),
         };
         self.ask(&self.servers[server], &ask.session, &question).await.map_err(|fault| match fault {
-            Fault::Busy(_) => "is busy".into(),
+            Fault::Busy(_) => BUSY.into(),
             Fault::NoAdapter => "does not have the adapter that it has just loaded".into(),
             Fault::OtherWeights(_) => "has other weights than those that it has just loaded".into(),
             Fault::Refused(reason) | Fault::Setup(reason) | Fault::Failed(reason) => reason,
@@ -373,13 +404,14 @@ impl Fleet {
     pub(crate) fn report(&self) -> (Vec<(&'static str, f64)>, Vec<String>) {
         let Counters { requests, retries, busy, aborts, reloads, failures } = &self.counters;
         let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed) as f64;
+        let failed = take(failures);
         let mut numbers = vec![
             ("rollout/engine/requests", take(requests)),
             ("rollout/engine/retries", take(retries)),
             ("rollout/engine/busy", take(busy)),
             ("rollout/engine/aborts", take(aborts)),
             ("rollout/engine/reloads", take(reloads)),
-            ("rollout/engine/failures", take(failures)),
+            ("rollout/engine/failures", failed),
         ];
         numbers.extend(self.highest.report());
         let troubles = std::mem::take(&mut *self.troubles.lock().unwrap_or_else(PoisonError::into_inner));
@@ -389,7 +421,9 @@ impl Fleet {
             )
         };
         let mut notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-        notes.extend(troubles.into_iter().filter(|((_, reason), _)| reason != "is busy").map(note));
+        // Where requests were given up, refusals may be the reason.
+        notes
+            .extend(troubles.into_iter().filter(|((_, reason), _)| reason != BUSY || failed > 0.0).map(note));
         (numbers, notes)
     }
 }

@@ -119,6 +119,11 @@ impl Gate {
         }
     }
 
+    /// Refusals and failures in a row, those that came together as one.
+    pub(crate) fn failures(&self) -> u32 {
+        self.state().failures
+    }
+
     /// False while requests are held back because of a failure.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
@@ -156,11 +161,11 @@ mod tests {
             gate.busy(Some(Duration::from_millis(50)));
             // Refused together with the one before.
             gate.busy(None);
-            assert_eq!((gate.limit(), gate.is_open()), (2, false));
+            assert_eq!((gate.limit(), gate.is_open(), gate.failures()), (2, false, 2));
             for _ in 0..100 {
                 gate.answered();
             }
-            assert_eq!((gate.limit(), gate.is_open()), (8, true));
+            assert_eq!((gate.limit(), gate.is_open(), gate.failures()), (8, true, 0));
         });
     }
 

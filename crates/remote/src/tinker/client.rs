@@ -141,7 +141,10 @@ impl Client {
         repeat: Repeat,
     ) -> Result<Outcome, TinkerError> {
         let requests = Arc::clone(&self.requests);
-        wait(&self.thread, async move { requests.carry_out(what, path, &make, repeat).await })
+        wait(
+            &self.thread,
+            async move { requests.carry_out(path, &make, repeat, &mut requests.tries(what)).await },
+        )
     }
 
     /// Carries a request with one JSON body out, whose result is JSON.
@@ -170,12 +173,13 @@ impl Client {
         let id = wait(&self.thread, async move {
             let make = |_| Payload::json(&body);
             // A second one would be another model, which takes room.
-            let taken = requests.submit(what, "api/v1/create_model", &make, Repeat::Never).await?;
+            let mut tries = requests.tries(what);
+            let taken = requests.submit("api/v1/create_model", &make, Repeat::Never, &mut tries).await?;
             let text = |key: &str| {
                 let found = taken[key].as_str().map(str::to_owned);
                 found.ok_or_else(|| TinkerError::Protocol { what, reason: format!("it has no {key}") })
             };
-            let result = requests.result(what, &text("request_id")?).await?;
+            let result = requests.result(&text("request_id")?, &mut tries).await?;
             // Hosted services name the model in the result.
             let named = match &result {
                 Some(Outcome::Json(value)) => value["model_id"].as_str().map(str::to_owned),
@@ -245,14 +249,18 @@ impl Client {
         let outcomes = wait(&self.thread, async move {
             let mut taken = Vec::new();
             for payload in &payloads {
-                taken.push(requests.submit(what, path, &|_| payload.clone(), repeat).await?);
+                let mut tries = requests.tries(what);
+                taken.push(requests.submit(path, &|_| payload.clone(), repeat, &mut tries).await?);
             }
             let mut outcomes = Vec::new();
             for (value, payload) in taken.iter().zip(&payloads) {
                 let id = value["request_id"].as_str().unwrap_or_default();
-                outcomes.push(match requests.result(what, id).await? {
+                // A pass of many requests takes as long as they take one after the other: the time for a result counts
+                // from when those before have theirs.
+                let mut tries = requests.tries(what);
+                outcomes.push(match requests.result(id, &mut tries).await? {
                     Some(outcome) => outcome,
-                    None => requests.carry_out(what, path, &|_| payload.clone(), repeat).await?,
+                    None => requests.carry_out(path, &|_| payload.clone(), repeat, &mut tries).await?,
                 });
             }
             Ok(outcomes)

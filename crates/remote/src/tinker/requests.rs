@@ -8,7 +8,7 @@
 //! | connection lost | again after a pause, where sending twice does no harm | again after a pause |
 //! | 400 | refused | again up to three times, then refused |
 //! | 402 | again after the longest pause | again after the longest pause |
-//! | 410 | refused | submitted anew |
+//! | 410 | refused | submitted anew after a pause |
 //! | other 4xx | refused | refused |
 //!
 //! Pauses double from [`Timing::pause`] up to 30 s. Everything about one request together takes at most
@@ -79,8 +79,8 @@ pub(crate) struct Requests {
     expired: AtomicBool,
 }
 
-/// Tries of one request.
-struct Tries {
+/// Tries of one request: its submissions and the polls for its result.
+pub(crate) struct Tries {
     what: &'static str,
     began: Instant,
     timing: Timing,
@@ -137,15 +137,20 @@ impl Requests {
         }
     }
 
+    /// A request's tries, whose time begins now.
+    pub(crate) fn tries(&self, what: &'static str) -> Tries {
+        Tries::new(what, self.timing)
+    }
+
     /// Sends a request until the service has taken it, and returns what it said. `make` gets the number of the try.
     pub(crate) async fn submit(
         &self,
-        what: &'static str,
         path: &str,
         make: &(impl Fn(u32) -> Payload + Sync),
         repeat: Repeat,
+        tries: &mut Tries,
     ) -> Result<Value, TinkerError> {
-        let mut tries = Tries::new(what, self.timing);
+        let what = tries.what;
         loop {
             let left = tries.left()?;
             let reply =
@@ -170,17 +175,17 @@ impl Requests {
         }
     }
 
-    /// Sends a request and waits for its result.
+    /// Sends a request and waits for its result, all within the time of its tries.
     pub(crate) async fn carry_out(
         &self,
-        what: &'static str,
         path: &str,
         make: &(impl Fn(u32) -> Payload + Sync),
         repeat: Repeat,
+        tries: &mut Tries,
     ) -> Result<Outcome, TinkerError> {
         loop {
-            let taken = self.submit(what, path, make, repeat).await?;
-            if let Some(outcome) = self.result(what, &request_id(what, &taken)?).await? {
+            let taken = self.submit(path, make, repeat, tries).await?;
+            if let Some(outcome) = self.result(&request_id(tries.what, &taken)?, tries).await? {
                 return Ok(outcome);
             }
         }
@@ -189,10 +194,10 @@ impl Requests {
     /// Waits for the result of a request; `None` where it must be submitted anew.
     pub(crate) async fn result(
         &self,
-        what: &'static str,
         request_id: &str,
+        tries: &mut Tries,
     ) -> Result<Option<Outcome>, TinkerError> {
-        let mut tries = Tries::new(what, self.timing);
+        let what = tries.what;
         let mut bad = 0;
         let body = Payload::json(&json!({ "request_id": request_id }));
         loop {
@@ -226,7 +231,10 @@ impl Requests {
                     }
                 }
                 408 => {}
-                410 => return Ok(None),
+                410 => {
+                    tries.pause("the service has dropped the result".into(), false).await?;
+                    return Ok(None);
+                }
                 400 if bad < BAD_POLLS => {
                     bad += 1;
                     tries.pause(detail(&reply), false).await?;

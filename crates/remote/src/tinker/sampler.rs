@@ -33,8 +33,9 @@ pub struct TinkerSampler {
     open: BTreeMap<RequestId, Asked>,
     sender: Sender<(RequestId, Result<Sampled, TinkerError>)>,
     receiver: Receiver<(RequestId, Result<Sampled, TinkerError>)>,
-    /// Answered without the service.
     done: Vec<Completion>,
+    /// Requests that the service refused, and why.
+    failures: Vec<(RequestId, String)>,
 }
 
 /// A request that is under way.
@@ -61,20 +62,34 @@ impl TinkerSampler {
         max_context: usize,
     ) -> Self {
         let (sender, receiver) = channel();
-        let (open, done) = (BTreeMap::new(), Vec::new());
-        Self { client, session, version, tokenizer, max_context, next: 0, open, sender, receiver, done }
+        let (open, done, failures) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self {
+            client,
+            session,
+            version,
+            tokenizer,
+            max_context,
+            next: 0,
+            open,
+            sender,
+            receiver,
+            done,
+            failures,
+        }
     }
 
+    /// Takes a response in.
     fn take(
         &mut self,
         (request, found): (RequestId, Result<Sampled, TinkerError>),
-    ) -> Result<Option<Completion>, SampleError> {
-        let Some(asked) = self.open.remove(&request) else { return Ok(None) };
+    ) -> Result<(), SampleError> {
+        let Some(asked) = self.open.remove(&request) else { return Ok(()) };
         let Sampled { mut tokens, mut logprobs, stopped } = match found {
             Ok(sampled) => sampled,
-            // What the service refuses, it refuses of this prompt.
+            // What the service refuses, it refuses of this prompt: the others go on.
             Err(error @ TinkerError::Refused { status: 400 | 413 | 422, .. }) => {
-                return Err(SampleError::Request { request, reason: error.to_string() });
+                self.failures.push((request, error.to_string()));
+                return Ok(());
             }
             Err(error) => return Err(error.into()),
         };
@@ -89,7 +104,9 @@ impl TinkerSampler {
             finish = FinishReason::Stop;
         }
         let weights_version = self.version;
-        Ok(Some(Completion { request, tokens, logprobs, entropies: Vec::new(), finish, weights_version }))
+        let entropies = Vec::new();
+        self.done.push(Completion { request, tokens, logprobs, entropies, finish, weights_version });
+        Ok(())
     }
 }
 
@@ -110,8 +127,9 @@ impl Sampler for TinkerSampler {
         let (requests, sender) = (Arc::clone(self.client.requests()), self.sender.clone());
         self.client.handle().spawn(async move {
             let make = |_| Payload::json(&body);
+            let mut tries = requests.tries("asample");
             // A second response would not be used.
-            let found = requests.carry_out("asample", "api/v1/asample", &make, Repeat::Harmless).await;
+            let found = requests.carry_out("api/v1/asample", &make, Repeat::Harmless, &mut tries).await;
             let _ = sender.send((id, found.and_then(sampled)));
         });
         Ok(id)
@@ -125,6 +143,10 @@ impl Sampler for TinkerSampler {
         self.collect(Some(deadline))
     }
 
+    fn take_failures(&mut self) -> Vec<(RequestId, String)> {
+        std::mem::take(&mut self.failures)
+    }
+
     fn end_session(&mut self, _session: u64) {}
 
     fn weights_version(&self) -> u64 {
@@ -134,8 +156,7 @@ impl Sampler for TinkerSampler {
 
 impl TinkerSampler {
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Vec<Completion>, SampleError> {
-        let mut found = std::mem::take(&mut self.done);
-        while found.is_empty() && !self.open.is_empty() {
+        while self.done.is_empty() && self.failures.is_empty() && !self.open.is_empty() {
             let first = match deadline {
                 None => self.receiver.recv().ok(),
                 Some(deadline) => {
@@ -143,13 +164,14 @@ impl TinkerSampler {
                 }
             };
             let Some(first) = first else { break };
-            found.extend(self.take(first)?);
+            self.take(first)?;
         }
         while let Ok(next) = self.receiver.try_recv() {
-            found.extend(self.take(next)?);
+            self.take(next)?;
         }
-        found.sort_by_key(|completion| completion.request);
-        Ok(found)
+        let mut done = std::mem::take(&mut self.done);
+        done.sort_by_key(|completion| completion.request);
+        Ok(done)
     }
 
     fn body(&self, prompt: &[u32], params: &SamplingParams, room: usize, seed: u32) -> Value {

@@ -15,7 +15,8 @@ impl Requests {
         let what = "create_session";
         let body = json!({ "tags": ["turnwise"], "sdk_version": concat!("turnwise-", env!("CARGO_PKG_VERSION")), "user_metadata": null });
         let make = |_| Payload::json(&body);
-        let taken = self.submit(what, "api/v1/create_session", &make, Repeat::Harmless).await?;
+        let taken =
+            self.submit("api/v1/create_session", &make, Repeat::Harmless, &mut self.tries(what)).await?;
         if let Some(error) = taken["error_message"].as_str() {
             return Err(TinkerError::Refused { what, status: 200, detail: shortened(error) });
         }
@@ -27,8 +28,9 @@ impl Requests {
     pub(super) async fn probe(&self) -> Result<Dialect, TinkerError> {
         let what = "the probe of its dialect";
         let body = json!({});
-        match self.submit(what, "api/v1/forward_backward", &|_| Payload::json(&body), Repeat::Harmless).await
-        {
+        let make = |_| Payload::json(&body);
+        let mut tries = self.tries(what);
+        match self.submit("api/v1/forward_backward", &make, Repeat::Harmless, &mut tries).await {
             Err(TinkerError::Refused { status: 415, .. }) => Ok(Dialect::Protobuf),
             Err(TinkerError::Refused { status: 422, .. }) => Ok(Dialect::Json),
             Err(error) => Err(error),

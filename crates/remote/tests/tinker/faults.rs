@@ -158,6 +158,19 @@ fn waiting_has_an_end() {
 }
 
 #[test]
+fn a_result_that_is_dropped_again_and_again_has_an_end_too() {
+    let setting = Setting::new(Traits::SUM);
+    let client = Client::connect(&options(&setting, Duration::from_secs(1))).unwrap();
+    let model = client.create_model("tiny", 3, 1).unwrap();
+    setting.double.fail("retrieve_future", &vec![Fault::Status(410); 100_000]);
+    let began = Instant::now();
+    let error = client.optim_step(&model, &AdamParams::still()).unwrap_err().to_string();
+    assert!(error.contains("optim_step within 1 s") && error.contains("dropped the result"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(10), "submissions and polls share one time");
+    assert!(setting.double.count("optim_step") > 1);
+}
+
+#[test]
 fn the_key_is_sent_and_not_shown() {
     let setting = Setting::new(Traits::SUM);
     let options = options(&setting, TIMING.timeout);

@@ -17,7 +17,7 @@ use turnwise_train::{
     EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunEnd, RunParts, TrainError,
 };
 
-use crate::double::Traits;
+use crate::double::{Fault, Traits};
 use crate::setting::{SOURCE, Setting};
 
 fn parts() -> RunParts {
@@ -205,6 +205,34 @@ fn responses_come_from_the_newest_weights_with_the_learners_logprobs() {
         assert_eq!(policy.samplers(1, 8, 24).unwrap()[0].weights_version(), 1);
         assert_eq!(setting.double.count("save_weights_for_sampler"), 2);
     }
+}
+
+#[test]
+fn a_prompt_that_the_service_refuses_ends_its_own_request_alone() {
+    let setting = Setting::new(Traits::SUM);
+    let config = setting.config(None, &[]).unwrap();
+    let policy = setting.policy(&config).unwrap();
+    let mut sampler = policy.samplers(1, 8, 24).unwrap().remove(0);
+    setting.double.fail("asample", &[Fault::Status(413), Fault::Status(422)]);
+    for session in 0..4 {
+        let request = SampleRequest {
+            session,
+            prompt: (0..6).collect(),
+            params: SamplingParams { max_tokens: 5, ..SamplingParams::default() },
+            seed: Seed::derive(5, turnwise_core::Purpose::Rollout, &[session]),
+        };
+        sampler.submit(request).unwrap();
+    }
+    let (mut completed, mut failed) = (Vec::new(), Vec::new());
+    while completed.len() + failed.len() < 4 {
+        completed.extend(sampler.poll().unwrap().into_iter().map(|completion| completion.request));
+        failed.extend(sampler.take_failures());
+    }
+    assert_eq!((completed.len(), failed.len()), (2, 2));
+    assert!(failed.iter().all(|(_, reason)| reason.contains("refused asample")), "{failed:?}");
+    completed.extend(failed.iter().map(|(request, _)| request));
+    completed.sort_unstable();
+    assert_eq!(completed, [0, 1, 2, 3]);
 }
 
 #[test]

@@ -70,6 +70,10 @@ pub(crate) struct Switches {
     pub(crate) another_model: AtomicBool,
     /// Knows no `/inference/v1/generate`.
     pub(crate) no_scale_out: AtomicBool,
+    /// Answers every request to sample with 503.
+    pub(crate) unavailable: AtomicBool,
+    /// Answers every request to load an adapter with 503.
+    pub(crate) loads_nothing: AtomicBool,
     /// Cannot load adapters.
     pub(crate) no_adapters: AtomicBool,
     /// `max_model_len`; 0 for a long one.
@@ -303,6 +307,9 @@ async fn respond(
 ) -> Response {
     let _here = AtOnce::enter(state);
     let at_once = state.at_once.load(Ordering::Relaxed);
+    if state.switches.unavailable.load(Ordering::Relaxed) {
+        return error(503, "the engine is starting");
+    }
     let fault = state.switches.faults.lock().unwrap().pop();
     match fault {
         Some(Fault::Busy) => {

@@ -16,6 +16,9 @@ pub(super) async fn load(State(state): State<Arc<Inner>>, Json(body): Json<Value
     if state.switches.no_adapters.load(Ordering::Relaxed) {
         return error(404, "Not Found");
     }
+    if state.switches.loads_nothing.load(Ordering::Relaxed) {
+        return error(503, "the engine is starting");
+    }
     let name = body["lora_name"].as_str().unwrap().to_owned();
     if state.adapters.lock().unwrap().contains_key(&name) {
         return error(400, &format!("The lora adapter '{name}' has already been loaded."));
