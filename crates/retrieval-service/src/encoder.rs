@@ -3,11 +3,12 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::hexadecimal;
 use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 use turnwise_retrieval::RetrievalError;
-use turnwise_retrieval::dense::Encoder;
+use turnwise_retrieval::dense::{Encoder, Encoding};
 
 /// Settings of an encoder besides the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,12 +31,25 @@ impl Default for EncoderOptions {
     }
 }
 
+impl EncoderOptions {
+    /// The settings that vectors are kept with: all that changes them, which the arithmetic does in rounding only.
+    pub fn encoding(&self) -> Encoding {
+        Encoding {
+            query_prefix: self.query_prefix.clone(),
+            passage_prefix: self.passage_prefix.clone(),
+            max_tokens: self.sentence.max_tokens,
+        }
+    }
+}
+
 /// A sentence encoder with its prefixes.
 #[derive(Debug)]
 pub struct PrefixedEncoder {
     encoder: SentenceEncoder,
     options: EncoderOptions,
     fingerprint: String,
+    /// The fingerprint of earlier versions, which looked at the weights alone. Vectors took days to make, so theirs are still opened.
+    earlier: String,
 }
 
 impl PrefixedEncoder {
@@ -48,24 +62,38 @@ impl PrefixedEncoder {
         let wrong = |reason: String| RetrievalError::Setting { key: "encoder".to_owned(), reason };
         let encoder =
             SentenceEncoder::load(folder, options.sentence).map_err(|error| wrong(error.to_string()))?;
-        let mut hash = Sha256::new();
-        for name in ["config.json", "model.safetensors"] {
+        let add = |hash: &mut Sha256, name: &str| -> Result<(), RetrievalError> {
             let path = folder.join(name);
             let failed = |error: std::io::Error| wrong(format!("{}: {error}", path.display()));
             let mut file = std::fs::File::open(&path).map_err(failed)?;
             let mut buffer = vec![0; 1 << 20];
             loop {
                 match file.read(&mut buffer).map_err(failed)? {
-                    0 => break,
+                    0 => return Ok(()),
                     count => hash.update(&buffer[..count]),
                 }
             }
+        };
+        // What decides the vectors of passages besides files.
+        let finish = |mut hash: Sha256| {
+            hash.update(options.passage_prefix.as_bytes());
+            hash.update((options.sentence.max_tokens as u64).to_le_bytes());
+            hexadecimal(&hash.finalize())
+        };
+        let mut hash = Sha256::new();
+        for name in ["config.json", "model.safetensors"] {
+            add(&mut hash, name)?;
         }
-        // What else decides the vectors of passages.
-        hash.update(options.passage_prefix.as_bytes());
-        hash.update((options.sentence.max_tokens as u64).to_le_bytes());
-        let fingerprint = hexadecimal(&hash.finalize());
-        Ok(Self { encoder, options, fingerprint })
+        let earlier = finish(hash.clone());
+        for name in other_files(folder) {
+            if folder.join(&name).is_file() {
+                // The name as well: the same bytes mean something else in another file.
+                hash.update(name.as_bytes());
+                add(&mut hash, &name)?;
+            }
+        }
+        let fingerprint = finish(hash);
+        Ok(Self { encoder, options, fingerprint, earlier })
     }
 
     fn encode(&self, prefix: &str, texts: &[&str]) -> Result<Vec<f32>, RetrievalError> {
@@ -75,6 +103,25 @@ impl PrefixedEncoder {
     }
 }
 
+/// Files of a model folder that decide its vectors besides the weights: those that [`SentenceEncoder::load`] and its tokenizer read.
+fn other_files(folder: &Path) -> Vec<String> {
+    let mut names = vec!["modules.json".to_owned(), "sentence_bert_config.json".to_owned()];
+    // The encoder has read the list before, and refused one that is none.
+    let modules = std::fs::read(folder.join("modules.json")).unwrap_or_default();
+    let modules: Vec<Value> = serde_json::from_slice(&modules).unwrap_or_default();
+    let pooling =
+        modules.iter().filter(|module| module["type"].as_str().is_some_and(|of| of.ends_with("Pooling")));
+    names.extend(pooling.filter_map(|module| Some(format!("{}/config.json", module["path"].as_str()?))));
+    // With the first of them the others are not read.
+    let tokenizer: &[&str] = if folder.join("tokenizer.json").is_file() {
+        &["tokenizer.json"]
+    } else {
+        &["vocab.txt", "tokenizer_config.json"]
+    };
+    names.extend(tokenizer.iter().map(|&name| name.to_owned()));
+    names
+}
+
 impl Encoder for PrefixedEncoder {
     fn dimensions(&self) -> usize {
         self.encoder.dimensions()
@@ -82,6 +129,14 @@ impl Encoder for PrefixedEncoder {
 
     fn fingerprint(&self) -> String {
         self.fingerprint.clone()
+    }
+
+    fn is_named(&self, fingerprint: &str) -> bool {
+        fingerprint == self.fingerprint || fingerprint == self.earlier
+    }
+
+    fn encoding(&self) -> Option<Encoding> {
+        Some(self.options.encoding())
     }
 
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use turnwise_retrieval::dense::DenseRetriever;
+use turnwise_retrieval::dense::{DenseRetriever, Encoding};
 use turnwise_retrieval::{
     Batching, Bm25Retriever, CacheCounts, Cached, Hit, Hybrid, RetrievalError, Retriever, RetrieverKind,
 };
@@ -44,7 +44,8 @@ pub fn open(config: &RetrievalConfig) -> Result<Arc<OpenRetriever>, RetrievalErr
         }
     };
     let dense = || -> Result<Arc<dyn Retriever>, RetrievalError> {
-        let encoder = PrefixedEncoder::load(&config.encoder, config.encoder_options())?;
+        let options = config.encoder_options(Encoding::of(&config.index)?);
+        let encoder = PrefixedEncoder::load(&config.encoder, options)?;
         let exact = DenseRetriever::open(&config.index, Arc::new(encoder))?;
         Ok(batched(Arc::new(if config.approximate { exact.approximate(&config.index)? } else { exact })))
     };

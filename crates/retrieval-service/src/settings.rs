@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use turnwise_model::Compute;
 use turnwise_model::bert::SentenceOptions;
-use turnwise_retrieval::dense::check_graphs_are_built_in;
+use turnwise_retrieval::dense::{Encoding, check_graphs_are_built_in};
 use turnwise_retrieval::{BatchingOptions, Hybrid, RetrievalError, RetrieverKind};
 
 use crate::{EncoderOptions, HttpOptions};
@@ -44,13 +44,17 @@ pub struct RetrievalConfig {
     /// Searches vectors by the folder's graph of neighbours (`turnwise index build --approximate`), which looks at some thousand
     /// of them in place of all and may miss some; for `dense` and `hybrid`, in a program with the feature `hnsw`.
     pub approximate: bool,
-    /// Text before every query that is encoded.
-    pub query_prefix: String,
+    /// Text before every query that is encoded. Without it, here and in the next two, what the index was made with, or E5's
+    /// (`query: `, `passage: `, 256 tokens) where the index does not say; another value than the index's is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_prefix: Option<String>,
     /// Text before every passage when its vector was made.
-    pub passage_prefix: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passage_prefix: Option<String>,
     /// Longest encoded text in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3, max = 65536))]
-    pub max_tokens: usize,
+    pub max_tokens: Option<usize>,
     /// Arithmetic of the encoder.
     pub compute: Compute,
     /// The constant of reciprocal rank fusion (`hybrid`).
@@ -98,9 +102,9 @@ impl Default for RetrievalConfig {
             index: PathBuf::new(),
             encoder: PathBuf::new(),
             approximate: false,
-            query_prefix: "query: ".to_owned(),
-            passage_prefix: "passage: ".to_owned(),
-            max_tokens: 256,
+            query_prefix: None,
+            passage_prefix: None,
+            max_tokens: None,
             compute: Compute::F32,
             fusion_k: Hybrid::K,
             fusion_depth: 50,
@@ -168,12 +172,16 @@ impl RetrievalConfig {
         }
     }
 
-    /// Settings of the encoder.
-    pub fn encoder_options(&self) -> EncoderOptions {
+    /// Settings of the encoder; `made` is what an index was made with, which counts where these settings say nothing.
+    pub fn encoder_options(&self, made: Option<Encoding>) -> EncoderOptions {
+        let made = made.unwrap_or_else(|| EncoderOptions::default().encoding());
         EncoderOptions {
-            query_prefix: self.query_prefix.clone(),
-            passage_prefix: self.passage_prefix.clone(),
-            sentence: SentenceOptions { max_tokens: self.max_tokens, compute: self.compute },
+            query_prefix: self.query_prefix.clone().unwrap_or(made.query_prefix),
+            passage_prefix: self.passage_prefix.clone().unwrap_or(made.passage_prefix),
+            sentence: SentenceOptions {
+                max_tokens: self.max_tokens.unwrap_or(made.max_tokens),
+                compute: self.compute,
+            },
         }
     }
 

@@ -26,8 +26,19 @@ impl<D: Serialize + DeserializeOwned> Manifest<D> {
     }
 
     /// Writes the manifest of a folder whose other files are final.
-    pub(crate) fn write(mut self, folder: &Path, name: &str) -> Result<(), RetrievalError> {
+    pub(crate) fn write(self, folder: &Path, name: &str) -> Result<(), RetrievalError> {
+        self.write_without(folder, name, &[])
+    }
+
+    /// The same where some files are to go once the folder has its last name: it is whole with them and without.
+    pub(crate) fn write_without(
+        mut self,
+        folder: &Path,
+        name: &str,
+        passing: &[&str],
+    ) -> Result<(), RetrievalError> {
         self.files = sizes(folder, name).map_err(|error| RetrievalError::file(folder, &error))?;
+        self.files.retain(|file, _| !passing.contains(&file.as_str()));
         let path = folder.join(name);
         let text = serde_json::to_string_pretty(&self).map_err(io::Error::from);
         text.and_then(|text| turnwise_files::write_atomically(&path, (text + "\n").as_bytes()))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{
     Action, EnvError, Environment, Metric, Observation, PendingStep, Seed, Snapshot, Step, Task,
 };
-use turnwise_retrieval::Hit;
+use turnwise_retrieval::{Hit, RetrievalError};
 
 use super::action::{ADMISSIBLE, Request};
 use super::answer::{Scores, last_answer};
@@ -155,17 +155,37 @@ fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
 }
 
 /// Passages for queries, one list each.
-fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, EnvError> {
-    let found =
-        shared.retriever.search(queries, shared.options.top_k).map_err(|error| search_failed(&error))?;
+fn search(shared: &Shared, queries: &[&str]) -> Result<Vec<Vec<Hit>>, RetrievalError> {
+    let found = shared.retriever.search(queries, shared.options.top_k)?;
     if found.len() != queries.len() {
-        return Err(EnvError::Other(format!(
-            "the search failed: the retriever gave {} lists of passages for {} queries",
-            found.len(),
-            queries.len()
-        )));
+        return Err(RetrievalError::Index {
+            reason: format!(
+                "the retriever gave {} lists of passages for {} queries",
+                found.len(),
+                queries.len()
+            ),
+        });
     }
     Ok(found)
+}
+
+/// True if one of the queries may be the reason, and not a retriever that cannot be reached or has too much to do: a server answers
+/// 500 where its search broke down.
+fn may_lie_in_a_query(error: &RetrievalError) -> bool {
+    !error.is_transient() || matches!(error, RetrievalError::Status { status: 500, .. })
+}
+
+/// Passages for each query, all asked for in one call. A query that spoils it for all is left alone with its failure: each is then
+/// asked by itself.
+fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, RetrievalError>> {
+    match search(shared, queries) {
+        Ok(found) => found.into_iter().map(Ok).collect(),
+        Err(error) if queries.len() > 1 && may_lie_in_a_query(&error) => {
+            let alone = |query: &&str| search(shared, &[*query]).map(|mut found| found.swap_remove(0));
+            queries.iter().map(alone).collect()
+        }
+        Err(error) => vec![Err(error); queries.len()],
+    }
 }
 
 /// The environment as its own type.
@@ -174,7 +194,8 @@ fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvE
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))
 }
 
-/// Steps several environments of one set: all their queries go to the retriever in one call.
+/// Steps several environments of one set: all their queries go to the retriever in one call, and each by itself
+/// where that fails.
 pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec<Result<Step, EnvError>> {
     let mut queries = Vec::new();
     let mut asked: Vec<Result<Option<usize>, EnvError>> = Vec::with_capacity(pending.len());
@@ -187,20 +208,16 @@ pub(super) fn step_many(shared: &Shared, pending: &mut [PendingStep<'_>]) -> Vec
             })
         }));
     }
-    let found = if queries.is_empty() { Ok(Vec::new()) } else { search(shared, &queries) };
-    let failed = |error: &EnvError| match error {
-        EnvError::Transient(text) => EnvError::Transient(text.clone()),
-        other => EnvError::Other(other.to_string()),
-    };
+    let found = if queries.is_empty() { Vec::new() } else { search_each(shared, &queries) };
     let steps = pending.iter_mut().zip(asked);
     let step = |(PendingStep { environment, action }, asked): (
         &mut PendingStep<'_>,
         Result<Option<usize>, EnvError>,
     )| {
-        let hits = match (asked?, &found) {
-            (None, _) => None,
-            (Some(_), Err(error)) => return Err(failed(error)),
-            (Some(place), Ok(found)) => Some(found[place].as_slice()),
+        let hits = match asked?.map(|place| &found[place]) {
+            None => None,
+            Some(Ok(hits)) => Some(hits.as_slice()),
+            Some(Err(error)) => return Err(search_failed(error)),
         };
         of_this_set(&mut **environment)?.carry_out(action, hits)
     };
@@ -223,7 +240,7 @@ impl Environment for SearchEnv {
 
     fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         let found = match self.query(action)? {
-            Some(query) => Some(search(&self.shared, &[query])?),
+            Some(query) => Some(search(&self.shared, &[query]).map_err(|error| search_failed(&error))?),
             None => None,
         };
         self.carry_out(action, found.as_ref().map(|found| found[0].as_slice()))

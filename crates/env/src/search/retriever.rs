@@ -23,7 +23,8 @@ pub struct RetrieverSettings {
     pub model: Option<PathBuf>,
     /// Searches vectors by the index's graph (`turnwise index build --approximate`) instead of looking at all, for `dense` and `hybrid`.
     pub approximate: bool,
-    /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`.
+    /// Address of the server, for `http`, such as `http://127.0.0.1:8000/retrieve`; of several servers with the same collection all
+    /// addresses, with blanks between them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The longest that the server may take for one request in seconds, for `http`.

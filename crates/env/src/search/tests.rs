@@ -241,6 +241,43 @@ fn a_search_that_fails_changes_nothing_and_fails_for_those_who_asked() {
 }
 
 #[test]
+fn a_query_that_cannot_be_answered_fails_alone() {
+    /// Fails every call with the query `bad`.
+    struct Picky {
+        calls: AtomicUsize,
+        error: RetrievalError,
+    }
+    impl Retriever for Picky {
+        fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            if queries.contains(&"bad") {
+                return Err(self.error.clone());
+            }
+            Counting::default().search(queries, top_k)
+        }
+    }
+    let status = |status| RetrievalError::Status { server: "s".into(), status, body: String::new() };
+    // Who may be the reason is asked for alone; a server that is not there, or busy, is not asked once more for each.
+    for (error, calls) in [
+        (RetrievalError::Encoder { reason: "no vector".into() }, 4),
+        (status(500), 4),
+        (status(503), 1),
+        (RetrievalError::Timeout { server: "s".into(), seconds: "1".into() }, 1),
+    ] {
+        let retriever = Arc::new(Picky { calls: 0.into(), error: error.clone() });
+        let set = set_with(retriever.clone(), SearchOptions::default());
+        let mut environments = [reset(&set), reset(&set), reset(&set), reset(&set)];
+        let actions = ["<search>a</search>", "<search>bad</search>", "what", "<search>c</search>"];
+        let results = step_all(&set, &mut environments, &actions);
+        assert_eq!(retriever.calls.load(Ordering::Relaxed), calls, "{error}");
+        assert_eq!(results[0].is_ok() && results[3].is_ok(), calls > 1, "{error}");
+        assert!(results[2].is_ok());
+        let failed = results[1].as_ref().unwrap_err();
+        assert_eq!(failed.is_transient(), error.is_transient(), "{failed}");
+    }
+}
+
+#[test]
 fn a_retriever_that_forgets_a_query_is_an_error_and_no_panic() {
     struct Short;
     impl Retriever for Short {

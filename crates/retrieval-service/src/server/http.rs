@@ -113,20 +113,21 @@ impl Connection {
         }
     }
 
-    /// The next request; none where the client has closed the connection, or sent nothing for long. What is wrong with it comes
-    /// back as the answer.
-    pub(super) fn read(&mut self) -> Result<Option<Request>, Reply> {
-        let mut until = Instant::now() + if self.buffer.is_empty() { self.idle } else { self.timeout };
+    /// Waits for a request to begin; false where the client has closed the connection, or sent nothing for long.
+    pub(super) fn wait(&mut self) -> bool {
+        !self.buffer.is_empty() || matches!(self.receive(Instant::now() + self.idle), Ok(1..))
+    }
+
+    /// The request that has begun ([`Connection::wait`]). What is wrong with it comes back as the answer.
+    pub(super) fn read(&mut self) -> Result<Request, Reply> {
+        // The clock starts with the first byte.
+        let until = Instant::now() + self.timeout;
         let head = loop {
             if let Some(head) = self.head()? {
                 break head;
             }
-            let quiet = self.buffer.is_empty();
             match self.receive(until) {
-                Ok(0) | Err(_) if quiet => return Ok(None),
                 Ok(0) => return Err(Reply::detail(400, "the request breaks off")),
-                // The clock starts with the first byte.
-                Ok(_) if quiet => until = Instant::now() + self.timeout,
                 Ok(_) => {}
                 Err(error) => return Err(late(&error)),
             }
@@ -149,7 +150,7 @@ impl Connection {
         let rest = self.buffer.split_off(head.size + head.length);
         let body = self.buffer.split_off(head.size);
         self.buffer = rest;
-        Ok(Some(Request { method: head.method, path: head.path, body, keep: head.keep }))
+        Ok(Request { method: head.method, path: head.path, body, keep: head.keep })
     }
 
     /// Waits for more bytes until a time.

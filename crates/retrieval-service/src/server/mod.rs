@@ -12,7 +12,7 @@ mod http;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use turnwise_retrieval::{RetrievalError, Retriever};
@@ -33,7 +33,8 @@ pub struct ServerOptions {
     pub largest_request: usize,
     /// Most connections at a time.
     pub connections: usize,
-    /// Time that a request may take to arrive once it has begun, and that an answer may take to be fetched.
+    /// Time that a request may take to arrive once it has begun, that an answer may take to be fetched, and that requests under
+    /// way have once the server is stopped.
     pub timeout: Duration,
     /// Time that a connection without a request is kept.
     pub idle: Duration,
@@ -63,6 +64,8 @@ struct Counters {
     queries: AtomicU64,
     failed: AtomicU64,
     open: AtomicUsize,
+    /// Requests that have begun and are not answered yet; a connection that is only kept has none.
+    under_way: AtomicUsize,
 }
 
 /// A server that listens.
@@ -83,7 +86,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Asks the server to end: no new connection is taken, requests under way are answered.
+    /// Asks the server to end: no new connection is taken, requests under way are answered ([`ServerOptions::timeout`] at most).
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         // It waits for a connection, so it gets one.
@@ -136,7 +139,7 @@ impl Server {
         Stopper { stop: Arc::clone(&self.stop), address }
     }
 
-    /// Answers requests until [`Stopper::stop`].
+    /// Answers requests until [`Stopper::stop`], and returns once those under way are answered, too, or their time is over.
     ///
     /// # Errors
     ///
@@ -146,6 +149,7 @@ impl Server {
         loop {
             let accepted = self.listener.accept();
             if self.stop.load(Ordering::SeqCst) {
+                self.wait_for_answers();
                 return Ok(());
             }
             let stream = match accepted {
@@ -184,6 +188,14 @@ impl Server {
             drop(started);
         }
     }
+
+    /// Waits until no request is under way, but not for ever: a search or a client may hang.
+    fn wait_for_answers(&self) {
+        let until = Instant::now() + self.options.timeout;
+        while self.counters.under_way.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// Counts an open connection as long as it lives.
@@ -192,6 +204,22 @@ struct Open(Arc<Counters>);
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Counts a request from its first byte until it is answered.
+struct UnderWay<'a>(&'a Counters);
+
+impl<'a> UnderWay<'a> {
+    fn new(counters: &'a Counters) -> Self {
+        counters.under_way.fetch_add(1, Ordering::SeqCst);
+        Self(counters)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -207,16 +235,16 @@ impl Worker {
     fn turn_away(&self, stream: TcpStream) {
         let mut connection = Connection::new(stream, &self.options);
         // It is answered once it has sent its request: a client that is still writing would see a broken connection.
-        let _ = connection.read();
+        let _ = connection.wait() && connection.read().is_ok();
         let _ = connection.send(&Reply::detail(503, "too many connections; try again").after(1), false);
     }
 
     fn serve(&self, stream: TcpStream) {
         let mut connection = Connection::new(stream, &self.options);
-        loop {
+        while connection.wait() {
+            let _under_way = UnderWay::new(&self.counters);
             let (reply, keep) = match connection.read() {
-                Ok(None) => return,
-                Ok(Some(request)) => {
+                Ok(request) => {
                     let keep = request.keep && !self.stop.load(Ordering::SeqCst);
                     (self.reply(&request), keep)
                 }

@@ -203,6 +203,31 @@ fn too_many_connections_are_told_to_come_again() {
 }
 
 #[test]
+fn a_server_that_is_stopped_answers_what_is_under_way() {
+    let options = ServerOptions { idle: Duration::from_mins(1), ..ServerOptions::default() };
+    let server = Server::bind("127.0.0.1:0", options).unwrap();
+    let (address, stopper) = (server.address(), server.stopper());
+    let retriever: Arc<dyn Retriever> = Arc::new(Parrot);
+    let thread = std::thread::spawn(move || server.run(&retriever).unwrap());
+    // A connection that is kept, and has nothing to say, is not waited for.
+    let mut kept = TcpStream::connect(address).unwrap();
+    kept.write_all(b"GET /health HTTP/1.1\r\n\r\n").unwrap();
+    assert!(kept.read(&mut [0; 1024]).unwrap() > 0);
+    let mut asking = TcpStream::connect(address).unwrap();
+    asking.write_all(&post(r#"{"queries": ["stall"]}"#)).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    stopper.stop();
+    thread.join().unwrap();
+    // The answer has been sent by now, so that the process may end.
+    asking.set_nonblocking(true).unwrap();
+    let mut begin = [0; 15];
+    asking.read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"HTTP/1.1 200 OK");
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
 fn it_listens_on_this_machine_only_unless_told() {
     let refused = Server::bind("0.0.0.0:0", ServerOptions::default()).unwrap_err().to_string();
     assert!(refused.contains("other machines could reach it"), "{refused}");

@@ -16,7 +16,7 @@ const TOGETHER: usize = 256;
 
 /// Vectors that are not all made yet, inside an index folder. They outlive a stop: encoding millions of passages takes days.
 const PARTIAL: &str = "dense.partial";
-/// The file that says of what they are.
+/// The file that says of what they are. It outlives them: until the folder has its last name, a kill leaves vectors that the next call knows.
 const OF: &str = "of.json";
 
 /// Settings of vectors.
@@ -28,6 +28,7 @@ pub struct DenseOptions {
 
 /// Encodes the passages that a folder has ([`crate::build::build`] puts them there) and writes their vectors. Goes on where an earlier
 /// call was stopped or killed, if it was of the same passages, encoder and precision: the vectors are the same to the bit.
+/// The query prefix may be another one, for it decides none of them.
 ///
 /// # Errors
 ///
@@ -51,11 +52,12 @@ pub fn build_vectors(
         precision: options.precision,
         passages: passages.fingerprint().to_owned(),
         encoder: encoder.fingerprint(),
+        encoding: encoder.encoding(),
     };
     let place = folder.finished(PARTIAL);
     let path = place.join(VECTORS);
     let failed = |error: std::io::Error| RetrievalError::file(&path, &error);
-    let (file, made) = open_partial(&place, &description).map_err(failed)?;
+    let (file, made) = open_partial(&place, &description, encoder).map_err(failed)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
     let mut progress = BuildProgress {
         length: passages.len() as u64,
@@ -95,18 +97,23 @@ pub fn build_vectors(
         progress.bytes += texts.iter().map(|text| text.len() as u64).sum::<u64>();
     }
     file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
-    fs::remove_file(place.join(OF)).map_err(failed)?;
-    Manifest::new(FORMAT, description).write(&place, MANIFEST)?;
+    Manifest::new(FORMAT, description).write_without(&place, MANIFEST, &[OF])?;
     let finished = folder.finished(DENSE);
     fs::rename(&place, &finished).map_err(|error| RetrievalError::file(&finished, &error))?;
+    // The vectors are whole with it, too.
+    let _ = fs::remove_file(finished.join(OF));
     Ok(progress)
 }
 
 /// The file of vectors to go on with, at its end, and how many passages it has; a new one where there is none of these.
-fn open_partial(place: &Path, description: &Description) -> std::io::Result<(File, usize)> {
-    let of = serde_json::to_vec(description)?;
+fn open_partial(
+    place: &Path,
+    description: &Description,
+    encoder: &dyn Encoder,
+) -> std::io::Result<(File, usize)> {
     let row = description.dimensions as usize * description.precision.bytes();
-    if fs::read(place.join(OF)).is_ok_and(|found| found == of) {
+    let found = fs::read(place.join(OF)).ok().and_then(|of| serde_json::from_slice(&of).ok());
+    if found.is_some_and(|found| is_begun(&found, description, encoder)) {
         let mut file = File::options().create(true).truncate(false).write(true).open(place.join(VECTORS))?;
         // Whole rounds only, so that passages are encoded together as they would have been.
         let whole = file.metadata()?.len() as usize / (row * TOGETHER).max(1) * TOGETHER;
@@ -121,6 +128,12 @@ fn open_partial(place: &Path, description: &Description) -> std::io::Result<(Fil
     }
     fs::create_dir_all(place)?;
     let file = File::create(place.join(VECTORS))?;
-    turnwise_files::write_atomically(&place.join(OF), &of)?;
+    turnwise_files::write_atomically(&place.join(OF), &serde_json::to_vec(description)?)?;
     Ok((file, 0))
+}
+
+/// True if what was begun are the first of these vectors. The encoder's name says what decides them, prefix and length included.
+fn is_begun(found: &Description, wanted: &Description, encoder: &dyn Encoder) -> bool {
+    let rest = |of: &Description| Description { encoder: String::new(), encoding: None, ..of.clone() };
+    rest(found) == rest(wanted) && encoder.is_named(&found.encoder)
 }

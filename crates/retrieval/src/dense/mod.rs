@@ -5,12 +5,13 @@
 //! | `approximate.rs` | a graph of neighbours, with the feature `hnsw` |
 //! | `graph_options.rs` | the settings of that graph |
 //! | `build.rs` | making the vectors of a folder's passages |
+//! | `encoding.rs` | prefixes and length of the texts, which the vectors are kept with |
 //! | `kernel.rs` | inner products of rows in f32 or f16, on the CPU's widest vectors |
 //! | `vectors.rs` | vectors in a mapped file, and the exact search |
 //!
 //! ```text
 //! DIR/dense/vectors.bin               passage after passage, f16 or f32, little-endian
-//! DIR/dense/turnwise-vectors.json     how many, how wide, of which passages and encoder
+//! DIR/dense/turnwise-vectors.json     how many, how wide, of which passages and encoder, with which prefixes
 //! ```
 //!
 //! The encoder is somebody else's ([`Encoder`]): this crate has no tensors. With E5 a passage's score is the inner product of two
@@ -19,6 +20,7 @@
 #[cfg(feature = "hnsw")]
 mod approximate;
 mod build;
+mod encoding;
 mod graph_options;
 mod kernel;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use std::sync::Arc;
 #[cfg(feature = "hnsw")]
 pub use approximate::{Graph, build_graph};
 pub use build::{DenseOptions, build_vectors};
+pub use encoding::Encoding;
 pub use graph_options::{GraphOptions, HNSW};
 pub use vectors::{Precision, VectorStore};
 
@@ -48,8 +51,19 @@ pub trait Encoder: Send + Sync {
     /// Numbers of a vector.
     fn dimensions(&self) -> usize;
 
-    /// Name that tells this encoder from others: vectors of two encoders are not to be compared.
+    /// Name that tells this encoder from others, with everything that decides the vectors of passages: those of two encoders are not
+    /// to be compared.
     fn fingerprint(&self) -> String;
+
+    /// True for this encoder's name, and for one that an earlier version of it had: vectors of that name are still its own.
+    fn is_named(&self, fingerprint: &str) -> bool {
+        self.fingerprint() == fingerprint
+    }
+
+    /// Settings of texts that vectors are kept with; none for an encoder that has no such settings.
+    fn encoding(&self) -> Option<Encoding> {
+        None
+    }
 
     /// The vectors of queries, `[queries, dimensions]`.
     ///
@@ -64,6 +78,18 @@ pub trait Encoder: Send + Sync {
     ///
     /// [`RetrievalError::Encoder`].
     fn passages(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
+}
+
+/// Opens the vectors of an index folder.
+fn open_vectors(folder: &Path) -> Result<VectorStore, RetrievalError> {
+    let dense = folder.join(DENSE);
+    if !dense.is_dir() {
+        return Err(RetrievalError::File {
+            path: folder.to_owned(),
+            reason: "no vectors; make them with `turnwise index build --encoder`".to_owned(),
+        });
+    }
+    VectorStore::open(&dense)
 }
 
 /// Finds passages by inner products with the query's vector, exactly: all vectors are looked at. Equal scores are ordered by position.
@@ -90,26 +116,28 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where the folder has no whole vectors, or those of other passages or of another encoder.
+    /// [`RetrievalError::File`] where the folder has no whole vectors, or those of other passages or of another encoder;
+    /// [`RetrievalError::Setting`] where the encoder has other prefixes or another length than the vectors were made with.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
-        if !dense.is_dir() {
-            return Err(RetrievalError::File {
-                path: folder.to_owned(),
-                reason: "no vectors; make them with `turnwise index build --encoder`".to_owned(),
-            });
-        }
-        let vectors = VectorStore::open(&dense)?;
+        let vectors = open_vectors(folder)?;
         if vectors.passages() != passages.fingerprint() || vectors.len() != passages.len() {
             return Err(RetrievalError::damaged(&dense, "they are of other passages than are beside them"));
         }
-        if vectors.encoder() != encoder.fingerprint() || vectors.dimensions() != encoder.dimensions() {
-            return Err(RetrievalError::File {
-                path: dense,
-                reason: "the vectors were made by another encoder; name that one, or make them again in a new folder"
-                    .to_owned(),
-            });
+        if let (Some(made), Some(asked)) = (vectors.encoding(), encoder.encoding()) {
+            made.refuse_other(&asked, &dense)?;
+        }
+        if !encoder.is_named(vectors.encoder()) || vectors.dimensions() != encoder.dimensions() {
+            let reason = if vectors.encoding().is_some() {
+                "the vectors were made by another encoder (weights, pooling or tokenizer differ); name that one, or make them \
+                 again in a new folder"
+            } else {
+                // Vectors of an earlier version: which of the two it is can't be told.
+                "the vectors were made by another encoder, or with another passage prefix or token length, which they were not \
+                 kept with yet; name those, or make the vectors again in a new folder"
+            };
+            return Err(RetrievalError::File { path: dense, reason: reason.to_owned() });
         }
         Ok(Self {
             encoder,

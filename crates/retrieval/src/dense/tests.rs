@@ -32,6 +32,9 @@ impl Encoder for Bytes {
     fn fingerprint(&self) -> String {
         self.name.to_owned()
     }
+    fn is_named(&self, fingerprint: &str) -> bool {
+        fingerprint.trim_start_matches("earlier ") == self.name
+    }
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError> {
         Ok(texts.iter().flat_map(|text| Self::vector(text.bytes().rev())).collect())
     }
@@ -142,12 +145,52 @@ fn a_stopped_encoding_goes_on_with_the_same_bits() {
     bytes.truncate(bytes.len() - 3);
     std::fs::write(&partial, bytes).unwrap();
     assert_eq!(stop_at("one", 2), 512);
+    // So does a name that an earlier version gave, and the query prefix decides no passage.
+    let of = folder.path().join("index/dense.partial/of.json");
+    let text = std::fs::read_to_string(&of).unwrap();
+    let encoding = r#"{"query_prefix":"q","passage_prefix":"p","max_tokens":9}"#;
+    let other = format!("\"encoder\":\"earlier one\",\"encoding\":{encoding}");
+    assert!(text.contains("\"encoder\":\"one\""), "{text}");
+    std::fs::write(&of, text.replace("\"encoder\":\"one\"", &other)).unwrap();
+    assert_eq!(stop_at("one", 2), 768);
     // Another encoder begins anew, and so does the first one after it.
     assert_eq!(stop_at("two", 3), 0);
     assert_eq!(stop_at("one", 3), 0);
     build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), &mut keep).unwrap();
     assert_eq!(vectors(folder.path()), vectors(whole.path()));
     assert!(!partial.exists());
+}
+
+#[test]
+fn vectors_are_kept_where_the_last_moment_fails() {
+    let folder = TempDir::new().unwrap();
+    let building = passages(folder.path());
+    let dense = folder.path().join("index").join(DENSE);
+    let build = |watch: crate::build::Watch<'_>| {
+        build_vectors(&building, &Bytes { name: "one" }, DenseOptions::default(), watch)
+    };
+    // A file stands where the folder is to go, so the call ends where a kill would be worst: between the last vector and the name.
+    let failed = build(&mut |progress| {
+        if progress.passages > 2700 {
+            std::fs::write(&dense, "in the way").unwrap();
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(failed, Err(RetrievalError::File { .. })), "{failed:?}");
+    std::fs::remove_file(&dense).unwrap();
+    let mut first = None;
+    build(&mut |progress| {
+        first.get_or_insert(progress.passages);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    // 3,000 passages have eleven whole rounds of 256.
+    assert_eq!(first, Some(2816));
+    assert!(!dense.join("of.json").exists());
+    // Where the kill came after the name, what is left over does no harm.
+    std::fs::write(dense.join("of.json"), "{}").unwrap();
+    let index = folder.path().join("index");
+    assert!(DenseRetriever::open(&index, Arc::new(Bytes { name: "one" })).is_ok());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::kernel;
+use super::{Encoding, kernel};
 use crate::RetrievalError;
 use crate::bytes::Bytes;
 use crate::manifest::Manifest;
@@ -54,6 +54,9 @@ pub(super) struct Description {
     pub(super) passages: String,
     /// The encoder's.
     pub(super) encoder: String,
+    /// Settings of the texts; absent in the vectors of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) encoding: Option<Encoding>,
 }
 
 /// Vectors, read-only and shared by any number of threads.
@@ -142,6 +145,11 @@ impl VectorStore {
     /// Fingerprint of the encoder that made them.
     pub fn encoder(&self) -> &str {
         &self.description.encoder
+    }
+
+    /// Settings of the texts, where they were kept.
+    pub fn encoding(&self) -> Option<&Encoding> {
+        self.description.encoding.as_ref()
     }
 
     /// The vectors from `start` to `end`, widened into `to`.

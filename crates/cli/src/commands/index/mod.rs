@@ -33,15 +33,15 @@ enum Command {
 /// Settings of an encoder besides the text.
 #[derive(Args)]
 struct Encoding {
-    /// Text before every query that is encoded.
-    #[arg(long, value_name = "TEXT", default_value = "query: ", requires = "encoder")]
-    query_prefix: String,
-    /// Text before every passage that is encoded.
-    #[arg(long, value_name = "TEXT", default_value = "passage: ", requires = "encoder")]
-    passage_prefix: String,
-    /// Longest encoded text in tokens.
-    #[arg(long, value_name = "N", default_value_t = 256, requires = "encoder")]
-    max_tokens: usize,
+    /// Text before every query that is encoded; without it `query: `, or what the vectors were made with.
+    #[arg(long, value_name = "TEXT", requires = "encoder")]
+    query_prefix: Option<String>,
+    /// Text before every passage that is encoded; without it `passage: `, or what the vectors were made with.
+    #[arg(long, value_name = "TEXT", requires = "encoder")]
+    passage_prefix: Option<String>,
+    /// Longest encoded text in tokens; without it 256, or what the vectors were made with.
+    #[arg(long, value_name = "N", requires = "encoder")]
+    max_tokens: Option<usize>,
     /// Multiply the encoder's matrices in bf16, several times as fast on CPUs with AMX tiles.
     #[arg(long, requires = "encoder")]
     bf16: bool,
@@ -59,7 +59,7 @@ impl Encoding {
     }
 
     fn load(&self, folder: &Path) -> anyhow::Result<PrefixedEncoder> {
-        PrefixedEncoder::load(folder, self.config().encoder_options())
+        PrefixedEncoder::load(folder, self.config().encoder_options(None))
             .with_context(|| format!("--encoder {}", folder.display()))
     }
 }
