@@ -99,7 +99,8 @@ fn heading(line: &str) -> Option<bool> {
 
 /// Splits what a policy and its environment wrote, decoded to one text, into messages. The text begins
 /// with the policy. A line that is only `user` or `tool` gives the word to the environment, and a line
-/// that is only `assistant` gives it back.
+/// that is only `assistant` gives it back. A word that was given back and not taken, at the end, is no message: the environment
+/// had the last one.
 pub(crate) fn split(text: &str) -> Vec<Message> {
     let mut parts: Vec<(bool, String)> = vec![(true, String::new())];
     for line in text.split_inclusive('\n') {
@@ -109,13 +110,17 @@ pub(crate) fn split(text: &str) -> Vec<Message> {
             _ => parts[last].1.push_str(line),
         }
     }
-    parts
+    let mut messages: Vec<Message> = parts
         .into_iter()
         .map(|(sampled, text)| {
             let text = text.trim_end().trim_end_matches("<|im_end|>").trim();
             if sampled { Message::written(text) } else { Message::given(text.to_owned()) }
         })
-        .collect()
+        .collect();
+    if messages.len() > 1 && messages.last().is_some_and(|last| last.sampled && last.text.is_empty()) {
+        messages.pop();
+    }
+    messages
 }
 
 /// The last thing said in a prompt, decoded to one text: what a reader takes for the task.
@@ -226,6 +231,20 @@ mod tests {
         // The words inside a sentence are no headings.
         assert_eq!(split("the user\nasked the assistant").len(), 1);
         assert_eq!(last_prompt("system\nBe kind.\nuser\nFind it.\nassistant\n"), "Find it.");
+    }
+
+    #[test]
+    fn a_heading_without_a_word_is_no_turn() {
+        for end in ["assistant\n", "assistant", "<|im_start|>assistant\n", "assistant\n<|im_end|>\n"] {
+            let messages = split(&format!("do a\nuser\nobs\n{end}"));
+            let record = record(1, 0, String::new(), Value::Null, String::new(), messages, 1.0, None);
+            let turns = &record.trajectory.turns;
+            assert_eq!((turns.len(), record.turns.len()), (1, 1), "{end:?}");
+            assert_eq!((turns[0].action.as_str(), turns[0].reward), ("do a", 1.0), "{end:?}");
+            assert_eq!(record.trajectory.final_observation, "obs", "{end:?}");
+        }
+        // A policy that said nothing at all has said that.
+        assert_eq!(split(""), [Message::written("")]);
     }
 
     #[test]
