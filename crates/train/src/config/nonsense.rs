@@ -30,6 +30,10 @@ const NONSENSE: &[(&str, &str)] = &[
     ("train.num_minibatches=1e6", "train.num_minibatches"),
     ("train.update_epochs=0", "train.update_epochs"),
     ("train.update_epochs=100000", "train.update_epochs"),
+    (
+        "train.explain=true  train.save_trajectories=false",
+        "train.explain: is true, and explanations are stored",
+    ),
     ("train.lanes=0", "train.lanes"),
     ("train.lanes=1000000000", "train.lanes = 1000000000: must be at least 1 and at most 256"),
     ("train.micro_batch_tokens=0", "train.micro_batch_tokens"),

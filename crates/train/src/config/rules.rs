@@ -255,6 +255,12 @@ impl Rules<'_> {
                 format!("is {buffer}, more than rollout.max_response_tokens = {limit}; lower it"),
             );
         }
+        if train.explain && !train.save_trajectories {
+            self.fail(
+                "train.explain",
+                "is true, and explanations are stored with trajectories; set train.save_trajectories = true, or leave it out",
+            );
+        }
         self.staleness();
         self.servers();
     }

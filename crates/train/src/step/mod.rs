@@ -3,6 +3,7 @@
 //! | file | stage |
 //! |---|---|
 //! | `queue`, `sample` | sample: the rollouts under way, rounds of them until there is a batch |
+//! | `overflow` | a warning, or an error, where prompts do not fit the context |
 //! | `entropies` | entropies, where credit reads them and the sampler does not know them |
 //! | [`rewards`] | rewards: what the loss adds to them |
 //! | [`credit`] | credit: one advantage per turn, from what the estimator asks for |
@@ -14,6 +15,7 @@
 pub mod credit;
 mod entropies;
 pub mod masked_contexts;
+mod overflow;
 pub(crate) mod queue;
 pub(crate) mod record;
 pub mod rewards;
@@ -36,6 +38,7 @@ use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
 use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
+use crate::step::overflow::check_overflows;
 use crate::step::queue::RolloutQueue;
 use crate::step::record::{StepRecord, mismatch};
 use crate::step::rewards::shape_rewards;
@@ -75,6 +78,9 @@ pub(crate) fn step(
         return Ok(None);
     };
     let mut batch = sampled.batch;
+    if at == 0 {
+        check_overflows(&batch, config, *observer)?;
+    }
     record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     record.sampled(&batch, sampled.metrics, mismatch(learners.policy.as_mut(), &batch)?);
 

@@ -1,6 +1,8 @@
 //! A run that may not fit the machine says so when it starts.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::AtomicBool;
+
 use turnwise_train::Run;
 use turnwise_train::plan::memory::machine_memory;
 
@@ -27,4 +29,27 @@ fn a_plan_beyond_the_machine_s_memory_is_warned_of() {
     assert!(warns(&notes), "{notes:?}");
     let hint = "; train.micro_batch_tokens = 512 would bring it to ";
     assert!(notes.iter().any(|note| note.contains(hint)), "{notes:?}");
+}
+
+/// Notes and the end of a run of one step with these settings.
+fn trained(more: &[&str]) -> (Vec<String>, Result<(), String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let settings: Vec<&str> = more.iter().copied().chain(["train.steps=1"]).collect();
+    let config = common::config(Some("grpo"), &settings).unwrap();
+    let mut run = Run::start(config, &folder.path().join("run"), &mut Notes::default()).unwrap();
+    let mut notes = Notes::default();
+    let end = run.train(&mut notes, &AtomicBool::new(false));
+    (notes.0, end.map(|_| ()).map_err(|error| error.to_string()))
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
+    let warns = |notes: &[String]| notes.iter().any(|note| note.contains("did not fit rollout.max_context"));
+    let (notes, end) = trained(&[]);
+    assert!(end.is_ok() && !warns(&notes), "{end:?} {notes:?}");
+    let (notes, end) = trained(&["rollout.max_context=80"]);
+    assert!(end.is_ok() && warns(&notes), "{end:?} {notes:?}");
+    let (_, end) = trained(&["rollout.max_context=20", "rollout.max_response_tokens=16"]);
+    let error = end.unwrap_err();
+    assert!(error.contains("rollout.max_context") && error.contains("no first prompt fits"), "{error}");
 }
