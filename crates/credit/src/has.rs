@@ -44,7 +44,7 @@ pub enum DecomposerKind {
     /// The environment's progress signal.
     #[default]
     Progressive,
-    /// A decomposer outside of this crate (an LLM judge, a learned model): [`crate::Supplies::credits`].
+    /// A decomposer outside of this crate (an LLM judge, a learned model: `[decomposer]`).
     External,
 }
 

@@ -31,7 +31,7 @@ pub enum SaltMatching {
     /// Equal texts.
     #[default]
     Exact,
-    /// A cosine of their embeddings above the threshold; needs [`Inputs::embedder`].
+    /// A cosine of their embeddings above the threshold; needs an embedder (`credit.encoder`).
     Embedding,
 }
 

@@ -18,7 +18,7 @@ pub enum Compute {
     /// Operands of products are rounded to bf16 (8 bits of mantissa) and summed in `f32`, several times as
     /// fast on CPUs with AMX tiles. Attention's softmax, norms and the loss stay `f32`.
     ///
-    /// The same config gives the same bits on machines with the same [`ComputePath`]; tiles and vectors
+    /// The same config gives the same bits on machines with the same kind of bf16 units; tiles and vectors
     /// round their sums differently.
     Bf16,
 }

@@ -112,7 +112,7 @@ pub struct ObjectiveConfig {
     /// SORL's clipping-triggered normalization of the gradient. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub normalization: Option<NormalizationConfig>,
-    /// Further terms of the loss, `{ kind = "...", ... }`, by the names of a [`crate::Registry`].
+    /// Further terms of the loss, `{ kind = "...", ... }`, by the names that a program has registered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "method_tables")]
     pub terms: Vec<MethodTable>,

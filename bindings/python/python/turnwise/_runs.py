@@ -34,7 +34,7 @@ def read_dump(
 class Run:
     """A run directory.
 
-    >>> run = turnwise.Run("runs/quickstart")                        # doctest: +SKIP
+    >>> run = turnwise.Run("runs/quickstart-seed0")                        # doctest: +SKIP
     >>> steps, success = run.metric("train/success_rate")               # doctest: +SKIP
     >>> credit = turnwise.credit(run.dump(12), "gigpo")              # doctest: +SKIP
     """

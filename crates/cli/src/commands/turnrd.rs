@@ -40,7 +40,7 @@ struct TrainArgs {
     /// Folder for the checkpoint.
     #[arg(short, long)]
     output: PathBuf,
-    /// Settings as a TOML file; the paper's where it is silent.
+    /// Settings as a TOML file; the defaults of `decomposer.network` where it is silent.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Leave the goal out (`has-turnrd` rather than `has-turnrd-film`).

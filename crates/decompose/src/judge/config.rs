@@ -19,7 +19,7 @@ pub struct JudgeConfig {
     pub api_key_env: String,
     /// A template file in place of the built-in one; empty for that.
     pub template: PathBuf,
-    /// Folder of cached answers; empty for no cache.
+    /// Folder of cached answers; empty for `judge` in the run directory.
     pub cache: PathBuf,
     /// Sampling temperature of the judge.
     #[schemars(range(min = 0.0, max = 2.0))]

@@ -1,4 +1,4 @@
-//! The switches of TurnRD, with the paper's values as defaults.
+//! The switches of TurnRD.
 
 use serde::{Deserialize, Serialize};
 

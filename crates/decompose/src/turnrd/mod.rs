@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `checkpoint.rs` | checkpoints of the network |
-//! | `config.rs` | the switches of TurnRD, with the paper's values as defaults |
+//! | `config.rs` | the switches of TurnRD |
 //! | `layout.rs` | the layout of TurnRD's tensors in the flat buffer, and their initial values |
 //! | `loss.rs` | the losses of TurnRD and their derivatives, in `f64` |
 //! | `model.rs` | the network with its training |

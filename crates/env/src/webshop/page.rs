@@ -77,7 +77,7 @@ pub enum ObservationMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKey {
-    /// The text of the page, as in verl-agent. [`ObservationMode::Text`] does not show the options chosen, so that a
+    /// The text of the page, as in verl-agent. `observation = "text"` does not show the options chosen, so that a
     /// product's page is one state before and after a click on an option.
     #[default]
     Page,
