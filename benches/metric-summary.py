@@ -9,6 +9,7 @@ from FIRST to LAST or all. Runs whose names differ in `-seed-N` alone are seeds 
 """
 
 import argparse
+import math
 import pathlib
 import re
 import statistics
@@ -40,9 +41,11 @@ def number(lines, metric):
     """A metric of one run, or None where the run does not have it."""
     tag, how, first, last = metric
     of_steps = [line for line in lines if first <= line["step"] and (last is None or line["step"] <= last)]
-    # A number that is not finite is null in the file.
-    found = [line[tag] for line in of_steps if line.get(tag) is not None]
-    return HOW[how](found) if found else None
+    # A number that is not finite is null in the file, and so is what is made of it: a run that diverged must not look as if it had not.
+    found = [math.nan if line[tag] is None else line[tag] for line in of_steps if tag in line]
+    if not found:
+        return None
+    return math.nan if any(math.isnan(value) for value in found) else HOW[how](found)
 
 
 def main():
@@ -63,7 +66,8 @@ def main():
         for metric in metrics:
             found = [value for lines in runs if (value := number(lines, metric)) is not None]
             shown = found if arguments.each else [statistics.fmean(found)] if found else []
-            cells.append(", ".join(f"{value:.3g}" for value in shown))
+            of = "" if len(found) in (0, len(runs)) else f" ({len(found)} of {len(runs)})"
+            cells.append(", ".join(f"{value:.3g}" for value in shown) + of)
         print(f"| {method} | {len(runs)} | " + " | ".join(cells) + " |")
 
 

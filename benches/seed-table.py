@@ -22,8 +22,9 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "real"))
 from run_files import steps
 
-# Student's 97.5 % quantile by degrees of freedom.
-STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+# Student's 97.5 % quantile by degrees of freedom, from 1 on.
+STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131]
+STUDENT += [2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
 SPAN = 20
 
 
@@ -92,6 +93,9 @@ def differences(table, pairs):
     columns = next(iter(lines.values())).keys() - {"method", "seed", "trajectories"}
     for pair in pairs:
         methods, baselines = (side.split("+") for side in pair.split(":"))
+        for name in methods + baselines:
+            if all(name != known for known, _ in lines):
+                sys.exit(f"{pair}: {table} has no line of {name}")
         cells = []
         for column in sorted(columns, key=in_order):
             each = [paired(lines, one, two, column) for one, two in zip(methods, baselines, strict=True)]
@@ -99,6 +103,8 @@ def differences(table, pairs):
             found = [statistics.fmean(one[seed] for one in each) for seed in sorted(seeds)]
             if len(found) < 2:
                 continue
+            if len(found) - 1 > len(STUDENT):
+                sys.exit(f"{pair}: {len(found)} seeds, and the quantiles go up to {len(STUDENT) + 1}")
             mean = statistics.fmean(found)
             half = STUDENT[len(found) - 2] * statistics.stdev(found) / len(found) ** 0.5
             cells.append(f"{column} {mean:+.1f} [{mean - half:.1f}, {mean + half:.1f}]")

@@ -217,8 +217,9 @@ class Comparison:
         trajectories, turns_mean = metrics["rollout/trajectories"], metrics["rollout/turns/mean"]
         rollout_s, update_s = metrics["perf/rollout_s"], metrics["perf/update_s"] + metrics["perf/credit_s"]
         return {
-            "iteration_s": rollout_s + update_s,
-            "loaded_s": rollout_s + update_s,
+            # All stages, the scoring pass of the training set included.
+            "iteration_s": metrics["perf/step_s"],
+            "loaded_s": metrics["perf/step_s"],
             "rollout_s": rollout_s,
             "update_s": update_s,
             "process_s": process_s,

@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use turnwise_core::{Purpose, Seed};
-use turnwise_decompose::turnrd::{Sample, TurnRd, TurnRdConfig};
+use turnwise_decompose::turnrd::{CreditRule, Sample, TurnRd, TurnRdConfig};
 
 const TRAJECTORIES: usize = 64;
 const TURNS: usize = 20;
@@ -23,7 +23,8 @@ fn turnrd(criterion: &mut Criterion) {
             weight: 1.0,
         })
         .collect();
-    let config = TurnRdConfig { epochs: 1, ..TurnRdConfig::default() };
+    // The credits of `benches/peer/turnrd.py`, which are the paper's.
+    let config = TurnRdConfig { epochs: 1, credits: CreditRule::Projection, ..TurnRdConfig::default() };
     let mut model = TurnRd::new(config, WIDTH, 0).expect("a good config");
     let mut group = criterion.benchmark_group("turnrd");
     group.sample_size(20);

@@ -52,7 +52,7 @@ pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f
     }
 }
 
-/// KL term of a turn's reward (`kl.place = "reward"`), to be subtracted from it: `coef * sum over its tokens` of the
+/// KL term of a turn's reward (`objective.kl.where = "reward"`), to be subtracted from it: `coef * sum over its tokens` of the
 /// estimate between the sampling policy and the reference.
 pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
     coef * old_logprobs

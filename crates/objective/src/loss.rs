@@ -102,7 +102,7 @@ impl Loss {
             || self.terms.iter().any(|term| term.acts_without_advantage())
     }
 
-    /// KL term of a turn's reward (`kl.place = "reward"`), to be subtracted from it; from log-probabilities of its
+    /// KL term of a turn's reward (`objective.kl.where = "reward"`), to be subtracted from it; from log-probabilities of its
     /// tokens under the sampling policy and the reference.
     pub fn reward_kl(&self, old_logprobs: &[f32], ref_logprobs: &[f32]) -> f64 {
         if self.config.kl.place == KlPlace::Loss {

@@ -18,7 +18,7 @@ pub(crate) struct ShapedRewards {
     pub(crate) overlong_turns: Option<usize>,
 }
 
-/// Shapes the rewards of a batch: their scale (`env.reward_scale`), the KL to the reference policy (`kl.place = "reward"`), then the penalty on overlong
+/// Shapes the rewards of a batch: their scale (`env.reward_scale`), the KL to the reference policy (`objective.kl.where = "reward"`), then the penalty on overlong
 /// responses (`rollout.overlong`).
 pub(crate) fn shape_rewards(
     batch: &mut Batch,
@@ -40,7 +40,7 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from the reward of every response token (`kl.place = "reward"`), and so from
+/// Subtracts the KL to the reference policy from the reward of every response token (`objective.kl.where = "reward"`), and so from
 /// that of its turn, and returns its mean over tokens. The policy's log-probabilities are the sampler's, or with `anew` the learner's
 /// own, as in the loss: a sampler with top-k has those of the distribution that it cut.
 fn subtract_reward_kl(
