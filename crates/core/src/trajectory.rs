@@ -227,15 +227,15 @@ pub struct Group {
 }
 
 impl Group {
-    /// True if all trajectories have the same return of the rewards that credit is assigned from, so that comparing them says nothing of
-    /// their turns. Sums of floats in another order may differ in their last digits: returns are the same up to `1e-12` of the rewards'
-    /// absolute sum. (A KL in the reward makes every return another.)
+    /// True if all trajectories have the same return of the environment's rewards, so that comparing them says nothing of their turns.
+    /// What training adds to rewards (a KL, a penalty on length) makes every return another and is no outcome: it does not count.
+    /// Sums of floats in another order may differ in their last digits: returns are the same up to `1e-12` of the rewards' absolute sum.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);
         for trajectory in &self.trajectories {
-            let sum = trajectory.outcome_return();
+            let sum = trajectory.environment_return(1.0);
             (low, high) = (low.min(sum), high.max(sum));
-            size = size.max(trajectory.turns.iter().map(|turn| turn.credited_reward().abs()).sum());
+            size = size.max(trajectory.turns.iter().map(|turn| turn.reward.abs()).sum());
         }
         self.trajectories.is_empty() || high - low <= 1e-12 * size
     }
@@ -320,9 +320,12 @@ mod tests {
         assert!(!group(vec![trajectory(&[1.0]), trajectory(&[1.0 - 1e-9])]).has_equal_returns());
         assert!(group(vec![trajectory(&[0.0]), trajectory(&[])]).has_equal_returns());
         assert!(group(vec![trajectory(&[3.0])]).has_equal_returns() && group(Vec::new()).has_equal_returns());
-        // A penalty that training adds is a difference.
+        // A penalty that training adds is none of the outcome, and hides none.
         let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.0])]);
         shaped.trajectories[0].turns[0].shape_reward(-0.01);
+        assert!(shaped.has_equal_returns());
+        let mut shaped = group(vec![trajectory(&[0.0]), trajectory(&[0.01])]);
+        shaped.trajectories[1].turns[0].shape_reward(-0.01);
         assert!(!shaped.has_equal_returns());
     }
 

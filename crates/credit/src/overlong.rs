@@ -42,7 +42,14 @@ impl OverlongConfig {
         }
     }
 
-    /// Adds the shaping to the reward of every turn that credit is assigned from, and returns how many turns it touched.
+    /// The same for a task whose responses have a shorter limit of their own: limit and buffer in proportion.
+    fn within(&self, own: Option<usize>) -> Self {
+        let limit = own.map_or(self.limit, |own| own.min(self.limit));
+        Self { limit, buffer: self.buffer * limit / self.limit.max(1), penalty: self.penalty }
+    }
+
+    /// Adds the shaping to the reward of every turn that credit is assigned from, and returns how many turns it touched. A task's
+    /// own limit of a response counts where it is shorter.
     ///
     /// # Errors
     /// A buffer longer than the limit, or a penalty that is negative or not finite.
@@ -56,10 +63,13 @@ impl OverlongConfig {
         }
         let mut touched = 0;
         let members = batch.groups.iter_mut().flat_map(|group| &mut group.trajectories);
-        for turn in members.flat_map(|trajectory| &mut trajectory.turns) {
-            let shaping = self.shaping(turn.response_ids.len());
-            touched += usize::from(shaping != 0.0);
-            turn.shape_reward(shaping);
+        for trajectory in members {
+            let own = self.within(trajectory.task.limits.response_tokens);
+            for turn in &mut trajectory.turns {
+                let shaping = own.shaping(turn.response_ids.len());
+                touched += usize::from(shaping != 0.0);
+                turn.shape_reward(shaping);
+            }
         }
         Ok(touched)
     }

@@ -51,7 +51,7 @@ pub(crate) struct SftArgs {
     runs: PathBuf,
 }
 
-/// Overrides are what has a `=` after a key; files are the rest, also those in a folder such as `lr=1/`.
+/// Overrides are what has a `=` after a key; files are the rest, and what is there under a name with a `=`.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);
@@ -159,9 +159,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let there = folder.path().join("a=b.toml");
         std::fs::write(&there, "").unwrap();
-        let arguments = ["lr=1/s.toml", "x.toml", "train.steps=1", there.to_str().unwrap()];
+        let arguments = ["runs/lr=1/s.toml", "x.toml", "policy.model=a/b", there.to_str().unwrap()];
         let (files, overrides) = split_arguments(arguments.map(str::to_owned).to_vec());
-        assert_eq!(files, [PathBuf::from("lr=1/s.toml"), PathBuf::from("x.toml"), there]);
-        assert_eq!(overrides, ["train.steps=1"]);
+        assert_eq!(files, [PathBuf::from("runs/lr=1/s.toml"), PathBuf::from("x.toml"), there]);
+        assert_eq!(overrides, ["policy.model=a/b"]);
     }
 }

@@ -294,7 +294,8 @@ impl Judge {
         // The question of each trajectory; none where there is nothing to share out.
         let mut asked: Vec<Option<usize>> = Vec::new();
         for trajectory in batch.trajectories() {
-            let worth_asking = trajectory.outcome_return() != 0.0 && !trajectory.turns.is_empty();
+            // By what the environment gave: a KL in the reward makes no failure worth a question.
+            let worth_asking = trajectory.environment_return(1.0) != 0.0 && !trajectory.turns.is_empty();
             asked.push(worth_asking.then(|| {
                 let question = self.question(trajectory);
                 *known.entry(question.key).or_insert_with(|| {

@@ -72,7 +72,8 @@ impl Template {
             "goal" => Some(trajectory.task.goal.clone()),
             "turns" => Some(turns.clone()),
             "count" => Some(trajectory.turns.len().to_string()),
-            "return" => Some(trajectory.outcome_return().to_string()),
+            // The environment's, which is the same whatever training adds, so that a question is known again.
+            "return" => Some(trajectory.environment_return(1.0).to_string()),
             _ => None,
         })
     }

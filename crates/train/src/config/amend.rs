@@ -10,7 +10,7 @@ use crate::TrainError;
 
 /// Keys whose change would make another run of it: the tasks, the model that the checkpoint's weights belong to, the
 /// tokens of its sequences.
-const FIXED: [&str; 10] = [
+const FIXED: [&str; 12] = [
     "name",
     "seed",
     "preset",
@@ -22,6 +22,9 @@ const FIXED: [&str; 10] = [
     // The network's checkpoint has its settings, and its records are numbered by rounds.
     "decomposer.network",
     "decomposer.round_steps",
+    // The panels are pinned when a run starts; `turnwise eval` takes others.
+    "eval.tasks",
+    "eval.splits",
 ];
 
 /// The config of a run with overrides, checked as a whole.
@@ -74,7 +77,13 @@ mod tests {
 
     #[test]
     fn what_a_run_began_with_stays() {
-        for fixed in ["seed=1", "env.split=valid_seen", "policy.scratch.layers=9", "policy.lora.rank=4"] {
+        for fixed in [
+            "seed=1",
+            "eval.tasks=7",
+            "env.split=valid_seen",
+            "policy.scratch.layers=9",
+            "policy.lora.rank=4",
+        ] {
             let error = with(&[fixed]).unwrap_err().to_string();
             assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");
         }

@@ -41,6 +41,10 @@ const NONSENSE: &[(&str, &str)] = &[
     ("critic.learning_rate=1e-4", "critic.learning_rate: is set, and there is no critic"),
     ("critic.warmup=10", "critic.warmup: is set, and there is no critic"),
     (
+        "credit.estimator={kind=\"ppo\"}  critic.warmup_steps=20  train.steps=20",
+        "critic.warmup_steps: is 20, and the policy would not be updated",
+    ),
+    (
         "credit.estimator={kind=\"ppo\"}  train.skip_equal_groups=true",
         "train.skip_equal_groups: is true, and a critic learns from every trajectory",
     ),

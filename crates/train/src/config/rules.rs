@@ -360,6 +360,14 @@ impl Rules<'_> {
                     "is set, and there is no critic; set credit.estimator.kind = \"ppo\" or leave it out",
                 );
             }
+        } else if critic.warmup_steps > 0 && critic.warmup_steps >= self.config.train.steps {
+            self.fail(
+                "critic.warmup_steps",
+                format!(
+                    "is {}, and the policy would not be updated in train.steps = {}; lower it",
+                    critic.warmup_steps, self.config.train.steps
+                ),
+            );
         } else if self.config.train.skip_equal_groups {
             self.fail(
                 "train.skip_equal_groups",

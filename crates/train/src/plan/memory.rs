@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use turnwise_core::Passes;
+use turnwise_credit::selection::{RejectionConfig, SelectionConfig};
 use turnwise_model::engine::EngineConfig;
 use turnwise_model::{
     AdapterLayout, Device, LoraConfig, MemoryPlan, ModelConfig, ParameterLayout, PlanPhase, PlanSettings,
@@ -79,7 +80,12 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         .sum();
     let lanes = config.rollout.lanes;
     // No more sequences are under way than there are to be sampled, in a step or in an evaluation.
-    let step = (config.rollout.tasks_per_step * config.rollout.group_size).div_ceil(config.rollout.lanes);
+    let oversample = match config.rollout.selection {
+        SelectionConfig::Rejection(RejectionConfig { oversample }) => oversample,
+        _ => 1,
+    };
+    let tasks = config.rollout.tasks_per_step * oversample;
+    let step = (tasks * config.rollout.group_size).div_ceil(config.rollout.lanes);
     let evaluated = if config.eval.tasks == 0 { usize::MAX } else { config.eval.tasks };
     let slots = config.rollout.max_num_seqs.min(step.max(evaluated.div_ceil(config.rollout.lanes))).max(1);
     let (lanes, slots) = match config.policy.device {
@@ -354,6 +360,18 @@ mod tests {
         for less in ["train.lanes=1", "train.recompute_layers=true"] {
             assert!(total(&["policy.scratch.hidden_size=512", less]) < base, "{less}");
         }
+    }
+
+    #[test]
+    fn a_larger_round_has_more_sequences_under_way() {
+        let sampling = |selection: &str| {
+            let few = ["rollout.tasks_per_step=1", "rollout.group_size=2", "rollout.lanes=1", "eval.tasks=1"];
+            let config = config(&[&few[..], &["rollout.max_num_seqs=64", selection]].concat());
+            let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
+            MemoryReport::new(&config, &model).machine.plan.of(PlanPhase::Sampling)
+        };
+        let all = sampling("rollout.selection={kind=\"all\"}");
+        assert!(sampling("rollout.selection={kind=\"rejection\", oversample=8}") > 2 * all);
     }
 
     #[test]

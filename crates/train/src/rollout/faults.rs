@@ -58,10 +58,7 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Takes the trajectories that failed out of their groups, and drops groups with fewer than `least` members left.
-    ///
-    /// # Errors
-    /// Trajectories have failed and no group is left to train on.
-    pub(crate) fn take_out(groups: &mut Vec<Group>, least: usize) -> Result<Self, TrainError> {
+    pub(crate) fn take_out(groups: &mut Vec<Group>, least: usize) -> Self {
         let mut faults = Self::default();
         for group in groups.iter_mut() {
             let (failed, kept) = std::mem::take(&mut group.trajectories).into_iter().partition(is_faulty);
@@ -76,13 +73,21 @@ impl Faults {
             faults.trajectories.extend(failed);
         }
         groups.retain(|group| !group.trajectories.is_empty());
-        match (groups.is_empty(), faults.reason()) {
-            (true, Some(reason)) => Err(TrainError::Rollout {
-                failed: faults.failed,
-                sampled: faults.trajectories.len(),
+        faults
+    }
+
+    /// Refuses to go on without a group.
+    ///
+    /// # Errors
+    /// The number of those that failed, and the first reason.
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        match self.reason() {
+            Some(reason) => Err(TrainError::Rollout {
+                failed: self.failed,
+                sampled: self.trajectories.len(),
                 reason: reason.to_owned(),
             }),
-            _ => Ok(faults),
+            None => Ok(()),
         }
     }
 
@@ -148,7 +153,7 @@ mod tests {
         };
         for preset in ["grpo", "rloo", "gigpo", "salt-grpo", "aem-grpo"] {
             let mut groups = vec![group(&MEMBERS)];
-            let faults = Faults::take_out(&mut groups, 2).unwrap();
+            let faults = Faults::take_out(&mut groups, 2);
             assert_eq!((faults.failed, faults.groups, faults.reason()), (2, 0, Some("gone")), "{preset}");
             let expected = advantages(vec![Group { trajectories: clean.clone() }], preset);
             assert_eq!(advantages(groups, preset), expected, "{preset}");
@@ -163,18 +168,20 @@ mod tests {
     fn groups_that_credit_cannot_compare_are_dropped() {
         let single = [(1.0, false), (0.0, true), (0.0, true)];
         let mut groups = vec![group(&single), group(&MEMBERS)];
-        let faults = Faults::take_out(&mut groups, 2).unwrap();
+        let faults = Faults::take_out(&mut groups, 2);
         assert_eq!((groups.len(), groups[0].trajectories.len(), faults.groups, faults.failed), (1, 4, 1, 4));
         // All of them stay for the trajectory files.
         assert_eq!(faults.trajectories.len(), 5);
         // An estimator with a critic compares nobody.
         let mut groups = vec![group(&single)];
-        assert_eq!(Faults::take_out(&mut groups, 1).unwrap().groups, 0);
+        assert_eq!(Faults::take_out(&mut groups, 1).groups, 0);
         assert_eq!(groups[0].trajectories.len(), 1);
         // Groups of one that did not fail are what the config asked for.
         let mut groups = vec![group(&[(1.0, false)])];
-        assert_eq!((Faults::take_out(&mut groups, 2).unwrap().failed, groups.len()), (0, 1));
-        let error = Faults::take_out(&mut vec![group(&[(0.0, true)])], 1).unwrap_err().to_string();
+        let none = Faults::take_out(&mut groups, 2);
+        assert_eq!((none.failed, groups.len()), (0, 1));
+        assert!(none.check().is_ok());
+        let error = Faults::take_out(&mut vec![group(&[(0.0, true)])], 1).check().unwrap_err().to_string();
         assert!(error.contains("gone") && error.contains("1 of 1"), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use turnwise_policy::Policy;
 use turnwise_settings::{Problem, SettingsError};
 
 use crate::TrainError;
-use crate::config::{self, Config, Methods};
+use crate::config::{self, Config, DecomposerConfig, Methods};
 use crate::learners::critic::RunCritic;
 use crate::learners::decomposer::RunDecomposer;
 use crate::learners::settings::critic_learner;
@@ -145,7 +145,7 @@ impl Run {
             None => checkpoint::latest_verified(&directory, |text| observer.event(Event::Note(text)))?,
         };
         let stored = checkpoint.state()?;
-        let state = RunState::of_checkpoint(&config, &stored);
+        let state = RunState::of_checkpoint(&began, &config, &stored);
         // In reinforcement learning the judge is asked at once, and not at all where the cache has every answer.
         if state.position.phase == Phase::Sft {
             RunDecomposer::check_service(&config)?;
@@ -155,7 +155,7 @@ impl Run {
         check_context(&config, policy.max_context())?;
         let position = state.position;
         if position.phase == Phase::Rl {
-            check_begun(&began, &config, critic.is_some())?;
+            check_begun(&began, &config, position, critic.is_some())?;
         }
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let mut decomposer =
@@ -181,13 +181,25 @@ impl Run {
     }
 }
 
-/// Refuses settings that come too late when reinforcement learning has begun: those of the warm start, and an estimator that needs a
-/// critic where none was begun.
-fn check_begun(began: &Config, config: &Config, has_critic: bool) -> Result<(), TrainError> {
+/// Refuses settings that come too late when reinforcement learning has begun: those of the warm start, and an estimator or a
+/// decomposer that needs a critic or rounds where none were begun.
+fn check_begun(
+    began: &Config,
+    config: &Config,
+    position: Position,
+    has_critic: bool,
+) -> Result<(), TrainError> {
     let mut problems: Vec<Problem> = Vec::new();
     if began.sft != config.sft {
         let reason = "is of the warm start, which is done; leave it as it was, or start a new run";
         problems.push(Problem::new("sft", reason));
+    }
+    // Its rounds and records are numbered by the steps of a run that had it from the first.
+    let learns = |config: &Config| matches!(config.decomposer, DecomposerConfig::Turnrd(_));
+    if position != RL_START && learns(config) && !learns(began) {
+        let reason = "is \"turnrd\", whose rounds begin with reinforcement learning, and the run began without it; start a new run \
+                      (`--warm-start` takes this one's warm start)";
+        problems.push(Problem::new("decomposer.kind", reason));
     }
     if !has_critic && config.pipeline()?.needs().values {
         let reason = "needs the values of a critic, and the run began without one; start a new run";
@@ -203,7 +215,8 @@ fn critic_of(
     checkpoint: &Checkpoint,
     policy: Option<Weights>,
 ) -> Result<Option<RunCritic>, TrainError> {
-    if !checkpoint.critic().is_dir() {
+    // A method without a critic goes on without the one that the run had.
+    if !checkpoint.critic().is_dir() || !config.pipeline()?.needs().values {
         return Ok(None);
     }
     let weights = || match policy {

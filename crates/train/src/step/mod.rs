@@ -38,7 +38,6 @@ use crate::record::state::RunState;
 use crate::rollout::actor::Actor;
 use crate::step::credit::assign;
 use crate::step::entropies::fill_entropies;
-use crate::step::overflow::check_overflows;
 use crate::step::queue::RolloutQueue;
 use crate::step::record::{StepRecord, mismatch};
 use crate::step::rewards::shape_rewards;
@@ -79,7 +78,7 @@ pub(crate) fn step(
     };
     let mut batch = sampled.batch;
     if at == 0 {
-        check_overflows(&batch, config, *observer)?;
+        sampled.overflows.check(config, *observer)?;
     }
     record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     record.sampled(&batch, sampled.metrics, mismatch(learners.policy.as_mut(), &batch)?);

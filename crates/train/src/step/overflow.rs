@@ -1,45 +1,60 @@
 //! Overflows: trajectories that ended because their next prompt did not fit the context.
 
-use turnwise_core::{Batch, StopReason};
+use turnwise_core::{StopReason, Trajectory};
 
 use crate::TrainError;
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
-/// Share of a batch from which on a warning is worth a line.
+/// Share of the trajectories from which on a warning is worth a line.
 const WORTH_A_WARNING: f64 = 0.1;
 
-/// Warns of a first step in which many trajectories overflowed, and refuses one in which no first prompt fits: nothing would
-/// be learnt from it.
-///
-/// # Errors
-/// No trajectory has a turn, and all overflowed.
-pub(crate) fn check_overflows(
-    batch: &Batch,
-    config: &Config,
-    observer: &mut dyn Observer,
-) -> Result<(), TrainError> {
-    let overflowed = |trajectory: &&turnwise_core::Trajectory| trajectory.stop == StopReason::ContextOverflow;
-    let all = batch.trajectories().count();
-    let count = batch.trajectories().filter(overflowed).count();
-    let limit = config.rollout.max_context;
-    if all > 0 && count == all && batch.trajectories().all(|trajectory| trajectory.turns.is_empty()) {
-        return Err(TrainError::Config {
-            origin: "rollout.max_context".into(),
-            reason: format!(
-                "is {limit}, and with rollout.max_response_tokens = {} no first prompt fits, so that there is no turn to learn \
-                 from; raise the one, lower the other, or choose a shorter prompt.template",
-                config.rollout.max_response_tokens
-            ),
-        });
+/// Counts of what a step sampled, groups included that a selection then leaves out: those that overflow fail whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overflows {
+    sampled: usize,
+    overflowed: usize,
+    /// Trajectories whose first prompt did not fit.
+    without_turns: usize,
+}
+
+impl Overflows {
+    pub(crate) fn add(&mut self, trajectory: &Trajectory) {
+        let overflowed = trajectory.stop == StopReason::ContextOverflow;
+        self.sampled += 1;
+        self.overflowed += usize::from(overflowed);
+        self.without_turns += usize::from(overflowed && trajectory.turns.is_empty());
     }
-    let share = count as f64 / all.max(1) as f64;
-    if share >= WORTH_A_WARNING {
-        observer.event(Event::Note(format!(
-            "warning: {:.0} % of the trajectories ended because their next prompt did not fit rollout.max_context = {limit}; \
-             the share of each step is rollout/overflow_rate",
-            100.0 * share
-        )));
+
+    /// Share of the trajectories that overflowed; 0 of none.
+    pub(crate) fn share(self) -> f64 {
+        self.overflowed as f64 / self.sampled.max(1) as f64
     }
-    Ok(())
+
+    /// Warns where many trajectories overflowed, and refuses a step in which no first prompt fits: nothing would be learnt
+    /// from it.
+    ///
+    /// # Errors
+    /// No trajectory has a turn.
+    pub(crate) fn check(self, config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
+        let limit = config.rollout.max_context;
+        if self.sampled > 0 && self.without_turns == self.sampled {
+            return Err(TrainError::Config {
+                origin: "rollout.max_context".into(),
+                reason: format!(
+                    "is {limit}, and with rollout.max_response_tokens = {} no first prompt fits, so that there is no turn to learn \
+                     from; raise the one, lower the other, or choose a shorter prompt.template",
+                    config.rollout.max_response_tokens
+                ),
+            });
+        }
+        if self.share() >= WORTH_A_WARNING {
+            observer.event(Event::Note(format!(
+                "warning: {:.0} % of the trajectories ended because their next prompt did not fit rollout.max_context = {limit}; \
+                 the share of each step is rollout/overflow_rate",
+                100.0 * self.share()
+            )));
+        }
+        Ok(())
+    }
 }

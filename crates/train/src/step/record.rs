@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, StopReason, TokenSequence, Trajectory};
+use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, TokenSequence, Trajectory};
 use turnwise_env::parse::inadmissible_rate;
 
 use crate::TrainError;
@@ -94,7 +94,7 @@ impl StepRecord {
             self.metrics.set("train/kl_coef", state.kl_coef);
         }
         let per_step = (config.train.update_epochs * config.train.num_minibatches) as u64;
-        let updates_done = (state.position.step + 1) * per_step;
+        let updates_done = (state.position.step + 1).saturating_sub(config.critic.warmup_steps) * per_step;
         let rate = schedule(config).learning_rate(updates_done.saturating_sub(1));
         self.metrics.set("train/learning_rate", rate);
         let mut total = 0.0;
@@ -140,10 +140,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
         let entropies = turns().flat_map(|turn| &turn.entropies);
         metrics.set("rollout/entropy", mean(entropies.map(|&entropy| f64::from(entropy))));
     }
-    metrics.set(
-        "rollout/overflow_rate",
-        mean(trajectories().map(|trajectory| share(trajectory.stop == StopReason::ContextOverflow))),
-    );
     // What a trajectory does not say counts as 0: a shop that was left without a purchase scores nothing.
     let names: BTreeSet<&String> = trajectories().flat_map(|trajectory| trajectory.metrics.keys()).collect();
     for name in names {

@@ -15,6 +15,7 @@ use crate::rollout::engines::sampling_lanes;
 use crate::rollout::faults::{Faults, run_with_resampling};
 use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{Job, RolloutProgress};
+use crate::step::overflow::Overflows;
 
 /// A batch and what it took to get it.
 pub(crate) struct Sampled {
@@ -24,6 +25,8 @@ pub(crate) struct Sampled {
     pub(crate) drawn: u64,
     /// Numbers about all that was sampled, those groups included that were not chosen.
     pub(crate) metrics: Metrics,
+    /// Prompts that did not fit, of all that was sampled.
+    pub(crate) overflows: Overflows,
     /// Trajectories that are not trained on because they, or too many beside them, failed through no fault of the
     /// policy.
     pub(crate) masked: Vec<Trajectory>,
@@ -56,6 +59,7 @@ impl SamplingJob {
         let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
         let (mut drawn, mut trajectories, mut solved, mut reward) = (0, 0.0, 0.0, 0.0);
         let (mut masked, mut failed, mut resampled, mut dropped) = (Vec::new(), 0, 0, 0);
+        let mut overflows = Overflows::default();
         loop {
             let count = selection.missing();
             if count == 0 {
@@ -76,7 +80,11 @@ impl SamplingJob {
             };
             drawn += count as u64;
             resampled += again;
-            let mut faults = Faults::take_out(&mut round, self.fewest)?;
+            let mut faults = Faults::take_out(&mut round, self.fewest);
+            // Where groups of rounds before are there to train on, or other tasks may still be drawn, a round without any is no end.
+            if round.is_empty() && selection.kept() == 0 {
+                faults.check()?;
+            }
             if let Some(reason) = faults.reason() {
                 report(Event::Note(format!(
                     "step {}: {} trajectories failed through no fault of the policy and are left out, {} groups with \
@@ -93,6 +101,7 @@ impl SamplingJob {
                 trajectories += 1.0;
                 solved += f64::from(u8::from(trajectory.success));
                 reward += trajectory.environment_return(config.env.reward_scale);
+                overflows.add(trajectory);
             }
             selection.add(round);
         }
@@ -102,6 +111,7 @@ impl SamplingJob {
         metrics.set("train/success_rate", solved / trajectories);
         metrics.set("train/reward/mean", reward / trajectories);
         metrics.set("rollout/trajectories", trajectories);
+        metrics.set("rollout/overflow_rate", overflows.share());
         metrics.set("perf/prompt_tokens_computed", prompt_tokens.computed as f64);
         metrics.set("perf/prompt_tokens_saved", prompt_tokens.saved as f64);
         metrics.set("rollout/error_rate", failed as f64 / (trajectories + masked.len() as f64));
@@ -117,7 +127,7 @@ impl SamplingJob {
         }
         let batch = selection.finish();
         metrics.set("rollout/groups", batch.groups.len() as f64);
-        Ok(Some(Sampled { batch, drawn, metrics, masked }))
+        Ok(Some(Sampled { batch, drawn, metrics, overflows, masked }))
     }
 
     /// One round: a group for each task. `first` numbers the groups of a step through all of its rounds,

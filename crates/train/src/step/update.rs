@@ -63,6 +63,8 @@ pub(crate) fn update(
     let schedule = schedule(config);
     // A critic is trained alone at first, so that the first advantages mean something.
     let policy_too = learners.critic.is_none() || at >= config.critic.warmup_steps;
+    // The policy's schedule begins with its own first update.
+    let of_policy = at.saturating_sub(config.critic.warmup_steps);
     for epoch in 0..epochs {
         let mut rng = Seed::derive(config.seed, Purpose::Shuffle, &[at, epoch as u64]).rng();
         let order = shuffled(set, config.train.shuffle, &mut rng);
@@ -79,7 +81,7 @@ pub(crate) fn update(
                 critic.update(&found.tokens, targets, report.critic.get_or_insert_default())?;
             }
             if policy_too {
-                let index = ((at as usize * epochs + epoch) * minibatches + minibatch) as u64;
+                let index = ((of_policy as usize * epochs + epoch) * minibatches + minibatch) as u64;
                 let rate = schedule.learning_rate(index);
                 policy_update(learners.policy.as_mut(), loss, &found, rate, &mut report)?;
             }
@@ -110,14 +112,15 @@ fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<
     order
 }
 
-/// The learning rate of every update of a run.
+/// The learning rate of every update of the policy, counted from the first after a critic's warm-up.
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let train = &config.train;
     Schedule {
         peak: train.learning_rate,
         warmup_steps: train.warmup,
         shape: train.schedule,
-        total_steps: train.steps * (train.update_epochs * train.num_minibatches) as u64,
+        total_steps: train.steps.saturating_sub(config.critic.warmup_steps)
+            * (train.update_epochs * train.num_minibatches) as u64,
     }
 }
 

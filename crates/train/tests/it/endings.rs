@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::directory::{RunStatus, Status};
+use turnwise_train::record::metrics::read_metrics;
 use turnwise_train::{
     EvaluationPoint, Event, NoopObserver, Observer, Resume, Run, RunDirectory, RunEnd, RunParts,
 };
@@ -85,6 +86,63 @@ fn an_evaluation_that_is_cut_off_is_made_up_for() {
         run.train(&mut third, &never()).unwrap();
         assert!(third.done.is_empty());
     }
+}
+
+#[test]
+fn a_resume_takes_what_it_can_carry_and_says_what_it_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = |name: &str, settings: &[&str]| {
+        let root = folder.path().join(name);
+        let settings = [&["train.steps=2", "sft.steps=0"], settings].concat();
+        let mut run = Run::start(tiny(&settings), &root, &mut NoopObserver).unwrap();
+        run.train(&mut NoopObserver, &never()).unwrap();
+        root
+    };
+    let error = |root: &Path, settings: &[&str]| {
+        let before = std::fs::read(root.join("config.toml")).unwrap();
+        let error = go_on(root, &resume(settings, None)).err().unwrap().to_string();
+        assert_eq!(std::fs::read(root.join("config.toml")).unwrap(), before, "the run stays as it was");
+        error
+    };
+    // A coefficient that adapts goes on from where it was, and one that is set is set.
+    let root = started("kl", &["objective.kl.coef=0.04", "objective.kl.adaptive={}"]);
+    go_on(&root, &resume(&["train.steps=3"], None)).unwrap();
+    go_on(&root, &resume(&["train.steps=4", "objective.kl.coef=0.5"], None)).unwrap();
+    let coefficients: Vec<f64> = read_metrics(&root.join("metrics.jsonl"))
+        .unwrap()
+        .iter()
+        .map(|line| line.metrics.get("train/kl_coef").unwrap())
+        .collect();
+    assert_eq!((coefficients[0], coefficients[3]), (0.04, 0.5));
+    assert!(coefficients[2] != 0.04, "{coefficients:?}");
+    // A method without a critic goes on without the one that was there.
+    let root = started("ppo", &["credit.estimator={kind=\"ppo\"}"]);
+    go_on(&root, &resume(&["train.steps=3", "credit.estimator={kind=\"grpo\"}"], None)).unwrap();
+    let has = "credit.refinements=[{kind=\"has\", decomposer=\"external\"}]";
+    let said = error(&root, &["train.steps=4", has, "decomposer={kind=\"turnrd\"}"]);
+    assert!(said.contains("decomposer.kind") && said.contains("start a new run"), "{said}");
+    assert!(!root.join("turnrd").exists());
+    assert!(error(&root, &["eval.tasks=3"]).contains("eval.tasks"));
+}
+
+#[test]
+fn the_policys_schedule_begins_with_its_first_update() {
+    let folder = tempfile::tempdir().unwrap();
+    let rates = |name: &str, more: &[&str]| {
+        let settings = ["sft.steps=0", "credit.estimator={kind=\"ppo\"}", "train.steps=3", "train.warmup=8"];
+        let settings =
+            [&settings[..], &["train.num_minibatches=4", "train.skip_zero_advantage=false"], more].concat();
+        let root = folder.path().join(name);
+        Run::start(tiny(&settings), &root, &mut NoopObserver)
+            .unwrap()
+            .train(&mut NoopObserver, &never())
+            .unwrap();
+        let lines = read_metrics(&root.join("metrics.jsonl")).unwrap();
+        lines.iter().map(|line| line.metrics.get("train/learning_rate").unwrap()).collect::<Vec<f64>>()
+    };
+    let (at_once, later) = (rates("at-once", &[]), rates("later", &["critic.warmup_steps=2"]));
+    assert_eq!(later[2], at_once[0]);
+    assert!(at_once[1] > at_once[0], "{at_once:?}");
 }
 
 /// Interrupts a run once so many demonstrations are played.

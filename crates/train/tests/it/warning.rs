@@ -52,4 +52,11 @@ fn prompts_that_do_not_fit_are_warned_of_and_refused_where_none_does() {
     let (_, end) = trained(&["rollout.max_context=20", "rollout.max_response_tokens=16"]);
     let error = end.unwrap_err();
     assert!(error.contains("rollout.max_context") && error.contains("no first prompt fits"), "{error}");
+    // Groups that overflow fail whole, and a selection leaves them out.
+    let dynamic = [
+        "rollout.max_context=20",
+        "rollout.max_response_tokens=16",
+        "rollout.selection={kind=\"dynamic\", max_rounds=2}",
+    ];
+    assert!(trained(&dynamic).1.unwrap_err().contains("no first prompt fits"));
 }

@@ -32,7 +32,7 @@ fn entries_are_the_product_of_runs_grid_and_seeds() {
             "prompt.layout=\"windowed\"",
             "train.learning_rate=0.0003",
             "seed=5",
-            "name=gigpo-layout-windowed-learning_rate-0.0003-seed-5"
+            "name=\"gigpo-layout-windowed-learning_rate-0.0003-seed-5\""
         ]
     );
     // Without runs and grid there is one method, called like the sweep.
