@@ -5,7 +5,8 @@
 #
 # 1. the program builds with `--features cuda`, with nothing of CUDA installed;
 # 2. NVRTC, where it is found (TURNWISE_CUDA_PATH names its folder; a Python with the nvidia wheels will do), compiles every
-#    kernel for sm_80 and sm_90 in the shapes of Qwen2.5-0.5B, Qwen2.5-1.5B and Qwen3-4B;
+#    kernel for sm_80, sm_89, sm_90 and sm_120, as far as it knows them, in the shapes of Qwen2.5-0.5B, Qwen2.5-1.5B
+#    and Qwen3-4B;
 # 3. every kernel, the learner and the engine run on the CPU in the tests, where g++ is;
 # 4. with a device, crates/model/tests/it/cuda.rs compares it with the CPU.
 #
@@ -43,7 +44,8 @@ else
 fi
 
 echo "== the device"
-cargo test -p turnwise-model --features cuda --test it cuda -- --nocapture
+# One test at a time: they share its memory, and a failure then has one cause.
+cargo test -p turnwise-model --features cuda --test it cuda -- --nocapture --test-threads=1
 if ! cargo run -q -p turnwise-model --features cuda --example cuda_check -- device; then
     missing+=("everything on a device: no kernel has run on one here, and nothing was timed")
 fi

@@ -12,6 +12,7 @@ the bfloat16 weights and the keys and values once, at --bandwidth.
 """
 
 import argparse
+import glob
 import json
 import os
 import statistics
@@ -51,6 +52,12 @@ def decode_bytes(shape):
     return 2 * (layers + output) + 2 * cached
 
 
+def environment():
+    """This process's environment, with the folders of NVIDIA's wheels where TURNWISE_CUDA_PATH names none."""
+    folders = [folder for root in sys.path for folder in sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib")))]
+    return {**os.environ, "TURNWISE_CUDA_PATH": os.environ.get("TURNWISE_CUDA_PATH") or os.pathsep.join(folders)}
+
+
 def program(arguments):
     if arguments.program:
         return [arguments.program]
@@ -60,6 +67,12 @@ def program(arguments):
     return [os.path.join(folder, "release", "examples", "gpu_speed")]
 
 
+def last_line(command, env=None):
+    """The JSON of a program's last line. What it says of a failure is seen: stderr stays this process's."""
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
+    return json.loads(output.strip().splitlines()[-1])
+
+
 def ours(command, mode, shape):
     numbers = dict(shape)
     if mode == "train":
@@ -67,8 +80,7 @@ def ours(command, mode, shape):
     else:
         numbers.update(slots=SLOTS, prompt=PROMPT, new=NEW)
     words = [f"{key}={value}" for key, value in numbers.items()]
-    output = subprocess.run([*command, mode, *words], check=True, capture_output=True, text=True).stdout
-    return json.loads(output.strip().splitlines()[-1])
+    return last_line([*command, mode, *words], environment())
 
 
 def model_of(shape, dtype):
@@ -147,9 +159,7 @@ def torch_decode(shape):
 
 def child(what, shape, *more):
     """Runs a PyTorch side in a process of its own, so that it has the whole device."""
-    words = [sys.executable, __file__, "--child", what, "--shape", shape, *more]
-    output = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return json.loads(output.strip().splitlines()[-1])
+    return last_line([sys.executable, __file__, "--child", what, "--shape", shape, *more])
 
 
 def main():

@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "the compiler is a C library")]
 
 use std::ffi::{CStr, CString, c_int};
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use super::CudaError;
 use super::driver::Shape;
-use super::library::{CompilerLibrary, Handle, compiler};
+use super::library::{CompilerLibrary, Handle, INVALID_OPTION, compiler};
 
 /// The files in the order they are joined.
 const FILES: [&str; 7] = [
@@ -52,7 +53,7 @@ pub(crate) fn kernels() -> Vec<&'static str> {
 /// The machine code for an architecture such as `sm_90`, from the cache where it was made before.
 ///
 /// The cache is `turnwise/cuda` in the user's cache folder; a file that cannot be read or written there
-/// costs the compilation only.
+/// costs the compilation only. Several processes may write it at a time.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -65,16 +66,21 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
         folder
             .join(format!("{key:08x}-{}-{hidden}-{head}-{architecture}-{major}.{minor}.cubin", source.len()))
     });
-    if let Some(binary) = cached.as_ref().and_then(|path| std::fs::read(path).ok()) {
+    if let Some(binary) = cached.as_deref().and_then(read_cached) {
         return Ok(binary);
     }
     let binary = compile(library, &source, architecture)?;
     if let Some(path) = cached {
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         // A cache that cannot be written is none.
-        let _ = folder.map(|()| crate::files::write_atomically(&path, &binary));
+        let _ = folder.and_then(|()| turnwise_files::write_shared(&path, |file| file.write_all(&binary)));
     }
     Ok(binary)
+}
+
+/// Machine code from the cache; what is none, such as a file that a full disk left empty, is made again.
+fn read_cached(path: &Path) -> Option<Vec<u8>> {
+    std::fs::read(path).ok().filter(|binary| binary.starts_with(b"\x7fELF"))
 }
 
 fn cache_folder() -> Option<PathBuf> {
@@ -94,11 +100,11 @@ pub(super) fn compile(
     let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
     let options: Vec<CString> = options.into_iter().filter_map(|option| CString::new(option).ok()).collect();
     let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+    // SAFETY: the library answers every code with a static string.
+    let status =
+        |code| unsafe { CStr::from_ptr((library.error_string)(code)) }.to_string_lossy().into_owned();
     let check = |call: &'static str, code: c_int| {
-        // SAFETY: the library answers every code with a static string.
-        let reason =
-            || unsafe { CStr::from_ptr((library.error_string)(code)) }.to_string_lossy().into_owned();
-        if code == 0 { Ok(()) } else { Err(failed(call, reason())) }
+        if code == 0 { Ok(()) } else { Err(failed(call, status(code))) }
     };
     let mut program: Handle = 0;
     // SAFETY: strings end in zero and live until the program is destroyed; there are no headers.
@@ -112,11 +118,21 @@ pub(super) fn compile(
     let result = if compiled == 0 {
         read_binary(library, program, &check)
     } else {
-        Err(CudaError::Compile { architecture: architecture.into(), log: read_log(library, program) })
+        Err(refused(architecture, compiled, status(compiled), read_log(library, program).trim()))
     };
     // SAFETY: created above and not used after.
     unsafe { (library.destroy)(&raw mut program) };
     result
+}
+
+/// The error of sources that are not compiled. An architecture that the compiler does not know is an option of no value
+/// to it, or has no log.
+fn refused(architecture: &str, code: c_int, mut status: String, log: &str) -> CudaError {
+    if code == INVALID_OPTION || log.is_empty() {
+        status += "; NVRTC may be older than the device";
+    }
+    let log = if log.is_empty() { "there is no log" } else { log };
+    CudaError::Compile { architecture: architecture.into(), status, log: log.into() }
 }
 
 fn read_binary(
@@ -143,13 +159,36 @@ fn read_log(library: &CompilerLibrary, program: Handle) -> String {
     String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
 }
 
+/// The architectures that the compiler knows, as numbers: 90 for `sm_90`.
+fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
+    let check = |call, code| match code {
+        0 => Ok(()),
+        code => Err(CudaError::Call { call, reason: format!("status {code}") }),
+    };
+    let mut count = 0;
+    // SAFETY: a place for a number.
+    check("nvrtcGetNumSupportedArchs", unsafe { (library.architecture_count)(&raw mut count) })?;
+    let mut known = vec![0; count as usize];
+    // SAFETY: room for as many numbers as there are.
+    check("nvrtcGetSupportedArchs", unsafe { (library.architectures)(known.as_mut_ptr()) })?;
+    Ok(known)
+}
+
 /// Compiles all kernels for some architectures, without a device: what the build check runs.
 ///
-/// Returns the size of each one's machine code in bytes.
-pub fn compile_check(hidden: usize, head: usize, architectures: &[&str]) -> Result<Vec<usize>, CudaError> {
+/// Returns the size of each one's machine code in bytes; `None` for one that this NVRTC does not know.
+pub fn compile_check(
+    hidden: usize,
+    head: usize,
+    architectures: &[&str],
+) -> Result<Vec<Option<usize>>, CudaError> {
     let library = compiler()?;
-    let source = source(Shape { hidden, head });
-    architectures.iter().map(|architecture| Ok(compile(library, &source, architecture)?.len())).collect()
+    let (source, known) = (source(Shape { hidden, head }), known(library)?);
+    let is_known = |name: &str| known.iter().any(|number| format!("sm_{number}") == name);
+    architectures
+        .iter()
+        .map(|&name| is_known(name).then(|| Ok(compile(library, &source, name)?.len())).transpose())
+        .collect()
 }
 
 #[cfg(test)]
@@ -168,18 +207,43 @@ mod tests {
     }
 
     #[test]
+    fn a_cached_file_is_taken_only_if_it_is_machine_code() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.cubin");
+        assert_eq!(read_cached(&path), None);
+        for (bytes, taken) in [(&b""[..], false), (b"no code", false), (b"\x7fELF and code", true)] {
+            std::fs::write(&path, bytes).unwrap();
+            assert_eq!(read_cached(&path).is_some(), taken);
+        }
+    }
+
+    #[test]
+    fn a_refusal_without_a_log_has_its_status() {
+        let text = |code, log| refused("sm_120", code, format!("status {code}"), log).to_string();
+        let older = "sm_120 (status 7; NVRTC may be older than the device): there is no log";
+        assert!(text(7, "").ends_with(older), "{}", text(7, ""));
+        assert!(text(INVALID_OPTION, "no such arch").contains("older than"), "{}", text(5, "no such arch"));
+        let wrong = text(6, "line 3: no");
+        assert!(wrong.ends_with("sm_120 (status 6): line 3: no"), "{wrong}");
+    }
+
+    #[test]
     fn the_kernels_compile_and_a_wrong_one_is_refused_with_the_log() {
         let library = match compiler() {
             Ok(library) => library,
             Err(error) => return eprintln!("skipped: {error}"),
         };
         // One small shape: the larger ones are compiled by benches/cuda-check.sh.
-        let sizes = compile_check(64, 16, &["sm_80"]).unwrap();
-        assert!(sizes[0] > 10_000, "{sizes:?}");
+        let sizes = compile_check(64, 16, &["sm_80", "sm_1"]).unwrap();
+        assert!(sizes[0] > Some(10_000) && sizes[1].is_none(), "{sizes:?}");
         let wrong =
             source(Shape { hidden: 64, head: 16 }).replace("sqrtf(block_sum(sum)", "sqrtf(block_sum(mus)");
         match compile(library, &wrong, "sm_80") {
             Err(CudaError::Compile { log, .. }) => assert!(log.contains("mus"), "{log}"),
+            other => panic!("{other:?}"),
+        }
+        match compile(library, &source(Shape { hidden: 64, head: 16 }), "sm_1") {
+            Err(CudaError::Compile { status, .. }) => assert!(status.contains("older than"), "{status}"),
             other => panic!("{other:?}"),
         }
     }

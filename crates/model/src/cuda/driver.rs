@@ -120,7 +120,8 @@ pub(crate) trait Driver: Send + Sync {
     fn launch(&self, launch: &Launch<'_>) -> Result<(), CudaError>;
     /// Runs a product.
     fn multiply(&self, product: &Product) -> Result<(), CudaError>;
-    /// From now on launches, products, copies and clears are noted and not run.
+    /// From now on launches, products, copies and clears of this thread are noted and not run. Called through
+    /// [`Recorder`], which ends it in any case.
     fn record(&self) -> Result<(), CudaError>;
     /// Ends [`Driver::record`]; what was noted can be run again and again.
     fn finish_recording(&self) -> Result<usize, CudaError>;
@@ -128,4 +129,35 @@ pub(crate) trait Driver: Send + Sync {
     fn replay(&self, recording: usize) -> Result<(), CudaError>;
     /// Forgets a recording.
     fn forget(&self, recording: usize);
+}
+
+/// A recording under way. One that is dropped before it is finished, because a launch failed or a panic passes, is ended
+/// and forgotten: else this thread's work would be noted and never done, and other threads would wait for their turn.
+pub(crate) struct Recorder<'a> {
+    driver: &'a dyn Driver,
+    finished: bool,
+}
+
+impl<'a> Recorder<'a> {
+    /// Begins.
+    pub(crate) fn begin(driver: &'a dyn Driver) -> Result<Self, CudaError> {
+        driver.record()?;
+        Ok(Self { driver, finished: false })
+    }
+
+    /// Ends; what was noted can be run again and again by the number that this returns.
+    pub(crate) fn finish(mut self) -> Result<usize, CudaError> {
+        self.finished = true;
+        self.driver.finish_recording()
+    }
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        if !self.finished
+            && let Ok(recording) = self.driver.finish_recording()
+        {
+            self.driver.forget(recording);
+        }
+    }
 }

@@ -13,6 +13,7 @@ use turnwise_core::SamplingParams;
 use super::CudaError;
 use super::angles::Angles;
 use super::device::{Accumulate, matrix, multiply, wide};
+use super::driver::Recorder;
 use super::kernels::{CHOICE_CHUNK, TILE};
 use super::memory::{Bf16, Buffer, Tile};
 use super::network::{Low, Network};
@@ -182,10 +183,9 @@ impl Engine {
     /// Records a step; `None` where the device refuses, so that steps run launch by launch from then on.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
-        network.driver().record().ok()?;
-        let launched = self.run(count, count, 0, count);
-        let recorded = network.driver().finish_recording();
-        launched.and(recorded).ok()
+        let recorder = Recorder::begin(network.driver()).ok()?;
+        self.run(count, count, 0, count).ok()?;
+        recorder.finish().ok()
     }
 
     fn put<T: super::memory::Plain>(&self, buffer: &Buffer<T>, values: &[T]) -> Result<(), CudaError> {

@@ -43,10 +43,12 @@ pub enum CudaError {
         total: usize,
     },
     /// The kernels could not be compiled.
-    #[error("cuda: the kernels do not compile for {architecture}: {log}")]
+    #[error("cuda: the kernels do not compile for {architecture} ({status}): {log}")]
     Compile {
         /// For example `sm_90`.
         architecture: String,
+        /// The compiler's status.
+        status: String,
         /// The compiler's log.
         log: String,
     },

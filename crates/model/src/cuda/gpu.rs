@@ -44,7 +44,8 @@ pub(crate) struct Gpu {
 /// A stream with a handle of cuBLAS and its scratch memory.
 struct Queue {
     stream: Handle,
-    products: Handle,
+    /// One call at a time: a handle has state of its own, and all threads share this one.
+    products: Mutex<Handle>,
 }
 
 #[derive(Default)]
@@ -187,7 +188,7 @@ impl Queue {
             checked(driver, "cuMemAlloc", (driver.allocate)(&raw mut workspace, WORKSPACE))?;
             check_blas("cublasSetWorkspace", (blas.set_workspace)(products, workspace, WORKSPACE))?;
         }
-        Ok(Self { stream, products })
+        Ok(Self { stream, products: Mutex::new(products) })
     }
 }
 
@@ -204,8 +205,20 @@ fn checked(driver: &DriverLibrary, call: &'static str, code: c_int) -> Result<()
     Err(CudaError::Call { call, reason: format!("error {code}, {reason}") })
 }
 
-fn check_blas(call: &'static str, code: c_int) -> Result<(), CudaError> {
-    if code == 0 { Ok(()) } else { Err(CudaError::Call { call, reason: format!("status {code}") }) }
+pub(super) fn check_blas(call: &'static str, code: c_int) -> Result<(), CudaError> {
+    let meaning = match code {
+        0 => return Ok(()),
+        1 => "not initialised: no memory is left, or this cuBLAS is newer than the driver can run",
+        3 => "no memory is left",
+        7 => "an invalid value",
+        8 => "the device's architecture is not supported",
+        11 => "a mapping error",
+        13 => "the execution failed",
+        14 => "an internal error",
+        15 => "not supported",
+        _ => "unknown",
+    };
+    Err(CudaError::Call { call, reason: format!("status {code}, {meaning}") })
 }
 
 impl Driver for Gpu {
@@ -311,11 +324,12 @@ impl Driver for Gpu {
     fn multiply(&self, product: &Product) -> Result<(), CudaError> {
         self.enter()?;
         let Product { a, b, c, m, n, k, alpha, beta } = *product;
+        let products = self.queue().products.lock().unwrap_or_else(PoisonError::into_inner);
         // cuBLAS thinks in columns: it makes c^T = b^T a^T of what lies there row by row.
         // SAFETY: the operands are parts of buffers; alpha and beta are read before it returns.
         let code = unsafe {
             (self.blas.multiply)(
-                self.queue().products,
+                *products,
                 c_int::from(b.transposed),
                 c_int::from(a.transposed),
                 n as c_int,
@@ -347,9 +361,13 @@ impl Driver for Gpu {
         }
         // SAFETY: the stream lives as long as the program.
         let code = unsafe { (self.driver.begin_capture)(self.recorder.stream, CAPTURE_THREAD_LOCAL) };
-        self.check("cuStreamBeginCapture", code)?;
-        *recording = Some(current().id());
-        Ok(())
+        let begun = self.check("cuStreamBeginCapture", code);
+        match begun {
+            Ok(()) => *recording = Some(current().id()),
+            // The turn that this thread was told of is the next one's.
+            Err(_) => self.recorded.notify_one(),
+        }
+        begun
     }
 
     fn finish_recording(&self) -> Result<usize, CudaError> {

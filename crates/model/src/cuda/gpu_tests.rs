@@ -1,11 +1,12 @@
-//! The device through doubles of its libraries: which streams are used, and how products are set up.
+//! The device through doubles of its libraries: which streams are used, how products are set up, and how recordings end.
 #![expect(unsafe_code, reason = "the doubles have the signatures of C functions")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, mpsc};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
-use super::driver::{Driver, Matrix, Output, Product};
-use super::gpu::Gpu;
+use super::driver::{Driver, Matrix, Output, Product, Recorder};
+use super::gpu::{Gpu, check_blas};
 use super::library::{BlasLibrary, DriverLibrary, Handle};
 
 /// The device's side: the streams and handles that were made, what each was asked for, and the stream that captures.
@@ -17,12 +18,24 @@ struct Device {
     products: Vec<Handle>,
     streams_of_handles: Vec<(Handle, Handle)>,
     math_modes: Vec<(Handle, c_int)>,
+    /// Executable graphs that were made, and those that were destroyed.
+    executables: [Vec<Handle>; 2],
+    /// True if captures are refused.
+    refusing: bool,
+}
+
+/// A new device, which is its holder's until dropped: there is one for all tests.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    *DEVICE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    turn
 }
 
 static DEVICE: Mutex<Option<Device>> = Mutex::new(None);
 
 fn device<T>(look: impl FnOnce(&mut Device) -> T) -> T {
-    look(DEVICE.lock().unwrap().get_or_insert_default())
+    look(DEVICE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
 fn make(at: *mut Handle) -> c_int {
@@ -68,16 +81,24 @@ unsafe extern "C" fn clear(_: u64, _: u8, _: usize, stream: Handle) -> c_int {
 unsafe extern "C" fn begin_capture(stream: Handle, _: c_uint) -> c_int {
     device(|device| {
         assert_eq!(device.capturing, None, "one capture at a time");
-        device.capturing = Some(stream);
-    });
-    0
+        device.capturing = (!device.refusing).then_some(stream);
+        c_int::from(device.refusing)
+    })
 }
 unsafe extern "C" fn end_capture(stream: Handle, graph: *mut Handle) -> c_int {
     assert_eq!(device(|device| device.capturing.take()), Some(stream));
     make(graph)
 }
 unsafe extern "C" fn instantiate(at: *mut Handle, _: Handle, _: u64) -> c_int {
-    make(at)
+    make(at);
+    // SAFETY: just written.
+    let made = unsafe { at.read() };
+    device(|device| device.executables[0].push(made));
+    0
+}
+unsafe extern "C" fn destroy_executable(executable: Handle) -> c_int {
+    device(|device| device.executables[1].push(executable));
+    0
 }
 unsafe extern "C" fn retain(at: *mut Handle, _: c_int) -> c_int {
     make(at)
@@ -142,12 +163,13 @@ nothing! {
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
     );
     launch_graph(Handle, Handle);
-    destroy(Handle);
+    destroy_graph(Handle);
     set_workspace(Handle, u64, usize);
 }
 
 static DRIVER: DriverLibrary = DriverLibrary {
     init,
+    version: one,
     error_string,
     device_count: one,
     device: zeroth,
@@ -172,8 +194,8 @@ static DRIVER: DriverLibrary = DriverLibrary {
     end_capture,
     instantiate,
     launch_graph,
-    destroy_graph: destroy,
-    destroy_executable: destroy,
+    destroy_graph,
+    destroy_executable,
 };
 
 static BLAS: BlasLibrary =
@@ -181,6 +203,7 @@ static BLAS: BlasLibrary =
 
 #[test]
 fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
+    let _alone = alone();
     let gpu = Gpu::with(&DRIVER, &BLAS, 0).unwrap();
     // Every handle of cuBLAS joins partial sums in f32.
     let handles: Vec<(Handle, Handle)> = device(|device| device.streams_of_handles.clone());
@@ -217,4 +240,39 @@ fn a_recording_has_a_stream_of_its_own_and_products_keep_their_sums_wide() {
     let products = device(|device| device.products.clone());
     let stream = |handle: Handle| handles.iter().find(|pair| pair.0 == handle).map(|pair| pair.1);
     assert_eq!([stream(products[0]), stream(products[1])], [Some(clears[0].0), Some(clears[1].0)]);
+}
+
+#[test]
+fn a_recording_ends_with_a_failure_or_a_panic_and_is_forgotten() {
+    let _alone = alone();
+    let gpu = Gpu::with(&DRIVER, &BLAS, 0).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _recorder = Recorder::begin(&gpu).unwrap();
+        gpu.clear(0, 1).unwrap();
+        assert_eq!(gpu.multiprocessors(), 0, "a panic between two launches");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(device(|device| device.capturing), None);
+    let ended = device(|device| device.executables.clone());
+    assert!(ended[0].len() == 1 && ended[0] == ended[1], "{ended:?}");
+    // What this thread asks for now is done, and the next recording is kept.
+    gpu.clear(0, 1).unwrap();
+    assert_eq!(device(|device| device.clears.last().map(|clear| clear.1)), Some(false));
+    let recorder = Recorder::begin(&gpu).unwrap();
+    gpu.clear(0, 1).unwrap();
+    gpu.replay(recorder.finish().unwrap()).unwrap();
+    assert_eq!(device(|device| device.executables.each_ref().map(Vec::len)), [2, 1]);
+    // A device that refuses leaves nothing open.
+    device(|device| device.refusing = true);
+    assert!(Recorder::begin(&gpu).is_err());
+    device(|device| device.refusing = false);
+    Recorder::begin(&gpu).unwrap().finish().unwrap();
+}
+
+#[test]
+fn a_status_of_cublas_is_named() {
+    assert!(check_blas("cublasCreate", 0).is_ok());
+    let text = |code| check_blas("cublasCreate", code).unwrap_err().to_string();
+    assert!(text(1).contains("status 1") && text(1).contains("newer than the driver can run"), "{}", text(1));
+    assert!(text(99).contains("status 99"), "{}", text(99));
 }

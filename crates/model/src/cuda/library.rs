@@ -4,8 +4,9 @@
 //! pointers and kept as `usize`.
 #![expect(unsafe_code, reason = "functions of C libraries are looked up by name")]
 
+use std::error::Error as _;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -40,6 +41,16 @@ pub(super) const NON_BLOCKING: c_uint = 1;
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint = 1;
 /// The driver's answer where memory is used up.
 pub(super) const OUT_OF_MEMORY: c_int = 2;
+/// The compiler's answer to an option that it does not know, or a value of one.
+pub(super) const INVALID_OPTION: c_int = 5;
+/// Major versions of CUDA whose libraries have these signatures, the newest first.
+const MAJORS: [c_int; 2] = [13, 12];
+
+/// The loader's own words; the error itself names the call alone.
+fn said(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 macro_rules! library {
     ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:literal($($argument:ty),*) -> $result:ty;)* }) => {
         $(#[$doc])*
@@ -58,7 +69,7 @@ macro_rules! library {
                         // SAFETY: as the caller promises.
                         $field: unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                             .map(|symbol| *symbol)
-                            .map_err(|error| error.to_string())?,
+                            .map_err(|error| said(&error))?,
                     )*
                 })
             }
@@ -70,6 +81,7 @@ library! {
     /// The driver's interface.
     DriverLibrary {
         init = "cuInit"(c_uint) -> c_int;
+        version = "cuDriverGetVersion"(*mut c_int) -> c_int;
         error_string = "cuGetErrorString"(c_int, *mut *const c_char) -> c_int;
         device_count = "cuDeviceGetCount"(*mut c_int) -> c_int;
         device = "cuDeviceGet"(*mut c_int, c_int) -> c_int;
@@ -120,6 +132,8 @@ library! {
     CompilerLibrary {
         error_string = "nvrtcGetErrorString"(c_int) -> *const c_char;
         version = "nvrtcVersion"(*mut c_int, *mut c_int) -> c_int;
+        architecture_count = "nvrtcGetNumSupportedArchs"(*mut c_int) -> c_int;
+        architectures = "nvrtcGetSupportedArchs"(*mut c_int) -> c_int;
         create = "nvrtcCreateProgram"(
             *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
         ) -> c_int;
@@ -146,22 +160,54 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Opens the first file that can be opened.
-fn open(library: &'static str, names: &[&str], hint: &'static str) -> Result<Library, CudaError> {
-    let mut reason = String::new();
+/// The newest major version of CUDA that this machine's driver can run; `None` where that is not known, as without
+/// a driver, which compiling does not need.
+fn newest_major() -> Option<c_int> {
+    let mut version = 0;
+    // SAFETY: a place for a number; the driver need not be initialised for this one.
+    let code = unsafe { (driver().ok()?.version)(&raw mut version) };
+    (code == 0 && version > 0).then_some(version / 1000)
+}
+
+/// The files of a library in the order in which they are tried: those of the major versions up to `newest`, which is
+/// what the driver can run, then what the bare name leads to. A newer one can be opened and fails at its first call.
+fn versions(file: &str, newest: Option<c_int>) -> Vec<String> {
+    let majors = MAJORS.iter().filter(|&&major| newest.is_none_or(|newest| major <= newest));
+    majors.map(|major| format!("{file}.{major}")).chain([file.to_owned()]).collect()
+}
+
+/// True if the loader says no more of a file than that it is not there. Of one that needs another which is not there,
+/// it names the other.
+fn is_absence(candidate: &Path, reason: &str) -> bool {
+    let reason = reason.strip_prefix(&*candidate.to_string_lossy());
+    reason.is_some_and(|rest| rest.starts_with(": cannot open shared object file: No such file"))
+}
+
+/// Opens the first file that can be opened. The reason is that of the first one that is there, or else of the first.
+fn open(
+    library: &'static str,
+    names: &[String],
+    folders: &[PathBuf],
+    hint: &'static str,
+) -> Result<Library, CudaError> {
+    let mut absence: Option<String> = None;
+    let mut more: Option<String> = None;
     for name in names {
-        let candidates =
-            std::iter::once(PathBuf::from(name)).chain(folders().into_iter().map(|f| f.join(name)));
+        let candidates = std::iter::once(PathBuf::from(name)).chain(folders.iter().map(|f| f.join(name)));
         for candidate in candidates {
             // SAFETY: NVIDIA's libraries do nothing when loaded but set themselves up.
-            match unsafe { Library::new(&candidate) } {
+            let error = match unsafe { Library::new(&candidate) } {
                 Ok(library) => return Ok(library),
-                Err(error) if reason.is_empty() => reason = error.to_string(),
-                Err(_) => {}
+                Err(error) => said(&error),
+            };
+            if is_absence(&candidate, &error) {
+                absence.get_or_insert(error);
+            } else {
+                more.get_or_insert_with(|| format!("{} does not load: {error}", candidate.display()));
             }
         }
     }
-    Err(CudaError::Library { library, reason, hint })
+    Err(CudaError::Library { library, reason: more.or(absence).unwrap_or_default(), hint })
 }
 
 macro_rules! loaded {
@@ -171,7 +217,7 @@ macro_rules! loaded {
             static LOADED: OnceLock<Result<$kind, CudaError>> = OnceLock::new();
             let loaded = LOADED.get_or_init(|| {
                 // Never unloaded: the functions are used as long as the program runs.
-                let library = std::mem::ManuallyDrop::new(open($library, &$names, $hint)?);
+                let library = std::mem::ManuallyDrop::new(open($library, &$names, &folders(), $hint)?);
                 // SAFETY: the library has this name, so its functions have these signatures.
                 unsafe { $kind::read(&library) }
                     .map_err(|reason| CudaError::Library { library: $library, reason, hint: $hint })
@@ -185,20 +231,59 @@ loaded!(
     /// The driver.
     driver -> DriverLibrary,
     "the NVIDIA driver, libcuda.so.1,",
-    ["libcuda.so.1", "libcuda.so"],
+    ["libcuda.so.1".to_owned(), "libcuda.so".to_owned()],
     "install the driver of this machine's NVIDIA GPU, or set policy.device = \"cpu\""
 );
 loaded!(
     /// Matrix products.
     blas -> BlasLibrary,
     "cuBLAS, libcublas.so,",
-    ["libcublas.so.13", "libcublas.so.12", "libcublas.so"],
-    "install it (for example `pip install nvidia-cublas`) and name its folder in TURNWISE_CUDA_PATH"
+    versions("libcublas.so", newest_major()),
+    "install it (for example `pip install nvidia-cublas`, or nvidia-cublas-cu12 for a driver older than 580) and name \
+     its folder in TURNWISE_CUDA_PATH"
 );
 loaded!(
     /// The compiler.
     compiler -> CompilerLibrary,
     "the run-time compiler NVRTC, libnvrtc.so,",
-    ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
-    "install it (for example `pip install nvidia-cuda-nvrtc`) and name its folder in TURNWISE_CUDA_PATH"
+    versions("libnvrtc.so", newest_major()),
+    "install it (for example `pip install nvidia-cuda-nvrtc`, or nvidia-cuda-nvrtc-cu12 for a driver older than 580) \
+     and name its folder in TURNWISE_CUDA_PATH"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_library_is_offered_that_the_driver_cannot_run() {
+        let names = |newest| versions("libcublas.so", newest).join(" ");
+        assert_eq!(names(Some(12)), "libcublas.so.12 libcublas.so");
+        for newest in [Some(13), Some(14), None] {
+            assert_eq!(names(newest), "libcublas.so.13 libcublas.so.12 libcublas.so");
+        }
+        assert_eq!(names(Some(11)), "libcublas.so");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_reason_is_of_a_library_that_is_there_and_does_not_load() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["libturnwise-none.so.13", "libturnwise-none.so.12"].map(str::to_owned);
+        let reason = || match open("none", &names, &[folder.path().into()], "") {
+            Err(CudaError::Library { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        // None is there: the first one's.
+        assert!(reason().starts_with("libturnwise-none.so.13: cannot open"), "{}", reason());
+        // The second is there, and no library.
+        std::fs::write(folder.path().join(&names[1]), "no library at all").unwrap();
+        let text = reason();
+        assert!(text.contains("libturnwise-none.so.12 does not load"), "{text}");
+        assert!(!text.contains("No such file"), "{text}");
+        // One that needs another which is not there.
+        let missing = "libcublasLt.so.13: cannot open shared object file: No such file or directory";
+        assert!(!is_absence(Path::new("libcublas.so.13"), missing));
+        assert!(is_absence(Path::new("libcublasLt.so.13"), missing));
+    }
+}

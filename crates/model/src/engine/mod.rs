@@ -17,8 +17,9 @@
 //!
 //! Every [`poll`](Sampler::poll) runs steps over all sequences in work until one is finished; what was
 //! submitted meanwhile joins the next step. A step computes one row for each sequence that is being
-//! decoded and fills up with rows of prompts. A sequence's numbers are the same bits whatever else is
-//! in the batch, because every sum has an order of its own (see `matmul`).
+//! decoded and fills up with rows of prompts. On the CPU a sequence's numbers are the same bits whatever else is
+//! in the batch, because every sum has an order of its own (see `matmul`). On a device they differ in their last
+//! bits: how sums are split there goes by the number of rows of a step.
 //!
 //! The keys and values of a prefix are computed once: an earlier turn's are still in its slot, those of another
 //! session that starts alike are shared with it, and a session that has ended leaves its own until its slot is
@@ -122,7 +123,9 @@ impl SharedWeights {
 /// Samples from a decoder, on the calling thread or on a device. For more threads, make more engines of one
 /// [`EngineWeights`].
 ///
-/// Equal requests give equal bits, in whatever order and company they are submitted.
+/// On the CPU equal requests give equal bits, in whatever order and company they are submitted. On a device, the same
+/// requests in the same order and company do: among how many blocks the keys of a row are split, and which algorithm
+/// cuBLAS chooses, goes by the number of rows of a step.
 #[derive(Debug)]
 pub struct NativeEngine {
     backend: Backend,

@@ -249,3 +249,32 @@ fn decoding_attends_as_a_whole_pass_does() {
         }
     }
 }
+
+#[test]
+fn decoding_keeps_a_nan_and_gives_zeros_for_a_row_without_keys() {
+    let (keys, queries, width, context) = (1, 2, 16, 192);
+    let Some(rig) = Rig::new(width, width) else { return };
+    let row = (queries + 2 * keys) * width;
+    // The second row's query holds a NaN, so that no score of it is a number; the third is padding.
+    let mut qkv = exact(1, 3 * row);
+    qkv[row + 3] = f64::NAN;
+    // Nothing but keys of the first sequence, whose last is in the third run of 64.
+    let cache = rig.narrow(&exact(2, context * 2 * keys * width));
+    let (positions, key_rows) = (rig.of(&[150i32, 150, -1]), rig.ints(&[0, 0, 0]));
+    let qkv = rig.narrow(&qkv);
+    for splits in [1, 3] {
+        let out = rig.room::<Bf16>(3 * queries * width);
+        let partials = rig.room::<f32>(3 * queries * splits * (width + 2));
+        let (indices, count) = ([positions.all(), key_rows.all()], Heads { queries, keys });
+        rig.kernels
+            .attention_decode(indices, qkv.all(), cache.all(), count, splits, out.all(), partials.all())
+            .unwrap();
+        let found = rig.read_narrow(out.all());
+        let heads: Vec<&[f64]> = found.chunks_exact(width).collect();
+        for sound in [0, 1, 3] {
+            assert!(heads[sound].iter().all(|x| x.is_finite() && *x != 0.0), "{splits} {sound}");
+        }
+        assert!(heads[2].iter().all(|x| x.is_nan()), "{splits}: {:?}", heads[2]);
+        assert!(found[4 * width..].iter().all(|&x| x == 0.0), "{splits}: {:?}", &found[4 * width..]);
+    }
+}

@@ -9,7 +9,8 @@
 // [row, query head, split, HEAD + 2]: what was mixed (not divided), the largest score, the denominator.
 // Grid: (rows, key heads, splits). Shared memory: DECODE_ROWS + 4 DECODE_KEYS rows; at least
 // 4 * DECODE_ROWS * (HEAD + 2) floats. Rows with a position below 0 are padding. At most DECODE_ROWS
-// query heads share a key head.
+// query heads share a key head. A row without keys gives zeros; a NaN stays one, so that the choice of
+// the token finds it.
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
 attention_decode(const int* positions, const int* key_rows, const bf16* qkv, const bf16* cache, int heads,
                  int key_heads, bf16* out, float* partials) {
@@ -77,7 +78,7 @@ attention_decode(const int* positions, const int* key_rows, const bf16* qkv, con
         }
         long long place = row * heads + key_head * group + member;
         if (splits == 1) {
-            out[place * HEAD + column] = narrow(total > 0 ? mixed / total : 0.0f);
+            out[place * HEAD + column] = narrow(total == 0 ? 0.0f : mixed / total);
         } else {
             float* to = partials + (place * splits + split) * (HEAD + 2);
             to[column] = mixed;
@@ -105,7 +106,7 @@ attention_decode_join(const float* partials, int splits, bf16* out) {
         mixed += factor * one[column];
         total += factor * one[HEAD + 1];
     }
-    out[place * HEAD + column] = narrow(total > 0 ? mixed / total : 0.0f);
+    out[place * HEAD + column] = narrow(total == 0 ? 0.0f : mixed / total);
 }
 
 // Tokens of a chunk of the choice; 16 a thread.
