@@ -362,14 +362,19 @@ fn named_tokens(folder: &Path, settings: &Map<String, Value>) -> Result<BTreeMap
 
 /// The ids that end a response and the id of padding.
 ///
-/// A `generation_config.json` with the sampling of training. One that is no JSON object stays as it is.
+/// A `generation_config.json` with the sampling of training. One that has it stays as it is to the byte, and so does one that is
+/// no JSON object.
 fn generation_of_training(content: &[u8]) -> Vec<u8> {
     let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
+    let before = entries.clone();
     entries.retain(|key, _| !SAMPLING.contains(&key.as_str()));
     for (key, value) in
         [("do_sample", json!(true)), ("temperature", json!(1.0)), ("top_k", json!(0)), ("top_p", json!(1.0))]
     {
         entries.insert(key.to_owned(), value);
+    }
+    if entries == before {
+        return content.to_vec();
     }
     // A map of JSON values always has a text.
     serde_json::to_vec_pretty(&Value::Object(entries)).unwrap_or_else(|_| content.to_vec())

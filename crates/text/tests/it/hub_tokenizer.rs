@@ -98,6 +98,13 @@ fn a_saved_folder_samples_as_training_does() {
     let (one, other) =
         (Tokenizer::load_folder(from.path()).unwrap(), Tokenizer::load_folder(to.path()).unwrap());
     assert_eq!(one.end_tokens(), other.end_tokens());
+    // What has them already is written to the byte as it was, so that runs which read it and runs which made it are the same.
+    let again = tempfile::tempdir().unwrap();
+    let written = |folder: &Path| std::fs::read(folder.join("generation_config.json")).unwrap();
+    let compact = serde_json::to_vec(&saved).unwrap();
+    std::fs::write(to.path().join("generation_config.json"), &compact).unwrap();
+    Tokenizer::load_folder(to.path()).unwrap().save_folder(again.path()).unwrap();
+    assert_eq!(written(again.path()), compact);
 }
 
 #[test]

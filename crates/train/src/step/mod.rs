@@ -77,9 +77,7 @@ pub(crate) fn step(
         return Ok(None);
     };
     let mut batch = sampled.batch;
-    if at == 0 {
-        sampled.overflows.check(config, *observer)?;
-    }
+    sampled.overflows.check(at, config, *observer)?;
     record.timed("passes", || fill_entropies(&mut batch, method, learners.policy.as_mut()))?;
     record.sampled(&batch, sampled.metrics, mismatch(learners.policy.as_mut(), &batch)?);
 

@@ -31,12 +31,20 @@ impl Overflows {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns where many trajectories overflowed, and refuses a step in which no first prompt fits: nothing would be learnt
-    /// from it.
+    /// Warns of a first step in which many trajectories overflowed, and refuses one in which no first prompt fits: nothing would be
+    /// learnt from it.
     ///
     /// # Errors
     /// No trajectory has a turn.
-    pub(crate) fn check(self, config: &Config, observer: &mut dyn Observer) -> Result<(), TrainError> {
+    pub(crate) fn check(
+        self,
+        step: u64,
+        config: &Config,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        if step > 0 {
+            return Ok(());
+        }
         let limit = config.rollout.max_context;
         if self.sampled > 0 && self.without_turns == self.sampled {
             return Err(TrainError::Config {
