@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList};
 use serde_json::{Map, Value, json};
 use turnwise_core::{StageRecord, TurnField};
 use turnwise_credit::embedding::HashedNgrams;
-use turnwise_credit::{CreditReport, Embedder, Inputs, Pipeline, Supplies};
+use turnwise_credit::{CreditConfig, CreditReport, Embedder, Inputs, Pipeline, Supplies};
 use turnwise_methods::{Methods, credit_with};
 use turnwise_trajectory_io::{Dump, DumpBatch, DumpError, from_values};
 
@@ -26,16 +26,54 @@ pub(crate) fn presets() -> PyResult<String> {
     for preset in methods.presets() {
         let credit = methods.credit(preset.name).map_err(refused)?;
         let objective = methods.objective(preset.name).map_err(refused)?;
-        let pipeline = Pipeline::from_config(&credit).map_err(refused)?;
-        let mut fields: Vec<&str> =
-            pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
-        fields.sort_unstable();
-        fields.dedup();
+        let fields = keys(&Pipeline::from_config(&credit).map_err(refused)?);
         let entry =
             json!({ "base": preset.base, "credit": credit, "objective": objective, "fields": fields });
         all.insert(preset.name.to_owned(), entry);
     }
     serde_json::to_string(&all).map_err(refused)
+}
+
+/// The keys of a turn that a method reads, sorted.
+fn keys(pipeline: &Pipeline) -> Vec<&'static str> {
+    let mut keys: Vec<&str> = pipeline.fields().into_iter().map(|(_, field)| field.describe().0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// The keys of a turn that a preset with switches over it reads.
+#[pyfunction]
+pub(crate) fn fields(preset: &str, switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<&'static str>> {
+    let config = configured(preset, given(switches)?, false).map_err(refused)?;
+    Ok(keys(&Pipeline::from_config(&config).map_err(refused)?))
+}
+
+/// Switches as JSON, by their paths.
+fn given(switches: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Vec<(Value, String)>> {
+    let each = switches.into_iter().map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)));
+    each.collect()
+}
+
+/// The credit of a preset with switches over it.
+fn configured(
+    preset: &str,
+    switches: Vec<(Value, String)>,
+    verl_agent: bool,
+) -> Result<CreditConfig, String> {
+    let mut config = Methods::builtin().credit(preset).map_err(|error| error.to_string())?;
+    if verl_agent {
+        let Some(switched) = config.verl_agent() else {
+            return Err(format!(
+                "verl_agent: that framework's switches are known for grpo, rloo, gigpo and hgpo, not `{preset}`"
+            ));
+        };
+        config = switched;
+    }
+    for (switch, path) in switches {
+        config = credit_with(&config, &path, switch).map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(config)
 }
 
 /// Numbers about each training step of a batch.
@@ -67,10 +105,7 @@ pub(crate) fn credit<'py>(
     let Value::Array(lines) = value(batch.as_any(), &Place::root(BATCH))? else {
         return Err(refused("batch is no list of trajectories"));
     };
-    let switches = switches
-        .into_iter()
-        .map(|(path, switch)| Ok((value(&switch, &Place::root(&path))?, path)))
-        .collect::<PyResult<Vec<_>>>()?;
+    let switches = given(switches)?;
     let vectors = vectors
         .map(|vectors| {
             let each = vectors.into_iter().map(|(text, bytes)| Ok((text, singles(&floats(&bytes)?))));
@@ -123,20 +158,8 @@ fn computed(
     (seed, explain): (u64, bool),
     vectors: Option<Vectors>,
 ) -> Result<(Vec<Row>, Diagnostics), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let mut config = Methods::builtin().credit(preset).map_err(|error| text(&error))?;
-    if verl_agent {
-        let Some(switched) = config.verl_agent() else {
-            return Err(format!(
-                "verl_agent: that framework's switches are known for grpo, rloo, gigpo and hgpo, not `{preset}`"
-            ));
-        };
-        config = switched;
-    }
-    for (switch, path) in switches {
-        config = credit_with(&config, &path, switch).map_err(|error| format!("{path}: {error}"))?;
-    }
-    let pipeline = Pipeline::from_config(&config).map_err(|error| text(&error))?;
+    let config = configured(preset, switches, verl_agent)?;
+    let pipeline = Pipeline::from_config(&config).map_err(|error| error.to_string())?;
     let count = lines.len();
     let dump = from_values(BATCH, lines).map_err(|error| indexed(&error))?;
     for (method, field) in pipeline.fields() {

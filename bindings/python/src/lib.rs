@@ -25,7 +25,7 @@ fn refused(reason: impl Display) -> PyErr {
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::credit::{credit, presets};
+    use super::credit::{credit, fields, presets};
     #[pymodule_export]
     use super::files::{read_dump, read_text, toml_to_json};
     #[pymodule_export]

@@ -75,6 +75,39 @@ def test_derivatives_are_central_differences(preset, switches):
         assert found.d_entropies is None
 
 
+class Tensor:
+    """What is asked of PyTorch's tensors, which need not be installed."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def detach(self) -> Tensor:
+        return self
+
+    def cpu(self) -> Tensor:
+        return self
+
+    def is_floating_point(self) -> bool:
+        return self.values.dtype.kind == "f"
+
+    def float(self) -> Tensor:
+        return Tensor(self.values.astype(np.float32))
+
+    def double(self) -> Tensor:
+        return Tensor(self.values.astype(np.float64))
+
+    def numpy(self) -> np.ndarray:
+        return self.values
+
+
+def test_tensors_keep_every_digit():
+    given = data(3)
+    tensors = {name: Tensor(values) for name, values in given.items()}
+    expected = objective.policy_loss(**given, preset="grpo", kl={"coef": 0.1})
+    found = objective.policy_loss(**tensors, preset="grpo", kl={"coef": 0.1})
+    assert found.value == expected.value and np.array_equal(found.d_logprobs, expected.d_logprobs)
+
+
 def test_the_surrogate_by_its_equation():
     given = data(2)
     mask = given["mask"]

@@ -55,6 +55,54 @@ def test_surprisal_takes_the_place_of_entropies(responses, expected_of):
         advantages(rows, Settings("aem-grpo"))
 
 
+@pytest.mark.parametrize(
+    ("preset", "switches", "argument"),
+    [
+        ("grpo", {"refinements": [{"kind": "aem"}]}, 'refinements=[{"kind":"aem"}]'),
+        ("gigpo", {"outliers.lambda": 0.5}, "outliers.lambda=0.5"),
+    ],
+)
+def test_stages_that_switches_add_get_entropies(preset, switches, argument, responses, expected_of):
+    settings = Settings(preset, switches)
+    found = advantages(rows_of(responses), settings)
+    expected = expected_of(responses, preset, "--set", argument)
+    assert all(np.array_equal(a, b) for a, b in zip(found.rows, expected, strict=True))
+    assert settings.needs_entropies and not Settings(preset).needs_entropies
+    assert Settings("aem-grpo").needs_entropies and not Settings("aem-grpo", {"refinements": []}).needs_entropies
+
+
+def test_rows_of_which_nothing_counts_are_no_part_of_their_group(responses):
+    expected = advantages(rows_of(responses), Settings("gigpo")).rows
+    rows = rows_of(responses)
+    for index in (0, 3, 7):
+        # Masked as a whole, with its turns and the return of a success.
+        masked = rows_of(responses)[index]
+        masked.mask, masked.rewards = np.zeros(len(masked.mask)), masked.rewards + 100.0
+        rows.append(masked)
+    found = advantages(rows, Settings("gigpo"))
+    assert all(np.array_equal(a, b) for a, b in zip(found.rows, expected))
+    assert len(found.rows) == len(rows) and not any(row.any() for row in found.rows[len(expected) :])
+    alone = advantages(rows[-3:], Settings("gigpo"))
+    assert [row.tolist() for row in alone.rows] == [[0.0] * len(row.mask) for row in rows[-3:]]
+
+
+def test_a_masked_row_among_others_of_its_trajectory_keeps_its_turn():
+    def rows(mask):
+        first = {"turns": [{"observation": "s0", "action": "go"}]}
+        last = {"turns": [{"observation": "s1", "action": "end"}]}
+        return [
+            Row("a", np.ones(2), first, np.zeros(2), session="0", position=0),
+            Row("a", np.array(mask), last, np.array([0.0, 0.0, 1.0]), session="0", position=1),
+            Row("a", np.ones(2), first, np.zeros(2), session="1", position=0),
+        ]
+
+    found = advantages(rows([0, 0, 0]), Settings("gigpo")).rows
+    expected = advantages(rows([1, 1, 1]), Settings("gigpo")).rows
+    # The outcome counts for the turn before it.
+    assert np.array_equal(found[0], expected[0]) and np.array_equal(found[2], expected[2]) and found[0].any()
+    assert not found[1].any() and expected[1].any()
+
+
 def test_rows_of_single_turns_are_joined(responses, expected_of):
     """One row a turn, out of order, with padding rows between them."""
     rows, places = [], []

@@ -57,6 +57,17 @@ def test_both_hooks_give_the_programs_numbers(preset, responses, expected_of, mo
     assert not np.allclose(samples[0].teacher_log_probs.numpy() + 1e-3, expected[0], atol=1e-5)
 
 
+def test_a_sample_whose_loss_mask_is_zero_teaches_nothing(responses, monkeypatch):
+    monkeypatch.setenv("TURNWISE_PRESET", "gigpo")
+    args = types.SimpleNamespace(use_opd=False, normalize_advantages=False)
+    alone, samples = samples_of(responses), [*samples_of(responses), samples_of(responses)[0]]
+    samples[-1].loss_mask = [0] * samples[-1].response_length
+    slime.credit_rewards(args, alone)
+    slime.credit_rewards(args, samples)
+    assert not samples[-1].teacher_log_probs.any() and len(samples[-1].teacher_log_probs) == len(samples[-1].loss_mask)
+    assert all(torch.equal(a.teacher_log_probs, b.teacher_log_probs) for a, b in zip(alone, samples))
+
+
 def test_what_cannot_work_is_refused(responses, monkeypatch):
     args = types.SimpleNamespace(use_opd=False, normalize_advantages=False)
     monkeypatch.delenv("TURNWISE_PRESET", raising=False)

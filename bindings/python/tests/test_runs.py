@@ -81,6 +81,31 @@ def test_dumps_of_others(tmp_path, program, rows_of_program):
         turnwise.read_dump(tmp_path / "absent.jsonl")
 
 
+def test_the_notes_of_a_reader_are_warnings(tmp_path):
+    node = {"parent": None, "sampled": True, "message": {"role": "assistant", "content": "look"}}
+
+    def trace(name, score):
+        reward = None if score is None else {"score": score}
+        return {"agent": {"name": name}, "nodes": [node], "rewards": {"right": reward}}
+
+    def episode(*traces):
+        return json.dumps({"group": {"id": "g1"}, "task": {"data": {}}, "traces": traces}) + "\n"
+
+    path = tmp_path / "traces.jsonl"
+    # Solvers are compared with solvers, critics with critics.
+    path.write_text(
+        episode(trace("solver", 1.0), trace("critic", 0.25))
+        + episode(trace("solver", 0.0), trace("critic", 0.75))
+        + episode(trace("solver", None))
+    )
+    with pytest.warns(UserWarning, match=r"traces\.jsonl: 1 traces have no reward") as warned:
+        dump = turnwise.read_dump(path)
+    assert [warning.filename for warning in warned] == [__file__]
+    assert [line["group"] for line in dump] == ["g1 solver", "g1 critic"] * 2
+    credit = turnwise.credit(dump, "rloo", estimator={"invalid_penalty": 0.0})
+    assert [row.tolist() for row in credit.advantages] == [[1.0], [-0.5], [-1.0], [0.5]]
+
+
 def test_a_dump_keeps_every_number(tmp_path, make_batch):
     batch = make_batch(11)
     path = tmp_path / "batch.jsonl"

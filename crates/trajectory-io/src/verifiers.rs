@@ -4,7 +4,8 @@
 //! trajectory; each `sampled` node is a turn, and the messages between it and the sampled node before
 //! it on its path are the turn's observation. The reward is the sum of `score * weight` over `rewards`
 //! and belongs to the last turn; traces that were not scored are left out and counted. A group is the
-//! episode's `group.id`, else its task, and the agent's name where an episode has several agents.
+//! episode's `group.id`, else its task, and the agent's name: a solver is not compared with its critic.
+//! Where a file has several such agents, the name of a group says which one it is, too: `ID AGENT`.
 //! `entropies` of a node are the turn's, where the file has them.
 //!
 //! `results.jsonl` (v0) has one rollout a line: `prompt`, `completion`, `reward`, `example_id`.
@@ -12,6 +13,7 @@
 //!
 //! Rewards of single turns, progress and values are in neither.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -80,14 +82,20 @@ struct Rollout {
 
 pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record>, DumpError> {
     let mut records = Vec::new();
+    // The agent of every trajectory; a rollout has none.
+    let mut agents: Vec<Option<String>> = Vec::new();
     let mut unscored = 0;
     lines::each(path, |line, text| {
         let value: Value = lines::parse(path, line, text)?;
         let fail = |error: serde_json::Error| DumpError::line(path, line, lines::json_reason(&error));
         if value.get("traces").is_some() {
             let episode: Episode = serde_json::from_value(value).map_err(fail)?;
-            unscored += traces(path, line, episode, &mut records)?;
+            for (agent, record) in traces(path, line, episode, &mut unscored)? {
+                agents.push(Some(agent));
+                records.push(record);
+            }
         } else {
+            agents.push(None);
             records.push(rollout(path, line, serde_json::from_value(value).map_err(fail)?)?);
         }
         Ok(true)
@@ -95,13 +103,32 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     if unscored > 0 {
         notes.push(format!("{unscored} traces have no reward and were left out"));
     }
+    name_agents(&mut records, &agents);
     chat::name_groups(&mut records);
     Ok(records)
 }
 
-/// The trajectories of an episode; how many of its traces had no reward.
-fn traces(path: &Path, line: usize, episode: Episode, records: &mut Vec<Record>) -> Result<usize, DumpError> {
-    let mut unscored = 0;
+/// Adds the agent to the names of groups where there are several: whoever reads the names only must not compare them.
+fn name_agents(records: &mut [Record], agents: &[Option<String>]) {
+    if agents.iter().flatten().collect::<BTreeSet<_>>().len() < 2 {
+        return;
+    }
+    for (record, agent) in records.iter_mut().zip(agents) {
+        if let Some(agent) = agent.as_ref().filter(|agent| !agent.is_empty() && !record.group.is_null()) {
+            let id = record.group.as_str().map_or_else(|| record.group.to_string(), str::to_owned);
+            record.group = Value::from(format!("{id} {agent}"));
+        }
+    }
+}
+
+/// The trajectories of an episode with their agents' names. Traces that have no reward are added to `unscored`.
+fn traces(
+    path: &Path,
+    line: usize,
+    episode: Episode,
+    unscored: &mut usize,
+) -> Result<Vec<(String, Record)>, DumpError> {
+    let mut records = Vec::new();
     let task = episode.task.as_ref();
     let (name, key) = match (episode.group, task) {
         (Some(group), _) => (group.id.clone(), group.id.to_string()),
@@ -115,7 +142,6 @@ fn traces(path: &Path, line: usize, episode: Episode, records: &mut Vec<Record>)
         }
     };
     let step = episode.run.as_ref().and_then(|run| run["work"]["step"].as_u64()).unwrap_or(0);
-    let several = episode.traces.len() > 1;
     for trace in episode.traces {
         let agent = trace.agent.unwrap_or(Agent { name: String::new(), trainable: true });
         if !agent.trainable {
@@ -127,17 +153,18 @@ fn traces(path: &Path, line: usize, episode: Episode, records: &mut Vec<Record>)
             .filter_map(|reward| Some(reward["score"].as_f64()? * reward["weight"].as_f64().unwrap_or(1.0)))
             .collect();
         if scored.is_empty() {
-            unscored += 1;
+            *unscored += 1;
             continue;
         }
         let reward = scored.iter().sum();
-        let key = if several { format!("{key} {}", agent.name) } else { key.clone() };
+        let key = format!("{key:?} {}", agent.name);
         let messages = walk(&trace.nodes).map_err(|reason| DumpError::line(path, line, reason))?;
         let goal = messages.iter().take_while(|message| !message.sampled).last();
         let goal = goal.map(|message| message.text.clone()).unwrap_or_default();
-        records.push(chat::record(line, step, key, name.clone(), goal, messages, reward, None));
+        let record = chat::record(line, step, key, name.clone(), goal, messages, reward, None);
+        records.push((agent.name, record));
     }
-    Ok(unscored)
+    Ok(records)
 }
 
 /// The messages of a trace in the order of its sampled nodes, each after what is new on its path.
@@ -182,4 +209,62 @@ fn rollout(path: &Path, line: usize, read: Rollout) -> Result<Record, DumpError>
         prompt.into_iter().map(|message| chat::Message { sampled: false, ..message }).collect();
     messages.extend(completion);
     Ok(chat::record(line, 0, name.to_string(), name, goal, messages, reward, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Dump, ReadOptions, read};
+
+    /// An episode of agents: name, whether it is trained, its score.
+    fn episode(agents: &[(&str, bool, Option<f64>)]) -> Value {
+        let traces: Vec<Value> = agents
+            .iter()
+            .map(|(name, trainable, score)| {
+                json!({"agent": {"name": name, "trainable": trainable},
+                    "nodes": [{"parent": null, "sampled": true, "message": {"role": "assistant", "content": "a"}}],
+                    "rewards": {"right": score.map(|score| json!({"score": score}))}})
+            })
+            .collect();
+        json!({"group": {"id": "g1"}, "task": {"data": {}}, "traces": traces})
+    }
+
+    fn dump(episodes: &[Value]) -> Dump {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.jsonl");
+        let text: Vec<String> = episodes.iter().map(Value::to_string).collect();
+        std::fs::write(&path, text.join("\n")).unwrap();
+        read(&path, &ReadOptions::default()).unwrap()
+    }
+
+    /// The names of the groups, and how many trajectories each has.
+    fn groups(dump: &Dump) -> Vec<(Value, usize)> {
+        let origins = dump.batches.iter().flat_map(|step| &step.origins);
+        let named = origins.map(|group| {
+            assert!(group.iter().all(|origin| origin.group == group[0].group), "{group:?}");
+            (group[0].group.clone(), group.len())
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn agents_of_an_episode_are_groups_with_names_of_their_own() {
+        let both =
+            |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, Some(1.0 - score))]);
+        // One of them alone in its episode belongs to its group all the same.
+        let read = dump(&[both(1.0), both(0.0), episode(&[("solver", true, Some(0.5))])]);
+        assert_eq!(groups(&read), [(json!("g1 solver"), 3), (json!("g1 critic"), 2)]);
+        // Where only one is left, the name of the group says enough.
+        let scored = |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, None)]);
+        assert_eq!(groups(&dump(&[scored(1.0), scored(0.0)])), [(json!("g1"), 2)]);
+    }
+
+    #[test]
+    fn a_judge_that_is_missing_leaves_the_group_as_it_is() {
+        let judged = episode(&[("solver", true, Some(1.0)), ("judge", false, None)]);
+        let alone = episode(&[("solver", true, Some(0.0))]);
+        assert_eq!(groups(&dump(&[judged, alone])), [(json!("g1"), 2)]);
+    }
 }

@@ -7,8 +7,15 @@
 //! to the last turn. Samples with one `uid` are a group; where there is none, samples of one step with
 //! the same `input` are. `acc` says whether a task was solved.
 //!
+//! verl 0.9's trainer (`trainer.v1`) gives every line a `uid` of its own, `{prompt}_{session}_{output}`
+//! with the UUID of the prompt. There the prompt is the group, and a session is a trajectory: its
+//! outputs, of which an agent loop may give several, follow one another by their number. The observation
+//! of a later one is what its `input` has after the policy's last word. Lines that only fill the batch
+//! (`pad...`) are left out.
+//!
 //! There are no entropies, no rewards of single turns, no progress and no values in such a dump.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -28,29 +35,181 @@ struct SampleLine {
     acc: Option<Value>,
 }
 
+/// A sample and its line.
+struct Sample {
+    line: usize,
+    read: SampleLine,
+    score: f64,
+}
+
+/// Parts of a `uid` as verl 0.9's trainer writes it.
+#[derive(Debug, PartialEq)]
+struct Key<'a> {
+    /// UUID of the prompt, or what stands for it in a line that fills the batch.
+    prompt: &'a str,
+    session: u64,
+    output: u64,
+}
+
+impl<'a> Key<'a> {
+    /// The parts of such a `uid`; nothing of any other text, which names a group as a whole.
+    fn of(uid: &'a str) -> Option<Self> {
+        let mut parts = uid.rsplitn(3, '_');
+        let (output, session) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let key = Self { prompt: parts.next()?, session, output };
+        (key.is_padding() || is_uuid(key.prompt)).then_some(key)
+    }
+
+    /// True if its line only fills the batch.
+    fn is_padding(&self) -> bool {
+        let hex = |rest: &str| rest.len() == 32 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.prompt.strip_prefix("pad").is_some_and(hex)
+    }
+}
+
+/// True if the text is a UUID with its hyphens.
+fn is_uuid(text: &str) -> bool {
+    text.split('-').map(str::len).eq([8, 4, 4, 4, 12])
+        && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
 pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
-    let mut records = Vec::new();
+    // The samples of every trajectory by their place in it.
+    let mut trajectories: Vec<BTreeMap<u64, Sample>> = Vec::new();
+    let mut sessions: HashMap<(u64, String, u64), usize> = HashMap::new();
     lines::each(path, |line, text| {
         let read: SampleLine = lines::parse(path, line, text)?;
+        let key = read.uid.as_ref().and_then(Value::as_str).and_then(Key::of);
+        if key.as_ref().is_some_and(Key::is_padding) {
+            return Ok(true);
+        }
         let Some(score) = read.score.as_ref().and_then(Value::as_f64) else {
             let reason = "`score` is missing or no number; every method needs the outcome";
             return Err(DumpError::line(path, line, reason));
         };
-        let success = match &read.acc {
-            Some(Value::Bool(solved)) => Some(*solved),
-            Some(Value::Number(share)) => share.as_f64().map(|share| share >= 0.5),
-            _ => None,
-        };
-        let (key, group) = match read.uid {
-            Some(uid @ (Value::String(_) | Value::Number(_))) => (uid.to_string(), uid),
-            _ => (read.input.clone(), Value::Null),
-        };
-        let mut messages = vec![chat::Message::given(read.input.clone())];
-        messages.extend(chat::split(&read.output));
-        let goal = chat::last_prompt(&read.input).to_owned();
-        records.push(chat::record(line, read.step, key, group, goal, messages, score, success));
+        let next = trajectories.len();
+        let (index, place) = key.map_or((next, 0), |key| {
+            let session = (read.step, key.prompt.to_owned(), key.session);
+            (*sessions.entry(session).or_insert(next), key.output)
+        });
+        if index == next {
+            trajectories.push(BTreeMap::new());
+        }
+        if let Some(other) = trajectories[index].insert(place, Sample { line, read, score }) {
+            let reason = format!(
+                "its `uid` is that of line {} too, and verl gives each sample of a step its own; leave one of them out",
+                other.line
+            );
+            return Err(DumpError::line(path, line, reason));
+        }
         Ok(true)
     })?;
+    let mut records: Vec<Record> = trajectories.iter().filter_map(trajectory).collect();
     chat::name_groups(&mut records);
     Ok(records)
+}
+
+/// The trajectory that some samples are, one after the other. The last has its outcome, which verl copies to the others.
+fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
+    let (first, last) = (samples.values().next()?, samples.values().next_back()?);
+    let success = match &last.read.acc {
+        Some(Value::Bool(solved)) => Some(*solved),
+        Some(Value::Number(share)) => share.as_f64().map(|share| share >= 0.5),
+        _ => None,
+    };
+    let (key, group) = match &first.read.uid {
+        Some(Value::String(uid)) => {
+            let group = Value::from(Key::of(uid).map_or(uid.as_str(), |key| key.prompt));
+            (group.to_string(), group)
+        }
+        Some(uid @ Value::Number(_)) => (uid.to_string(), uid.clone()),
+        _ => (first.read.input.clone(), Value::Null),
+    };
+    let mut messages = Vec::new();
+    for (place, Sample { read, .. }) in samples.values().enumerate() {
+        let heard = if place == 0 { None } else { last_heard(&read.input) };
+        messages.push(heard.unwrap_or_else(|| chat::Message::given(read.input.clone())));
+        messages.extend(chat::split(&read.output));
+    }
+    let goal = chat::last_prompt(&first.read.input).to_owned();
+    Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
+}
+
+/// What the environment said last in a prompt, which may have the whole conversation before it.
+fn last_heard(input: &str) -> Option<chat::Message> {
+    chat::split(input).into_iter().rfind(|message| !message.sampled)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Dump, ReadOptions, read};
+
+    const PROMPTS: [&str; 2] =
+        ["0b9a4c1e-53d2-4f0a-9c57-2f6f1f0f7a11", "f3c1d5aa-8e0b-4b52-a2b4-90d6a1c2e3f4"];
+
+    fn dump(samples: &[Value]) -> Result<Dump, DumpError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("7.jsonl");
+        let text: Vec<String> = samples.iter().map(Value::to_string).collect();
+        std::fs::write(&path, text.join("\n")).unwrap();
+        read(&path, &ReadOptions::default())
+    }
+
+    fn sample(uid: String, output: &str, score: f64) -> Value {
+        json!({"input": "Find it.", "output": output, "score": score, "step": 7, "uid": uid})
+    }
+
+    #[test]
+    fn a_uid_of_a_single_sample_names_prompt_and_session() {
+        let [one, two] = PROMPTS;
+        let read = dump(&[
+            sample(format!("{one}_0_0"), "a", 1.0),
+            sample(format!("{one}_1_0"), "b", 0.0),
+            sample(format!("{two}_0_0"), "c", 1.0),
+            sample(format!("{two}_11_0"), "d", 0.0),
+            sample(format!("pad{}_0_0", "0123456789abcdef".repeat(2)), "", 0.0),
+            sample(format!("pad{}_1_0", "0123456789abcdef".repeat(2)), "", 0.0),
+        ])
+        .unwrap();
+        let [step] = read.batches.as_slice() else { panic!("{read:?}") };
+        let sizes: Vec<usize> = step.batch.groups.iter().map(|group| group.trajectories.len()).collect();
+        assert_eq!(sizes, [2, 2]);
+        let groups: Vec<&Value> = step.origins.iter().map(|origins| &origins[0].group).collect();
+        assert_eq!(groups, [&json!(one), &json!(two)]);
+    }
+
+    #[test]
+    fn the_outputs_of_a_session_are_one_trajectory() {
+        let uid = |session: u64, output: u64| format!("{}_{session}_{output}", PROMPTS[0]);
+        let mut later = sample(uid(0, 1), "open bag", 1.0);
+        later["input"] = json!("Find it.\nassistant\nopen box\nuser\nIt is empty.\nassistant\n");
+        // Out of order, and each with the session's score, as verl has them.
+        let given = [later, sample(uid(0, 0), "open box", 1.0), sample(uid(1, 0), "give up", 0.0)];
+        let read = dump(&given).unwrap();
+        let [group] = read.batches[0].batch.groups.as_slice() else { panic!("{read:?}") };
+        let turns: Vec<(&str, &str, f64)> = group.trajectories[0]
+            .turns
+            .iter()
+            .map(|turn| (turn.observation.as_str(), turn.action.as_str(), turn.reward))
+            .collect();
+        assert_eq!(turns, [("Find it.", "open box", 0.0), ("It is empty.", "open bag", 1.0)]);
+        let lines: Vec<usize> = read.batches[0].origins[0].iter().map(|origin| origin.line).collect();
+        assert_eq!((group.trajectories[1].turns.len(), lines), (1, vec![2, 3]));
+
+        let error = dump(&[given[1].clone(), given[1].clone()]).unwrap_err().to_string();
+        assert!(error.contains("7.jsonl: line 2: its `uid` is that of line 1 too"), "{error}");
+    }
+
+    #[test]
+    fn other_uids_name_groups_as_they_are() {
+        for uid in ["task_1_0", "u1", PROMPTS[0], "pad_0_0", "0b9a4c1e53d24f0a9c572f6f1f0f7a11_0_0"] {
+            assert_eq!(Key::of(uid), None, "{uid}");
+            let read = dump(&[sample(uid.into(), "a", 1.0), sample(uid.into(), "b", 0.0)]).unwrap();
+            assert_eq!(read.batches[0].batch.groups[0].trajectories.len(), 2, "{uid}");
+            assert_eq!(read.batches[0].origins[0][0].group, json!(uid));
+        }
+    }
 }

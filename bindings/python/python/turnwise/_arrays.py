@@ -15,7 +15,9 @@ Spans = list[tuple[int, int]]
 def array(values: Any, name: str) -> NDArray[Any]:
     """Numbers as an array: lists, NumPy's arrays, PyTorch's tensors on any device."""
     if hasattr(values, "detach"):
-        values = values.detach().float().cpu().numpy() if values.is_floating_point() else values.cpu().numpy()
+        values = values.detach().cpu()
+        # NumPy has no bfloat16, and not every device has doubles.
+        values = values.double().numpy() if values.is_floating_point() else values.numpy()
     try:
         found = np.asarray(values)
     except ValueError as error:

@@ -7,6 +7,7 @@ _Switches = list[tuple[str, Any]]
 _Path = str | PathLike[str]
 
 def presets() -> str: ...
+def fields(preset: str, switches: _Switches) -> list[str]: ...
 def credit(
     batch: list[dict[str, Any]],
     preset: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -26,8 +27,14 @@ def read_dump(
         path: JSON lines (a run's, hand-written, verl's, verifiers'; also ``.zst``) or TRL's Parquet.
         format: ``turnwise``, ``verl``, ``trl`` or ``verifiers``; found from the file by default.
         rewards: reward columns of a TRL file with their weights; all count once by default.
+
+    Warns:
+        UserWarning: of what the reader decided or left out, as the note that ``turnwise credit`` prints: which reward columns
+            count, traces without a reward.
     """
-    text, _ = _native.read_dump(fspath(path), format, list((rewards or {}).items()))
+    text, notes = _native.read_dump(fspath(path), format, list((rewards or {}).items()))
+    for note in notes:
+        warnings.warn(f"{fspath(path)}: {note}", stacklevel=2)
     return json.loads(text)
 
 

@@ -1,4 +1,5 @@
-"""Losses and their derivatives in closed form, in double precision.
+"""Losses and their derivatives in closed form, in double precision. Only the log-probabilities under the sampling policy and the
+reference of :func:`policy_loss` are held in single precision, as a run keeps them.
 
 Log-probabilities are in nats and entry ``t`` of every array belongs to token ``t`` itself. Arrays are ``[batch, tokens]``
 (padded, with ``mask``) or lists of arrays ``[tokens]``; derivatives come back in the same form, 0 where the mask is 0.
@@ -176,11 +177,12 @@ def policy_loss(
 
     Args:
         logprobs: of the sampled tokens under the policy, ``[batch, tokens]`` or a list of ``[tokens]``.
-        old_logprobs: under the policy that sampled them; same form.
+        old_logprobs: under the policy that sampled them; same form, rounded to single precision.
         advantages: one a token (same form), one a sequence ``[batch]``, or one a turn (a list of ``[turns]``).
         mask: 1 at tokens that count; all by default. Its runs of ones are the turns unless ``turn_spans`` is given.
         turn_spans: for each sequence ``[[start, end], ...]``; tokens outside of them have no loss.
-        ref_logprobs: under the reference policy; needed by a KL penalty in the loss (``kl.coef`` above 0).
+        ref_logprobs: under the reference policy, rounded to single precision; needed by a KL penalty in the loss
+            (``kl.coef`` above 0).
         entropies: over the full vocabulary; needed by an entropy bonus.
         reference_kls: over the full vocabulary; needed by ``kl.estimator = "full"``.
         preset: a name of :func:`turnwise.presets`.

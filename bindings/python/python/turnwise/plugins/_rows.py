@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise import _arrays
+from turnwise import _arrays, _native
 from turnwise._credit import credit, presets
 
 #: Keys of a row's dict besides those of a trajectory.
@@ -72,10 +73,10 @@ class Settings:
             raise ValueError(f"turnwise.preset is {found['preset']!r}; there are {', '.join(known)}")
         return cls(**found)
 
-    @property
+    @functools.cached_property
     def needs_entropies(self) -> bool:
-        """True if the method reads entropies."""
-        return "entropy" in presets()[self.preset].fields or "outliers" in self.switches
+        """True if the method reads entropies, by its preset or by a stage that switches add."""
+        return "entropy" in _native.fields(self.preset, _arrays.switches(self.switches))
 
 
 def _plain(given: Any) -> dict[str, Any]:
@@ -128,6 +129,9 @@ class Advantages:
 def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
     """The advantages of a batch of rows.
 
+    A trajectory of which no token counts (cut off and masked, rejected) teaches nothing and is no part of its group; its
+    advantages are 0.
+
     Raises:
         ValueError: names the row and the key of what is missing or wrong.
     """
@@ -138,6 +142,7 @@ def advantages(rows: Sequence[Row], settings: Settings) -> Advantages:
             name = about.get("trajectory", row.session)
             key = ("row", index) if name is None else ("session", str(row.group), str(name))
             sessions.setdefault(key, []).append(index)
+    sessions = {key: members for key, members in sessions.items() if any(np.any(rows[index].mask) for index in members)}
     batch = []
     for members in sessions.values():
         members.sort(key=lambda index: _place(abouts[index], rows[index], index))
@@ -213,6 +218,10 @@ def _trajectory(members: list[tuple[int, Row, dict[str, Any]]], settings: Settin
         given = about.get("turn_spans")
         found = _arrays.runs(mask) if given is None else _arrays.spans(given, f"row {index}: turn_spans", len(mask))
         own = about.get("turns")
+        if given is None and not found:
+            # A row that is masked among others of its trajectory: its turns were played, and nothing of them is learnt.
+            own = [{}] if own is None else own
+            found = [(0, 0)] * len(own)
         if own is None:
             own = [{} for _ in found]
         if len(own) != len(found):

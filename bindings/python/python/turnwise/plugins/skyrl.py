@@ -8,16 +8,18 @@ An entry of SkyRL's registry of advantage estimators, for trajectories that are 
     # trainer.algorithm.advantage_estimator=turnwise
 
 An estimator sees of a row its rewards, its mask and its ``uid``. So the generator puts what is known about a row into the name of
-its trajectory, which the trainer hands on as the ``uid``::
+its trajectory, which the trainer then takes as the ``uid``::
 
     output = await super().generate(input_batch)
-    turnwise_skyrl.attach(output, turns)                         # turns[row] = [{"observation": ..., "reward": ...}, ...]
+    turnwise_skyrl.attach(output, turns, input_batch)            # turns[row] = [{"observation": ..., "reward": ...}, ...]
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,29 +50,66 @@ class Uid(str):
         return (Uid, (str(self), self.about, self.logprobs))
 
 
-def attach(output: Mapping[str, Any], turns: Sequence[Any]) -> None:
-    """Puts the turns of every row of a generator's output into the names of its trajectories.
+def attach(
+    output: MutableMapping[str, Any], turns: Sequence[Any], input_batch: Mapping[str, Any] | None = None
+) -> None:
+    """Puts the turns of every row of a generator's output into the names of its trajectories, ``trajectory_ids``.
+
+    A row whose loss mask is 0 everywhere (overlong filtering) has no turns then, and is no part of its group.
 
     Args:
-        output: SkyRL's ``GeneratorOutput``, with ``trajectory_ids``; where the turns are is read from ``loss_masks``.
+        output: SkyRL's ``GeneratorOutput``; where the turns are is read from ``loss_masks``.
         turns: for each row a list of turns, or the whole dict of :mod:`turnwise.plugins`.
+        input_batch: what the rows were generated from, whose names they get where the output has none: SkyRL's own generator
+            names them only with ``step_wise_trajectories``.
     """
-    ids = output.get("trajectory_ids")
+    ids = output.get("trajectory_ids") or (input_batch or {}).get("trajectory_ids")
     if not ids:
-        raise ValueError("the generator's output has no trajectory_ids; give each row its TrajectoryID")
+        raise ValueError(
+            "neither the generator's output nor its input has trajectory_ids; call attach(output, turns, input_batch)"
+        )
     if len(turns) != len(ids):
         raise ValueError(f"turns has {len(turns)} entries; {len(ids)} rows are expected")
     logprobs = output.get("rollout_logprobs")
+    named = []
     for index, (trajectory, own) in enumerate(zip(ids, turns)):
         about = dict(own) if isinstance(own, Mapping) else {"turns": list(own)}
         mask = np.asarray(output["loss_masks"][index])
+        if not mask.any():
+            about.update(turns=[], turn_spans=[])
         if about.get("turn_spans") is None:
             about["turn_spans"] = [list(span) for span in _arrays.runs(mask)]
         if len(about["turn_spans"]) != len(about["turns"]):
             raise ValueError(
                 f"row {index} has {len(about['turns'])} turns and {len(about['turn_spans'])} runs of ones in its loss mask"
             )
-        trajectory.instance_id = Uid(str(trajectory.instance_id), about, None if logprobs is None else logprobs[index])
+        uid = Uid(str(trajectory.instance_id), about, None if logprobs is None else logprobs[index])
+        # Copies: the names of the input are the trainer's.
+        named.append(dataclasses.replace(trajectory, instance_id=uid))
+    output["trajectory_ids"] = named
+    _take_names()
+
+
+def _take_names() -> None:
+    """Makes SkyRL's trainer take the names that :func:`attach` wrote as ``uids``; its own are made before anything is generated.
+
+    Generators run in the process of the trainer, :func:`register` perhaps in the one that starts it: so both call this, and it
+    does nothing where there is no trainer.
+    """
+    trainer = getattr(sys.modules.get("skyrl.train.trainer"), "RayPPOTrainer", None)
+    if trainer is None or hasattr(trainer.convert_to_training_input, "turnwise"):
+        return
+    inner = trainer.convert_to_training_input
+
+    @functools.wraps(inner)
+    def convert_to_training_input(self: Any, generator_output: Any, uids: Any) -> Any:
+        names = [trajectory.instance_id for trajectory in generator_output.get("trajectory_ids") or []]
+        # Dynamic sampling has taken rows out of both alike by now.
+        own = names if names and all(isinstance(name, Uid) for name in names) else uids
+        return inner(self, generator_output, own)
+
+    convert_to_training_input.turnwise = True  # type: ignore[attr-defined]
+    trainer.convert_to_training_input = convert_to_training_input
 
 
 def estimator(
@@ -119,6 +158,7 @@ def register(name: str = "turnwise", settings: Any = None) -> None:
     """
     from skyrl.backends.skyrl_train.utils.ppo_utils import AdvantageEstimatorRegistry
 
+    _take_names()
     if name not in AdvantageEstimatorRegistry.list_available():
         chosen = None if settings is None else Settings.of(settings)
         AdvantageEstimatorRegistry.register(name, functools.partial(estimator, settings=chosen))

@@ -125,9 +125,6 @@ class TurnwiseGRPOTrainer(GRPOTrainer):
             if len(inside):
                 tokens[inside[-1]] = rewards[index]
             rows.append(Row(index // generations, mask, about, tokens, exact, surprisals))
-        # A completion of which nothing counts teaches nothing and is no part of its group.
-        for row in rows:
-            row.padding = not np.any(row.mask)
         found = advantages(rows, self._turnwise)
         mode = "train" if self.model.training else "eval"
         for name, value in found.diagnostics.items():
