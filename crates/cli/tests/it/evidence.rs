@@ -169,6 +169,16 @@ fn the_tables_have_what_follows_from_the_seeds() {
     let (found, count) = wrong_cells(&text, "full-rooms", &table, &columns);
     assert_eq!(found, Vec::<String>::new());
     assert!(count >= 15, "{count} cells");
+    let columns = [
+        ("after 60 steps, by seed", "greedy_60"),
+        ("difference", "greedy_60"),
+        ("rollouts 1 to 20", "rollouts_1_20"),
+        ("rollouts 41 to 60", "rollouts_41_60"),
+    ];
+    let table = seed_table(&fs::read_to_string(results("seeds/shop-dapo.csv")).unwrap());
+    let (found, count) = wrong_cells(&text, "the-shop", &table, &columns);
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!(count, 9, "DAPO's own success, and four cells of AEM and SALT each");
 }
 
 #[test]

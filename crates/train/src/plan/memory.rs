@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_larger_round_has_more_sequences_under_way() {
         let sampling = |selection: &str| {
-            let few = ["rollout.tasks_per_step=1", "rollout.group_size=2", "rollout.lanes=1", "eval.tasks=1"];
+            let few = ["rollout.tasks_per_step=1", "rollout.group_size=4", "rollout.lanes=1", "eval.tasks=1"];
             let config = config(&[&few[..], &["rollout.max_num_seqs=64", selection]].concat());
             let model = config.policy.scratch.model_config(4096, config.rollout.max_context);
             MemoryReport::new(&config, &model).machine.plan.of(PlanPhase::Sampling)

@@ -81,7 +81,7 @@ impl SamplingJob {
             drawn += count as u64;
             resampled += again;
             let mut faults = Faults::take_out(&mut round, self.fewest);
-            // Where groups of rounds before are there to train on, or other tasks may still be drawn, a round without any is no end.
+            // A round without any is an error where none before it gave a group, and else only a round more.
             if round.is_empty() && selection.kept() == 0 {
                 faults.check()?;
             }
