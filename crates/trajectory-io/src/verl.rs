@@ -158,7 +158,7 @@ mod tests {
         read(&path, &ReadOptions::default())
     }
 
-    fn sample(uid: String, output: &str, score: f64) -> Value {
+    fn sample(uid: &str, output: &str, score: f64) -> Value {
         json!({"input": "Find it.", "output": output, "score": score, "step": 7, "uid": uid})
     }
 
@@ -166,12 +166,12 @@ mod tests {
     fn a_uid_of_a_single_sample_names_prompt_and_session() {
         let [one, two] = PROMPTS;
         let read = dump(&[
-            sample(format!("{one}_0_0"), "a", 1.0),
-            sample(format!("{one}_1_0"), "b", 0.0),
-            sample(format!("{two}_0_0"), "c", 1.0),
-            sample(format!("{two}_11_0"), "d", 0.0),
-            sample(format!("pad{}_0_0", "0123456789abcdef".repeat(2)), "", 0.0),
-            sample(format!("pad{}_1_0", "0123456789abcdef".repeat(2)), "", 0.0),
+            sample(&format!("{one}_0_0"), "a", 1.0),
+            sample(&format!("{one}_1_0"), "b", 0.0),
+            sample(&format!("{two}_0_0"), "c", 1.0),
+            sample(&format!("{two}_11_0"), "d", 0.0),
+            sample(&format!("pad{}_0_0", "0123456789abcdef".repeat(2)), "", 0.0),
+            sample(&format!("pad{}_1_0", "0123456789abcdef".repeat(2)), "", 0.0),
         ])
         .unwrap();
         let [step] = read.batches.as_slice() else { panic!("{read:?}") };
@@ -184,10 +184,10 @@ mod tests {
     #[test]
     fn the_outputs_of_a_session_are_one_trajectory() {
         let uid = |session: u64, output: u64| format!("{}_{session}_{output}", PROMPTS[0]);
-        let mut later = sample(uid(0, 1), "open bag", 1.0);
+        let mut later = sample(&uid(0, 1), "open bag", 1.0);
         later["input"] = json!("Find it.\nassistant\nopen box\nuser\nIt is empty.\nassistant\n");
         // Out of order, and each with the session's score, as verl has them.
-        let given = [later, sample(uid(0, 0), "open box", 1.0), sample(uid(1, 0), "give up", 0.0)];
+        let given = [later, sample(&uid(0, 0), "open box", 1.0), sample(&uid(1, 0), "give up", 0.0)];
         let read = dump(&given).unwrap();
         let [group] = read.batches[0].batch.groups.as_slice() else { panic!("{read:?}") };
         let turns: Vec<(&str, &str, f64)> = group.trajectories[0]
@@ -207,7 +207,7 @@ mod tests {
     fn other_uids_name_groups_as_they_are() {
         for uid in ["task_1_0", "u1", PROMPTS[0], "pad_0_0", "0b9a4c1e53d24f0a9c572f6f1f0f7a11_0_0"] {
             assert_eq!(Key::of(uid), None, "{uid}");
-            let read = dump(&[sample(uid.into(), "a", 1.0), sample(uid.into(), "b", 0.0)]).unwrap();
+            let read = dump(&[sample(uid, "a", 1.0), sample(uid, "b", 0.0)]).unwrap();
             assert_eq!(read.batches[0].batch.groups[0].trajectories.len(), 2, "{uid}");
             assert_eq!(read.batches[0].origins[0][0].group, json!(uid));
         }
