@@ -228,7 +228,7 @@ pub struct Group {
 
 impl Group {
     /// True if all trajectories have the same return of the environment's rewards, so that comparing them says nothing of their turns.
-    /// What training adds to rewards (a KL, a penalty on length) makes every return another and is no outcome: it does not count.
+    /// Shaping by training (a KL, a penalty on length) makes every return another and is no outcome: it does not count.
     /// Sums of floats in another order may differ in their last digits: returns are the same up to `1e-12` of the rewards' absolute sum.
     pub fn has_equal_returns(&self) -> bool {
         let (mut low, mut high, mut size) = (f64::INFINITY, f64::NEG_INFINITY, 0.0_f64);

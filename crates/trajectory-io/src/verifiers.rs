@@ -5,7 +5,7 @@
 //! it on its path are the turn's observation. The reward is the sum of `score * weight` over `rewards`
 //! and belongs to the last turn; traces that were not scored are left out and counted. A group is the
 //! episode's `group.id`, else its task, and the agent's name: a solver is not compared with its critic.
-//! Where a file has several such agents, the name of a group says which one it is, too: `ID AGENT`.
+//! Names of groups are `ID AGENT` where a file has several such agents.
 //! `entropies` of a node are the turn's, where the file has them.
 //!
 //! `results.jsonl` (v0) has one rollout a line: `prompt`, `completion`, `reward`, `example_id`.

@@ -135,7 +135,7 @@ fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
 }
 
-/// What the environment said last in a prompt, which may have the whole conversation before it.
+/// Last words of the environment in a prompt, which may have the whole conversation before it.
 fn last_heard(input: &str) -> Option<chat::Message> {
     chat::split(input).into_iter().rfind(|message| !message.sampled)
 }

@@ -364,7 +364,7 @@ impl Driver for Gpu {
         let begun = self.check("cuStreamBeginCapture", code);
         match begun {
             Ok(()) => *recording = Some(current().id()),
-            // The turn that this thread was told of is the next one's.
+            // The turn that this thread was woken for is the next one's.
             Err(_) => self.recorded.notify_one(),
         }
         begun
