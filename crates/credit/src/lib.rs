@@ -34,6 +34,7 @@
 //! | [`scores`], [`statistics`], [`entropies`] | what several methods count with |
 //! | `registry` | the methods by name, open for those of other crates |
 //! | `needs`, `pipeline`, `explanation` | inputs, the run of a configuration, why every number is what it is |
+//! | `meanings` | the same in words |
 
 pub mod aem;
 pub mod anchor;
@@ -58,6 +59,7 @@ mod config;
 mod error;
 mod explanation;
 mod hashing;
+mod meanings;
 mod needs;
 mod pipeline;
 mod registry;
@@ -65,6 +67,7 @@ mod registry;
 pub use config::CreditConfig;
 pub use error::CreditError;
 pub use explanation::{Explanation, Explanations, attach_explanations};
+pub use meanings::{fact_meaning, stage_rule};
 pub use needs::{Inputs, Needs, Provider, ScoreRequest, Supplies};
 pub use pipeline::{CreditReport, Pipeline};
 pub use registry::{EstimatorConfig, RefinementConfig, Registry};

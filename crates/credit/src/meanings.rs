@@ -1,0 +1,149 @@
+//! Meanings of explanations in words: the rule of each stage, and of each fact that it records.
+//!
+//! A page or a table that shows a [`StageRecord`](crate::StageRecord) asks here. Stages of other crates have no entry; their facts are shown by
+//! name alone.
+
+/// The rule of a stage of this crate, by its config name.
+pub fn stage_rule(stage: &str) -> Option<&'static str> {
+    Some(match stage {
+        "grpo" => {
+            "A = (score - mean) / std over the group's trajectories; without the division where normalize = \"mean\""
+        }
+        "rloo" => "A = the score less the mean of the other trajectories' scores",
+        "ppo" => {
+            "A = the mean over the turn's tokens of their generalised advantages, which the critic's values give"
+        }
+        "gigpo" => {
+            "A = episode + omega x step: the trajectory against its group, and the turn against all turns of the same state"
+        }
+        "hgpo" => {
+            "A = the weighted mean of level_1, level_2, ...: the turn against turns that share ever longer histories"
+        }
+        "salt" => {
+            "turns of one edge (state, action, next state) share the mean of their advantages; all others keep theirs"
+        }
+        "aem" => {
+            "A <- alpha x A: below 1 for responses more uncertain than others of the scope, above 1 for more certain ones"
+        }
+        "empg" => {
+            "A <- scale x A + bonus - centre: uncertain turns count less, and turns that lead to a certain one get a bonus"
+        }
+        "has" => {
+            "A <- alpha x trajectory + (1 - alpha) x turn: the outcome blended with the turn's own credit"
+        }
+        "outliers" => {
+            "A stays; a turn whose normalised entropy is outside of [low, high] is an outlier, on which STAPO's selective term acts"
+        }
+        _ => return None,
+    })
+}
+
+/// The meaning of a fact that a stage of this crate records.
+pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
+    Some(match (stage, fact) {
+        ("grpo" | "rloo" | "gigpo", "score") => {
+            "the trajectory's return, less the penalty for invalid actions where there is one"
+        }
+        ("grpo" | "rloo" | "gigpo", "mean") => "mean of the scores of the group",
+        ("grpo" | "gigpo", "std") => "standard deviation of the scores of the group",
+        ("ppo", "mean_return") => "mean over the turn's tokens of the critic's targets",
+        ("ppo", "tokens") => "tokens of the response",
+        ("gigpo", "episode") => "the trajectory's advantage in its group",
+        ("gigpo", "step") => "the turn's advantage among the turns of its state; 0 where it is the only one",
+        ("gigpo" | "hgpo", "step_return") => "discounted return from this turn on",
+        ("gigpo" | "hgpo" | "outliers", "anchor") => "number of the state within the group",
+        ("gigpo" | "hgpo" | "outliers", "anchor_size") => "turns of the group in that state",
+        ("gigpo", "anchor_mean") => "mean step return of these turns",
+        ("gigpo", "anchor_std") => "standard deviation of their step returns",
+        ("hgpo", "levels") => "levels that count for this turn",
+        ("hgpo", "weight") => "sum of the weights of these levels",
+        ("hgpo", "base") => "the trajectory's advantage in its group, as level 0",
+        ("hgpo", level) if level.starts_with("level_") && level.ends_with("_size") => {
+            "turns that share a history of this length"
+        }
+        ("hgpo", level) if level.starts_with("level_") => {
+            "the turn's advantage among the turns that share a history of this length"
+        }
+        ("salt", "edge") => "number of the edge within the group",
+        ("salt", "edge_size") => "turns of the group on that edge; one alone keeps its advantage",
+        ("salt", "before") => "the advantage before it was shared",
+        ("aem" | "outliers", "entropy") => "mean entropy of the response's tokens, in nats",
+        ("aem", "alpha") => {
+            "the coefficient: exp(-lambda h) over its mean in the scope, h the entropy scaled to [0, 1] there"
+        }
+        ("aem", "factor") => "what the mask makes of the coefficient: 1 keeps the advantage, 0 masks it",
+        ("empg", "entropy_normalised") => "the entropy scaled to [0, 1] over the batch",
+        ("empg", "scale") => "exp(-k h) over its mean in the batch",
+        ("empg", "bonus") => "zeta exp(-k_future h) of the next turn; 0 for the last",
+        ("empg", "centre") => "mean over all turns of the batch, which is taken off",
+        ("has", "trajectory") => "the advantage of the trajectory, before",
+        ("has", "credit") => "the turn's credit as the decomposer gave it",
+        ("has", "turn") => "that credit standardised among the turns of the same index in the group",
+        ("has", "alpha") => "weight of the trajectory's advantage",
+        ("outliers", "outlier") => "1 for an outlier",
+        ("outliers", "entropy_normalised") => {
+            "the entropy standardised among the turns of the same state (or as it is, by the settings)"
+        }
+        ("outliers", "low" | "high") => {
+            "bound of the inliers over the batch: a quartile and lambda interquartile ranges beyond it"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use turnwise_core::{Batch, Group, Table, Task, Trajectory, Turn};
+
+    use super::*;
+    use crate::{CreditConfig, Inputs, Pipeline, Supplies};
+
+    fn batch() -> Batch {
+        let turn = |action: &str, reward: f64, entropy: f32| Turn {
+            observation: "a room".into(),
+            action: action.into(),
+            valid: true,
+            reward,
+            progress: Some(reward),
+            response_ids: vec![1, 2],
+            entropies: vec![entropy, 0.1],
+            ..Turn::default()
+        };
+        let trajectory = |reward: f64| {
+            let turns = vec![turn("look", 0.0, 0.5), turn("take", reward, 0.9)];
+            Trajectory::new(Task::new("t", "k", "g"), turns)
+        };
+        Batch { groups: vec![Group { trajectories: vec![trajectory(1.0), trajectory(0.0)] }] }
+    }
+
+    #[test]
+    fn every_stage_and_every_fact_that_it_records_has_words() {
+        let configs = [
+            json!({"estimator": {"kind": "hgpo", "base_group": "trajectory"}}),
+            json!({"estimator": {"kind": "grpo"}, "refinements": [{"kind": "aem", "mode": "mask-positive"}]}),
+            json!({"estimator": {"kind": "gigpo"}, "outliers": {}}),
+            json!({"estimator": {"kind": "ppo"}, "refinements": [{"kind": "aem"}]}),
+            json!({"estimator": {"kind": "rloo"}, "refinements": [{"kind": "salt"}]}),
+            json!({"refinements": [{"kind": "empg"}, {"kind": "has"}]}),
+        ];
+        let batch = batch();
+        let mut stages = std::collections::BTreeSet::new();
+        for config in configs {
+            let config: CreditConfig = serde_json::from_value(config).unwrap();
+            let pipeline = Pipeline::from_config(&config).unwrap();
+            let values = Table::from_rows(&batch, vec![vec![0.5; 4]; 2]);
+            let supplies = Supplies { values: Some(values), ..Supplies::default() };
+            let report = pipeline.report(&Inputs::new(&batch).with_supplies(&supplies), true).unwrap();
+            for stage in report.explanations.values().flatten() {
+                assert!(stage_rule(&stage.stage).is_some(), "{}", stage.stage);
+                for (fact, _) in &stage.facts.0 {
+                    assert!(fact_meaning(&stage.stage, fact).is_some(), "{}: {fact}", stage.stage);
+                }
+                stages.insert(stage.stage.to_string());
+            }
+        }
+        assert_eq!(stages.len(), 10, "{stages:?}");
+        assert_eq!((stage_rule("halve"), fact_meaning("grpo", "alpha")), (None, None));
+    }
+}
