@@ -53,6 +53,22 @@ pub(crate) fn of_warm_start(run: &RunDirectory) -> Result<PathBuf, TrainError> {
     Ok(first.map_or_else(|| run.path("config.toml"), |(.., path)| path))
 }
 
+/// The config that the work up to a position was done with, as the run has it now: what a resume went back behind was done again with later
+/// settings.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn of_position(run: &RunDirectory, position: Position) -> Result<PathBuf, TrainError> {
+    let mut config = run.path("config.toml");
+    for (_, change, before) in changes(run)?.into_iter().rev() {
+        if position > change {
+            break;
+        }
+        config = before;
+    }
+    Ok(config)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +87,28 @@ mod tests {
         assert_eq!(fs::read_to_string(of_warm_start(&run).unwrap()).unwrap(), "second");
         assert_eq!(change_of("config-before-step-12.toml.part"), None);
         assert_eq!(change_of("config-before-step-1-2-3.toml"), None);
+    }
+
+    #[test]
+    fn a_step_has_the_config_that_it_was_done_with_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        let of = |label: &str| {
+            let path = of_position(&run, label.parse().unwrap()).unwrap();
+            path.file_name().unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(of("step-7"), "config.toml");
+        for label in ["step-4", "step-8", "step-6"] {
+            keep(&run, label.parse().unwrap(), "").unwrap();
+        }
+        // 1 to 4 before the first change, 5 and 6 before the second; 7 and 8 were done again after the third.
+        assert_eq!(
+            (of("step-4"), of("step-5")),
+            ("config-before-step-000004.toml".into(), "config-before-step-000008-2.toml".into())
+        );
+        assert_eq!(
+            (of("step-6"), of("step-7")),
+            ("config-before-step-000008-2.toml".into(), "config.toml".into())
+        );
     }
 }
