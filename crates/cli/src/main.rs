@@ -44,6 +44,8 @@ enum Command {
     Chat(commands::chat::ChatArgs),
     /// Compute advantages for trajectories you already have.
     Credit(commands::credit::CreditArgs),
+    /// Look at trajectories in a browser: every turn, its advantage, and how it came about.
+    View(commands::view::ViewArgs),
     /// Train and inspect the learned decomposer of returns.
     Turnrd(commands::turnrd::TurnrdArgs),
     /// Analysis of a finished run: how well its method credited turns.
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Export(args) => commands::export::run(&args),
         Command::Chat(args) => commands::chat::run(args),
         Command::Credit(args) => commands::credit::run(args),
+        Command::View(args) => commands::view::run(&args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),
         Command::Play(args) => commands::play::run(args),

@@ -10,6 +10,7 @@ pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod index;
 pub(crate) mod output;
+pub(crate) mod pages;
 pub(crate) mod picture;
 pub(crate) mod play;
 pub(crate) mod quickstart;
@@ -18,6 +19,7 @@ pub(crate) mod search;
 pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod turnrd;
+pub(crate) mod view;
 pub(crate) mod web;
 
 /// A seed that a config can hold: TOML has whole numbers up to 2^63 - 1.

@@ -107,6 +107,7 @@ fn summary(ui: &Ui, root: &Path, seconds: f64) {
          {root}/checkpoints/         the policy as a Hugging Face folder, ready to resume\n    \
          {root}/eval/                success by task, with intervals\n\n  \
          try next\n    \
+         turnwise view {root}        every turn with its advantage and how it came about, in a browser\n    \
          turnwise eval {root} --temperature 0.4\n    \
          turnwise play alfworld"
     ));

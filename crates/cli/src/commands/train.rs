@@ -140,6 +140,7 @@ pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
         RunEnd::Finished => {
             ui::print(&format!("\nDone. Everything about this run is in {root}"));
             ui::print(&format!("  evaluate again   turnwise eval {root}"));
+            ui::print(&format!("  look at turns    turnwise view {root}"));
         }
         RunEnd::Interrupted => {
             ui::print(&format!(

@@ -4,17 +4,17 @@
 //! agent reads. A visit has an address of its own (`/visit/NUMBER`); opening `/` starts a new one.
 
 mod html;
-mod http;
 
 use std::collections::BTreeMap;
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use turnwise_core::{Action, Environment as _, Purpose, Seed, Task};
 use turnwise_env::webshop::{WebshopEnv, WebshopSet};
 
-use self::http::{Reply, Request};
+use super::pages;
+use super::pages::html::message;
+use super::pages::http::{Reply, Request};
 use crate::ui::print;
 
 /// Visits kept at once; the oldest is forgotten first.
@@ -41,26 +41,13 @@ struct Visits {
 
 /// Serves until the program is ended.
 pub(crate) fn serve(set: WebshopSet, tasks: Vec<Task>, address: &str) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(address).with_context(|| format!("--web {address}"))?;
-    let address = listener.local_addr().with_context(|| format!("--web {address}"))?;
+    let (listener, address) = pages::listen("--web", address)?;
     print(&format!("The shop is open at http://{address}/ (Ctrl-C closes it)."));
-    let visits = Arc::new(Mutex::new(Visits { set, tasks, started: 0, open: BTreeMap::new() }));
-    for stream in listener.incoming() {
-        // A visitor who is gone already is no reason to close the shop.
-        let Ok(stream) = stream else { continue };
-        let visits = Arc::clone(&visits);
-        std::thread::spawn(move || answer(&stream, &visits));
-    }
+    let visits = Mutex::new(Visits { set, tasks, started: 0, open: BTreeMap::new() });
+    pages::serve(&listener, move |request| {
+        visits.lock().unwrap_or_else(PoisonError::into_inner).reply(request)
+    });
     Ok(())
-}
-
-fn answer(stream: &TcpStream, visits: &Mutex<Visits>) {
-    let reply = match Request::read(stream) {
-        Ok(request) => visits.lock().unwrap_or_else(PoisonError::into_inner).reply(&request),
-        Err(reply) => reply,
-    };
-    // There is no client to report to.
-    let _ = reply.send(stream);
 }
 
 impl Visits {
@@ -70,10 +57,10 @@ impl Visits {
             ("GET", None) if request.path == "/" => self.start(),
             ("GET", Some(number)) => self.show(number),
             ("POST", Some(number)) => self.act(number, request),
-            ("GET", None) => Ok(Reply::page(404, html::message("There is no such page."))),
-            _ => Ok(Reply::page(405, html::message("This cannot be done here."))),
+            ("GET", None) => Ok(Reply::page(404, message("There is no such page."))),
+            _ => Ok(Reply::page(405, message("This cannot be done here."))),
         };
-        reply.unwrap_or_else(|error| Reply::page(500, html::message(&format!("{error:#}"))))
+        reply.unwrap_or_else(|error| Reply::page(500, message(&format!("{error:#}"))))
     }
 
     fn start(&mut self) -> anyhow::Result<Reply> {
@@ -91,7 +78,7 @@ impl Visits {
 
     fn show(&self, number: usize) -> anyhow::Result<Reply> {
         let Some(visit) = self.open.get(&number) else {
-            return Ok(Reply::page(404, html::message("This visit is over.")));
+            return Ok(Reply::page(404, message("This visit is over.")));
         };
         let session = visit.environment.session().context("the visit has not begun")?;
         let status = format!("{}, step {} of {}", visit.task.id, visit.steps, self.set.max_steps());
@@ -100,7 +87,7 @@ impl Visits {
 
     fn act(&mut self, number: usize, request: &Request) -> anyhow::Result<Reply> {
         let Some(visit) = self.open.get_mut(&number) else {
-            return Ok(Reply::page(404, html::message("This visit is over.")));
+            return Ok(Reply::page(404, message("This visit is over.")));
         };
         let action = match (request.field("search"), request.field("action")) {
             (Some(words), _) => format!("search[{words}]"),

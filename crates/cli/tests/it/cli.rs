@@ -31,6 +31,7 @@ fn every_command_explains_itself() {
         "export",
         "chat",
         "credit",
+        "view",
         "turnrd",
         "play",
         "env",

@@ -23,4 +23,5 @@ mod shared_build;
 mod sweep;
 mod turnrd;
 mod turnrd_run;
+mod view;
 mod webshop;

@@ -88,9 +88,14 @@ impl Served {
 
     /// Sends a request and gives the whole answer.
     fn ask(&self, method: &str, path: &str, form: &str) -> String {
+        self.ask_as(&self.1, method, path, form)
+    }
+
+    /// The same, with a host that the client takes the server for.
+    fn ask_as(&self, host: &str, method: &str, path: &str, form: &str) -> String {
         let mut stream = TcpStream::connect(&self.1).unwrap();
         let length = form.len();
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{form}")
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{form}")
             .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -163,6 +168,7 @@ fn a_person_clicks_through_the_shop_in_a_browser() {
     assert!(shop.ask("GET", "/visit/99", "").starts_with("HTTP/1.1 404 "));
     assert!(shop.ask("PUT", "/visit/1", "").starts_with("HTTP/1.1 405 "));
     assert!(shop.ask("POST", "/", "").starts_with("HTTP/1.1 405 "));
+    assert!(shop.ask_as("example.org", "GET", "/visit/1", "").starts_with("HTTP/1.1 403 "));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `turnwise credit`: advantages for trajectories that somebody already has.
 
-mod settings;
-mod table;
+pub(super) mod settings;
+pub(super) mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -59,8 +59,8 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
     for (index, turn) in trajectory.turns.iter().enumerate() {
         let action = shortened(&turn.action, ACTION);
         let padding = " ".repeat(ACTION - action.chars().count());
-        let (reward, advantage) = (number_text(turn.reward), row.advantages[index]);
-        let mut line = format!("  {index:>6}  {action}{padding}  {reward:>8}  {advantage:>+10.4}");
+        let (reward, advantage) = (number_text(turn.reward), signed(row.advantages[index]));
+        let mut line = format!("  {index:>6}  {action}{padding}  {reward:>8}  {advantage:>10}");
         if !turn.valid {
             line.push_str("  invalid");
         }
@@ -77,7 +77,7 @@ fn turns(row: &Row, trajectory: &Trajectory) -> Vec<String> {
 
 /// A stage and its facts, wrapped.
 fn stage(stage: &StageRecord) -> Vec<String> {
-    let start = format!("          {:<9} {:>+10.4}  ", stage.stage, stage.advantage);
+    let start = format!("          {:<9} {:>10}  ", stage.stage, signed(stage.advantage));
     let indent = " ".repeat(start.chars().count());
     let mut lines = vec![start];
     for (index, (name, value)) in stage.facts.0.iter().enumerate() {
@@ -96,19 +96,25 @@ fn stage(stage: &StageRecord) -> Vec<String> {
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
+/// A number with its sign and four decimals; no sign where all of them are 0.
+pub(in crate::commands) fn signed(value: f64) -> String {
+    let text = format!("{value:+.4}");
+    if text.trim_start_matches(['+', '-']) == "0.0000" { "0.0000".to_owned() } else { text }
+}
+
 /// A number as short as it can be with four decimals.
-fn number_text(value: f64) -> String {
+pub(in crate::commands) fn number_text(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+pub(in crate::commands) fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// One line of at most `width` columns.
-fn shortened(text: &str, width: usize) -> String {
+pub(in crate::commands) fn shortened(text: &str, width: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= width {
         return line;
@@ -130,5 +136,9 @@ mod tests {
         assert_eq!(number_text(10.0), "10");
         assert_eq!(number_text(-0.00001), "0");
         assert_eq!(number_text(0.12345), "0.1235");
+        assert_eq!(
+            [signed(0.25), signed(-2.0), signed(-1e-9), signed(1e-9)],
+            ["+0.2500", "-2.0000", "0.0000", "0.0000"]
+        );
     }
 }

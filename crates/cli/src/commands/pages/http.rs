@@ -9,18 +9,20 @@ const LIMIT: u64 = 64 << 10;
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(in crate::commands) struct Request {
     /// `GET` or `POST`.
-    pub(super) method: String,
+    pub(in crate::commands) method: String,
     /// The path without its query.
-    pub(super) path: String,
+    pub(in crate::commands) path: String,
+    /// The host that the client asked for; empty where it named none.
+    pub(in crate::commands) host: String,
     /// The form that was sent.
     form: String,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(in crate::commands) struct Reply {
     status: u16,
     location: Option<String>,
     body: String,
@@ -28,7 +30,7 @@ pub(super) struct Reply {
 
 impl Request {
     /// Reads a request; what is wrong with it comes back as the answer.
-    pub(super) fn read(stream: &TcpStream) -> Result<Self, Reply> {
+    pub(in crate::commands) fn read(stream: &TcpStream) -> Result<Self, Reply> {
         let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
         Self::parse(BufReader::new(stream))
     }
@@ -48,16 +50,17 @@ impl Request {
         let (Some(method), Some(target)) = (words.next(), words.next()) else {
             return Err(refuse(400, "This is no request."));
         };
-        let mut length = 0;
+        let (mut length, mut host) = (0, String::new());
         loop {
             let header = line()?;
             if header.is_empty() {
                 break;
             }
-            if let Some((name, value)) = header.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
+            let Some((name, value)) = header.split_once(':') else { continue };
+            if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse().map_err(|_| refuse(400, "The length is no number."))?;
+            } else if name.eq_ignore_ascii_case("host") {
+                value.trim().clone_into(&mut host);
             }
         }
         if length > LIMIT {
@@ -71,12 +74,13 @@ impl Request {
         Ok(Self {
             method: method.to_owned(),
             path: target.split('?').next().unwrap_or_default().to_owned(),
+            host,
             form: String::from_utf8_lossy(&body).into_owned(),
         })
     }
 
     /// A field of the form.
-    pub(super) fn field(&self, name: &str) -> Option<String> {
+    pub(in crate::commands) fn field(&self, name: &str) -> Option<String> {
         let mut fields = self.form.split('&').filter_map(|field| field.split_once('='));
         fields.find(|(known, _)| *known == name).map(|(_, value)| decode(value))
     }
@@ -103,20 +107,21 @@ fn decode(value: &str) -> String {
 
 impl Reply {
     /// A page.
-    pub(super) fn page(status: u16, body: String) -> Self {
+    pub(in crate::commands) fn page(status: u16, body: String) -> Self {
         Self { status, location: None, body }
     }
 
     /// Go and look there.
-    pub(super) fn see(location: String) -> Self {
+    pub(in crate::commands) fn see(location: String) -> Self {
         Self { status: 303, location: Some(location), body: String::new() }
     }
 
     /// Writes the answer.
-    pub(super) fn send(&self, mut stream: &TcpStream) -> std::io::Result<()> {
+    pub(in crate::commands) fn send(&self, mut stream: &TcpStream) -> std::io::Result<()> {
         let reason = match self.status {
             200 => "OK",
             303 => "See Other",
+            403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
             413 => "Content Too Large",
@@ -146,6 +151,7 @@ mod tests {
         let text = "POST /visit/3?x=y HTTP/1.1\r\nHost: x\r\nCONTENT-length: 41\r\n\r\nsearch=red+mug%26+caf%C3%A9+100%25%2&b=cd&";
         let request = Request::parse(text.as_bytes()).unwrap();
         assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/visit/3"));
+        assert_eq!(request.host, "x");
         assert_eq!(request.field("search").as_deref(), Some("red mug& caf\u{e9} 100%%2"));
         assert_eq!((request.field("b").as_deref(), request.field("c")), (Some("cd"), None));
     }

@@ -2,38 +2,12 @@
 
 use turnwise_env::webshop::page::{PageView, PartKind};
 
+use crate::commands::pages::html::{document, escape};
+
 const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:52rem;margin:1.5rem auto;padding:0 1rem;color:#222}\
     button{font:inherit;margin:.15rem .25rem .15rem 0;padding:.2rem .7rem;border:1px solid #889;border-radius:.3rem;\
     background:#eef;cursor:pointer}button.chosen{background:#246;color:#fff}button.link{margin-top:1rem}\
     button.visited{background:#ddd}p{margin:.2rem 0}.status,.note{color:#666}.note{font-weight:bold}";
-
-/// Text for HTML, also inside attributes in double quotes.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(character),
-        }
-    }
-    out
-}
-
-fn document(body: &str) -> String {
-    format!(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>WebShop</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
-    )
-}
-
-/// A page that only says something.
-pub(super) fn message(text: &str) -> String {
-    document(&format!("<p>{}</p><p><a href=\"/\">A new visit</a></p>", escape(text)))
-}
 
 /// A page of the shop: each of its parts in order.
 pub(super) fn page(view: &PageView<'_>, status: &str, note: Option<&str>, ended: bool) -> String {
@@ -70,7 +44,7 @@ pub(super) fn page(view: &PageView<'_>, status: &str, note: Option<&str>, ended:
     if ended {
         body.push_str("<p><a href=\"/\">Another goal</a></p>");
     }
-    document(&body)
+    document("WebShop", STYLE, &body)
 }
 
 #[cfg(test)]

@@ -1,0 +1,308 @@
+//! Explanations of advantages: as the run recorded them, or computed again and held against what it recorded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use turnwise_core::{Batch, Group, PerTurn, StageRecord};
+use turnwise_credit::{
+    CreditConfig, CreditError, CreditReport, Inputs, Needs, Pipeline, Supplies, TurnField,
+};
+use turnwise_trajectory_io::DumpBatch;
+
+use super::source::{Method, Shown, Step};
+
+/// Where the explanations of a step come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Explained {
+    /// The run recorded them.
+    Recorded,
+    /// Computed again by the run's settings, and every advantage is the recorded one to the last bit.
+    Recomputed,
+    /// Computed again by the run's settings, and this is the largest difference to a recorded advantage.
+    Differs(f64),
+    /// Computed by a method that was named.
+    Method(String),
+    /// There are none, for this reason.
+    Nothing(String),
+}
+
+/// What the explanations need of a run's config. Only these keys are read: its world and its other methods may be another program's.
+#[derive(Deserialize)]
+struct Settings {
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    credit: CreditConfig,
+}
+
+/// The method of a run's config in words.
+///
+/// # Errors
+/// Those of reading the keys that are needed.
+pub(super) fn of_config(text: &str) -> Result<String, toml::de::Error> {
+    toml::from_str(text).map(|settings: Settings| in_words(&settings.credit))
+}
+
+/// A method in words.
+fn in_words(config: &CreditConfig) -> String {
+    let mut text = config.estimator.kind().to_owned();
+    for refinement in &config.refinements {
+        text.push_str(&format!(", then {}", refinement.kind()));
+    }
+    if config.outliers.is_some() {
+        text.push_str(", with outliers");
+    }
+    text
+}
+
+/// A step of a run, explained by its own record or else by its own settings.
+///
+/// # Errors
+/// Those of reading the run's config.
+pub(super) fn of_run(number: u64, batch: Batch, config: &Path) -> anyhow::Result<Step> {
+    let error = |reason: String| anyhow::anyhow!("{}: {reason}", config.display());
+    let text = std::fs::read_to_string(config).map_err(|source| error(source.to_string()))?;
+    let settings: Settings = toml::from_str(&text).map_err(|source| error(source.to_string()))?;
+    let method = Some(in_words(&settings.credit));
+    if batch.trajectories().any(|trajectory| trajectory.explanation.is_some()) {
+        let step = recorded(number, batch, None, Explained::Recorded);
+        return Ok(Step { method, ..step });
+    }
+    let report = match again(&batch, &settings) {
+        Ok(report) => report,
+        Err(reason) => {
+            let step = recorded(number, batch, None, Explained::Nothing(reason));
+            return Ok(Step { method, ..step });
+        }
+    };
+    let explained = compared(&batch, &report.advantages);
+    let diagnostics = report.diagnostics.clone();
+    let groups = with_report(batch, None, report, true);
+    Ok(Step { number, groups, method, explained, diagnostics })
+}
+
+/// The report of the run's own pipeline on the trajectories that it wrote, or the reason why it cannot be had.
+fn again(batch: &Batch, settings: &Settings) -> Result<CreditReport, String> {
+    let pipeline = Pipeline::from_config(&settings.credit).map_err(|error| error.to_string())?;
+    if let Some(what) = from_models(pipeline.needs()) {
+        return Err(format!(
+            "this method takes {what} from a model, which is not written down; `train.explain = true` keeps the explanation of every turn"
+        ));
+    }
+    let embedder = turnwise_train::embedder(&settings.credit).map_err(|error| error.to_string())?;
+    let inputs = Inputs::new(batch).at(settings.seed, drawn_at(batch)).with_embedder(&*embedder);
+    pipeline.report(&inputs, true).map_err(|error| error.to_string())
+}
+
+/// The step that methods draw by: a run counts them from 0, its files from 1.
+fn drawn_at(batch: &Batch) -> u64 {
+    batch.trajectories().next().map_or(0, |trajectory| trajectory.step)
+}
+
+/// The input that only a model gives, where there is one.
+fn from_models(needs: Needs) -> Option<&'static str> {
+    if needs.values {
+        Some("values")
+    } else if needs.credits {
+        Some("credits")
+    } else if needs.hidden_states.is_some() {
+        Some("hidden states")
+    } else {
+        needs.scores.then_some("scores")
+    }
+}
+
+/// The advantages of a report held against those that the trajectories have.
+fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
+    let mut most = 0.0_f64;
+    let mut known = false;
+    for (trajectory, computed) in batch.trajectories().zip(advantages.rows()) {
+        let Some(own) = &trajectory.advantages else { continue };
+        known = true;
+        for (own, computed) in own.iter().zip(computed) {
+            // Equal is equal, and NaN is no difference that could be told.
+            if own != computed {
+                most = most.max((own - computed).abs());
+            }
+        }
+    }
+    match (known, most) {
+        (false, _) => {
+            Explained::Method("the run's settings; the file has no advantages to hold them against".into())
+        }
+        (true, 0.0) => Explained::Recomputed,
+        (true, most) => Explained::Differs(most),
+    }
+}
+
+/// A step with the advantages that a named method gives.
+///
+/// # Errors
+/// A field that the method needs and a turn does not have.
+pub(super) fn by_method(
+    number: u64,
+    batch: Batch,
+    dump: Option<&DumpBatch>,
+    (name, config): &Method,
+) -> anyhow::Result<Step> {
+    let pipeline = Pipeline::from_config(config)?;
+    let supplies = match dump {
+        Some(dump) => {
+            Supplies { values: Some(dump.values()), credits: Some(dump.credits()), ..Supplies::default() }
+        }
+        None => Supplies::default(),
+    };
+    let embedder = turnwise_train::embedder(config)?;
+    let inputs =
+        Inputs::new(&batch).at(0, drawn_at(&batch)).with_embedder(&*embedder).with_supplies(&supplies);
+    let report = pipeline.report(&inputs, true).map_err(|error| missing(name, &pipeline, &error))?;
+    let diagnostics = report.diagnostics.clone();
+    let groups = with_report(batch, dump, report, false);
+    let explained = Explained::Method(format!("`{name}`"));
+    Ok(Step { number, groups, method: Some(in_words(config)), explained, diagnostics })
+}
+
+/// The error of a method, with what it would need.
+fn missing(name: &str, pipeline: &Pipeline, error: &CreditError) -> anyhow::Error {
+    let outside = pipeline
+        .fields()
+        .into_iter()
+        .find(|(_, field)| matches!(field, TurnField::Values | TurnField::Credit));
+    match outside {
+        Some((_, field)) => {
+            let (key, what) = field.describe();
+            anyhow::anyhow!("--preset {name}: needs `{key}` of every turn ({what}): {error}")
+        }
+        None => anyhow::anyhow!("--preset {name}: {error}"),
+    }
+}
+
+/// A step of a file, with what the file says.
+pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> Step {
+    let explained = if batch.trajectories().any(|trajectory| trajectory.explanation.is_some()) {
+        Explained::Recorded
+    } else {
+        Explained::Nothing("the file has none; `--preset NAME` computes advantages by a method".into())
+    };
+    recorded(number, batch, dump, explained)
+}
+
+/// A step as it was recorded.
+fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Explained) -> Step {
+    let success = successes(&batch, dump);
+    let shown = |group: usize, Group { trajectories }: Group| {
+        let shown = trajectories.into_iter().enumerate().map(|(index, mut trajectory)| Shown {
+            success: success[group][index],
+            advantages: trajectory.advantages.take(),
+            explanation: trajectory.explanation.take().unwrap_or_default(),
+            trajectory,
+        });
+        shown.collect()
+    };
+    let groups = batch.groups.into_iter().enumerate().map(|(index, group)| shown(index, group)).collect();
+    Step { number, groups, method: None, explained, diagnostics: BTreeMap::new() }
+}
+
+/// The trajectories with a report's explanations, and its advantages in place of their own unless they are kept.
+fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
+    let success = successes(&batch, dump);
+    let mut explanations = Vec::from(report.explanations).into_iter();
+    let mut groups = Vec::with_capacity(batch.groups.len());
+    for (number, group) in batch.groups.into_iter().enumerate() {
+        let mut explanations: std::vec::IntoIter<Vec<Vec<StageRecord>>> =
+            explanations.next().unwrap_or_default().into_iter();
+        let shown = group.trajectories.into_iter().enumerate().map(|(index, mut trajectory)| {
+            let own = trajectory.advantages.take().filter(|_| keep);
+            Shown {
+                success: success[number][index],
+                advantages: own.or_else(|| report.advantages.row(number, index).map(<[f64]>::to_vec)),
+                explanation: explanations.next().unwrap_or_default(),
+                trajectory,
+            }
+        });
+        groups.push(shown.collect());
+    }
+    groups
+}
+
+/// Whether each task was solved, `[group][trajectory]`: a run's trajectories say so, a dump's may not.
+fn successes(batch: &Batch, dump: Option<&DumpBatch>) -> Vec<Vec<Option<bool>>> {
+    if let Some(dump) = dump {
+        return dump
+            .origins
+            .iter()
+            .map(|group| group.iter().map(|origin| origin.success).collect())
+            .collect();
+    }
+    let of = |group: &Group| group.trajectories.iter().map(|trajectory| Some(trajectory.success)).collect();
+    batch.groups.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::{Task, Trajectory, Turn};
+
+    use super::*;
+
+    fn batch() -> Batch {
+        let trajectory = |reward: f64| {
+            let turn = Turn {
+                observation: "a room".into(),
+                action: "look".into(),
+                valid: true,
+                reward,
+                ..Turn::default()
+            };
+            Trajectory::new(Task::new("t", "k", "g"), vec![turn])
+        };
+        Batch { groups: vec![Group { trajectories: vec![trajectory(1.0), trajectory(0.0)] }] }
+    }
+
+    fn run_step(batch: Batch, config: &str) -> Step {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, config).unwrap();
+        of_run(7, batch, &path).unwrap()
+    }
+
+    #[test]
+    fn advantages_computed_again_are_held_against_the_recorded_ones() {
+        let config = "seed = 3\n[env]\nkind = \"another program's\"\n[credit.estimator]\nkind = \"rloo\"\n";
+        let mut batch = batch();
+        batch.groups[0].trajectories[0].advantages = Some(vec![1.0]);
+        batch.groups[0].trajectories[1].advantages = Some(vec![-1.0]);
+        let step = run_step(batch.clone(), config);
+        assert_eq!((step.explained, step.method.as_deref()), (Explained::Recomputed, Some("rloo")));
+        assert_eq!(step.groups[0][0].stages(0)[0].facts.get("score"), Some(1.0));
+        // What was recorded is what is shown, and the difference is said.
+        batch.groups[0].trajectories[1].advantages = Some(vec![-0.75]);
+        let step = run_step(batch, config);
+        assert_eq!((step.explained, step.groups[0][1].advantage(0)), (Explained::Differs(0.25), Some(-0.75)));
+    }
+
+    #[test]
+    fn what_only_a_model_gives_is_said_to_be_missing() {
+        for (config, what) in [
+            ("[credit.estimator]\nkind = \"ppo\"\n", "values"),
+            ("[[credit.refinements]]\nkind = \"has\"\ndecomposer = \"external\"\n", "credits"),
+            ("[credit.estimator]\nkind = \"mine\"\n", "mine"),
+        ] {
+            let Explained::Nothing(reason) = run_step(batch(), config).explained else { panic!("{config}") };
+            assert!(reason.contains(what), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_is_named_takes_the_place_of_the_recorded_advantages() {
+        let mut batch = batch();
+        batch.groups[0].trajectories[0].advantages = Some(vec![5.0]);
+        let method = ("rloo".to_owned(), serde_json::from_str(r#"{"estimator": {"kind": "rloo"}}"#).unwrap());
+        let step = by_method(0, batch.clone(), None, &method).unwrap();
+        assert_eq!((step.groups[0][0].advantage(0), step.groups[0][1].advantage(0)), (Some(1.0), Some(-1.0)));
+        let method =
+            ("aem-grpo".to_owned(), serde_json::from_str(r#"{"refinements": [{"kind": "aem"}]}"#).unwrap());
+        let Err(error) = by_method(0, batch, None, &method) else { panic!("there are no entropies") };
+        assert!(format!("{error:#}").contains("--preset aem-grpo"), "{error:#}");
+    }
+}

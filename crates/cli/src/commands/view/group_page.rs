@@ -1,0 +1,283 @@
+//! A group: every turn of its trajectories with what was seen, what was said, and how its advantage came about.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use turnwise_core::{Part, StageRecord, Turn};
+use turnwise_credit::{fact_meaning, stage_rule};
+
+use super::source::{Shown, Step};
+use super::step_page::{self, colour, largest, outcome, stop};
+use super::tokens::TokenTexts;
+use crate::commands::credit::table::{number_text, shortened, signed};
+use crate::commands::pages::html::escape;
+
+/// Letters of an action in the line of its turn.
+const ACTION: usize = 110;
+
+/// Facts that number what turns of a group share, with the fact that counts those turns.
+const SHARED: [(&str, &str, &str); 2] =
+    [("anchor", "anchor_size", "the same state"), ("edge", "edge_size", "the same edge")];
+
+/// The turns of a group that share something: by stage, fact and number.
+type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
+
+/// The body of a group: its rows of cells, then its trajectories.
+pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>) -> String {
+    let shown = &step.groups[group];
+    let mut body = step_page::group(step, group, "");
+    let most = largest(shown);
+    let sharing = sharing(shown);
+    for (index, one) in shown.iter().enumerate() {
+        let _ = write!(
+            body,
+            "<section class=\"trajectory\" id=\"g{group}t{index}\"><h3>trajectory {index}</h3><p>{}</p>",
+            outcome(one)
+        );
+        for turn in 0..one.trajectory.turns.len() {
+            body.push_str(&self::turn(shown, &sharing, tokens, most, (group, index, turn)));
+        }
+        let last = &one.trajectory.final_observation;
+        if !last.is_empty() {
+            let _ = write!(body, "<p class=\"label\">after the last turn</p><pre>{}</pre>", escape(last));
+        }
+        let stopped = stop(&one.trajectory.stop);
+        if !stopped.is_empty() {
+            let _ = write!(body, "<p class=\"note\">{}</p>", escape(&stopped));
+        }
+        if !one.trajectory.metrics.is_empty() {
+            body.push_str("<p class=\"facts\">");
+            for (name, value) in &one.trajectory.metrics {
+                let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), number_text(*value));
+            }
+            body.push_str("</p>");
+        }
+        body.push_str("</section>");
+    }
+    body
+}
+
+/// Who shares what.
+fn sharing(shown: &[Shown]) -> Sharing {
+    let mut sharing = Sharing::new();
+    for (trajectory, one) in shown.iter().enumerate() {
+        for (turn, stages) in one.explanation.iter().enumerate() {
+            for stage in stages {
+                for (fact, ..) in SHARED {
+                    let Some(number) = stage.facts.get(fact) else { continue };
+                    let key = (stage.stage.to_string(), fact, number as u64);
+                    sharing.entry(key).or_default().push((trajectory, turn));
+                }
+            }
+        }
+    }
+    sharing
+}
+
+/// A turn: a line that opens to all that is known of it.
+fn turn(
+    shown: &[Shown],
+    sharing: &Sharing,
+    tokens: Option<&TokenTexts>,
+    most: f64,
+    (group, trajectory, turn): (usize, usize, usize),
+) -> String {
+    let one = &shown[trajectory];
+    let of = &one.trajectory.turns[turn];
+    let advantage = one.advantage(turn);
+    let (class, strength) = colour(advantage, most);
+    let number = advantage.map_or_else(|| "-".into(), signed);
+    let mut body = format!(
+        "<details class=\"turn\"><summary><span class=\"index\">{turn}</span><span class=\"bar\"><i class=\"{class}\" \
+         style=\"--a:{strength:.3}\"></i></span><span class=\"number\">{number}</span><span class=\"action\">{}</span>",
+        escape(&shortened(&of.action, ACTION))
+    );
+    if !of.valid {
+        body.push_str("<span class=\"badge\">invalid</span>");
+    }
+    if one.is_outlier(turn) {
+        body.push_str("<span class=\"badge\">outlier</span>");
+    }
+    if of.reward != 0.0 {
+        let _ = write!(body, "<span class=\"badge\">reward {}</span>", number_text(of.reward));
+    }
+    let _ = write!(
+        body,
+        "</summary><div class=\"body\" id=\"g{group}t{trajectory}u{turn}\"><div>{}</div><div>{}{}</div></div></details>",
+        seen_and_said(of, tokens),
+        numbers(of),
+        stages(shown, sharing, (group, trajectory, turn))
+    );
+    body
+}
+
+/// Observation, response and the actions that were offered.
+fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
+    let mut body = String::from("<p class=\"label\">observation</p>");
+    let _ = write!(body, "<pre>{}</pre>", escape(&turn.observation));
+    for part in &turn.parts {
+        if let Part::Image(image) = part {
+            let _ = write!(
+                body,
+                "<p class=\"note\">an image, {} {}</p>",
+                escape(&image.media_type),
+                escape(&image.sha256)
+            );
+        }
+    }
+    if let Some(key) = &turn.state_key {
+        let _ = write!(body, "<p class=\"label\">state</p><pre>{}</pre>", escape(key));
+    }
+    body.push_str("<p class=\"label\">response</p>");
+    body.push_str(&response(turn, tokens));
+    if !turn.admissible.is_empty() {
+        let _ = write!(
+            body,
+            "<details><summary class=\"label\">{} actions offered</summary><ul>",
+            turn.admissible.len()
+        );
+        for action in &turn.admissible {
+            let _ = write!(body, "<li>{}</li>", escape(action));
+        }
+        body.push_str("</ul></details>");
+    }
+    body
+}
+
+/// The response token by token, the darker the less likely it was; as a text where there are no tokens.
+fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
+    let texts = match tokens {
+        Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {
+            tokens.texts(&turn.response_ids)
+        }
+        _ => Vec::new(),
+    };
+    if texts.is_empty() {
+        let text = if turn.response.is_empty() { &turn.action } else { &turn.response };
+        return format!("<pre>{}</pre>", escape(text));
+    }
+    let mut body = String::from("<pre class=\"tokens\">");
+    for (index, (text, &logprob)) in texts.iter().zip(&turn.old_logprobs).enumerate() {
+        let mut title = format!("token {}, log-prob {logprob:.4}", turn.response_ids[index]);
+        if let Some(entropy) = turn.entropies.get(index) {
+            let _ = write!(title, ", entropy {entropy:.4}");
+        }
+        // 3 nats, a probability of 5 %, are the darkest.
+        let strength = (-f64::from(logprob) / 3.0).clamp(0.0, 1.0);
+        let _ = write!(
+            body,
+            "<span style=\"--a:{strength:.3}\" title=\"{}\">{}</span>",
+            escape(&title),
+            escape(text)
+        );
+    }
+    body + "</pre>"
+}
+
+/// The numbers of a turn that are no explanation.
+fn numbers(turn: &Turn) -> String {
+    let mut facts = vec![("reward", turn.reward)];
+    facts.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
+    facts.extend(turn.progress.map(|progress| ("progress", progress)));
+    facts.extend(turn.mean_entropy().map(|entropy| ("mean entropy", entropy)));
+    if !turn.response_ids.is_empty() {
+        facts.push(("tokens", turn.response_ids.len() as f64));
+    }
+    let mut body = String::from("<p class=\"facts\">");
+    for (name, value) in facts {
+        let _ = write!(body, "<span>{name} <b>{}</b></span> ", number_text(value));
+    }
+    body + "</p>"
+}
+
+/// The stages of a turn's credit: what each made of the advantage, and from which numbers.
+fn stages(shown: &[Shown], sharing: &Sharing, (group, trajectory, turn): (usize, usize, usize)) -> String {
+    let stages = shown[trajectory].stages(turn);
+    if stages.is_empty() {
+        return String::new();
+    }
+    let mut body =
+        String::from("<table class=\"stages\"><tr><th>stage</th><th>advantage</th><th>from</th></tr>");
+    for stage in stages {
+        let rule = stage_rule(&stage.stage).unwrap_or_default();
+        let _ = write!(
+            body,
+            "<tr><td title=\"{}\">{}</td><td class=\"number\">{}</td><td class=\"facts\">",
+            escape(rule),
+            escape(&stage.stage),
+            signed(stage.advantage)
+        );
+        for (fact, value) in &stage.facts.0 {
+            let meaning = fact_meaning(&stage.stage, fact).unwrap_or_default();
+            let _ = write!(
+                body,
+                "<span title=\"{}\">{} <b>{}</b></span> ",
+                escape(meaning),
+                escape(fact),
+                number_text(*value)
+            );
+        }
+        body.push_str(&companions(shown, sharing, stage, (group, trajectory, turn)));
+        body.push_str("</td></tr>");
+    }
+    body + "</table>"
+}
+
+/// Links to the turns that share a state or an edge with this one.
+fn companions(
+    shown: &[Shown],
+    sharing: &Sharing,
+    stage: &StageRecord,
+    (group, trajectory, turn): (usize, usize, usize),
+) -> String {
+    let mut body = String::new();
+    for (fact, size, what) in SHARED {
+        // A turn that stands alone may have the number 0 without being in it.
+        let shared = stage.facts.get(size).is_some_and(|size| size > 1.0);
+        let Some(number) = stage.facts.get(fact).filter(|_| shared) else { continue };
+        let Some(turns) = sharing.get(&(stage.stage.to_string(), fact, number as u64)) else { continue };
+        let others: Vec<String> = turns
+            .iter()
+            .filter(|&&other| other != (trajectory, turn))
+            .map(|&(other, at)| {
+                let title = shortened(&shown[other].trajectory.turns[at].action, ACTION);
+                format!("<a href=\"#g{group}t{other}u{at}\" title=\"{}\">{other}.{at}</a>", escape(&title))
+            })
+            .collect();
+        if !others.is_empty() {
+            let _ = write!(body, "<p>{what} (trajectory.turn): {}</p>", others.join(" "));
+        }
+    }
+    body
+}
+
+/// What the stages and their facts are, for all that the trajectories have.
+pub(super) fn meanings<'a>(shown: impl Iterator<Item = &'a Shown>) -> String {
+    let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
+    for record in shown.flat_map(|shown| shown.explanation.iter().flatten()) {
+        let at = stages.iter().position(|(stage, _)| *stage == record.stage).unwrap_or_else(|| {
+            stages.push((&record.stage, Vec::new()));
+            stages.len() - 1
+        });
+        for (fact, _) in &record.facts.0 {
+            if !stages[at].1.contains(&fact.as_ref()) {
+                stages[at].1.push(fact);
+            }
+        }
+    }
+    if stages.is_empty() {
+        return String::new();
+    }
+    let mut body = String::from("<section class=\"meanings\"><h3>what the numbers are</h3>");
+    for (stage, facts) in stages {
+        let rule = stage_rule(stage).map(|rule| format!(": {}", escape(rule))).unwrap_or_default();
+        let _ = write!(body, "<p><b>{}</b>{rule}</p><dl>", escape(stage));
+        for fact in facts {
+            if let Some(meaning) = fact_meaning(stage, fact) {
+                let _ = write!(body, "<dt>{}</dt><dd>{}</dd>", escape(fact), escape(meaning));
+            }
+        }
+        body.push_str("</dl>");
+    }
+    body + "</section>"
+}

@@ -1,0 +1,225 @@
+//! `turnwise view`: trajectories in a browser, every turn with its advantage and how it came about.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `source` | the run or file behind the pages: its steps, and the trajectories of one |
+//! | `explain` | explanations, as the run recorded them or computed again and held against what it recorded |
+//! | `tokens` | the text of single tokens |
+//! | `run_page` | a run: settings, curves, steps |
+//! | `step_page` | a step: groups, their trajectories as rows of coloured turns |
+//! | `group_page` | a group: every turn with what was seen, said and computed |
+//! | `chart` | curves as SVG |
+
+mod chart;
+mod explain;
+mod group_page;
+mod run_page;
+mod source;
+mod step_page;
+mod tokens;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use turnwise_files::write_atomically;
+
+use self::source::{Source, Step};
+use self::tokens::TokenTexts;
+use super::output::check_output;
+use super::pages;
+use super::pages::html::{document, message};
+use super::pages::http::{Reply, Request};
+use crate::ui;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Look at trajectories in a browser: every turn, its advantage, and how it came about.
+///
+/// Serves pages on this machine until Ctrl-C, or writes one page of a step to a file (--output). The explanation of an advantage is the one that
+/// the run recorded (train.explain); without one it is computed again by the run's settings and held against the advantages of the file.
+#[derive(Args)]
+pub(crate) struct ViewArgs {
+    /// A run directory, or a file of trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet.
+    path: PathBuf,
+    /// Step to show first, or to write with --output. The last one unless given.
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Show the advantages that this method gives, by preset name, in place of the run's own.
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// A switch of that method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
+    #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
+    set: Vec<String>,
+    /// Group to write, by its index in the step; may be given again. All unless given.
+    #[arg(long, value_name = "INDEX", requires = "output")]
+    group: Vec<usize>,
+    /// Write one page that needs no server: .html.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Address to serve at; port 0 takes a free one.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]
+    address: String,
+    /// Allow an address that other machines reach. Whoever reaches it can read the trajectories and the run's settings.
+    #[arg(long)]
+    allow_remote: bool,
+}
+
+pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.output {
+        check_output("--output", path)?;
+    }
+    let method = match &args.preset {
+        Some(preset) => Some((preset.clone(), super::credit::settings::config(preset, false, &args.set)?)),
+        None => None,
+    };
+    let source = Source::open(&args.path, method)?;
+    if let Some(number) = args.step
+        && !source.steps().contains(&number)
+    {
+        bail!(
+            "--step {number}: {} has no trajectories of it; {}",
+            args.path.display(),
+            steps_in_words(&source.steps())
+        );
+    }
+    match &args.output {
+        Some(path) => write(&source, args, path),
+        None => serve(source, args),
+    }
+}
+
+/// The steps that there are, for a message.
+fn steps_in_words(steps: &[u64]) -> String {
+    match steps {
+        [] => "there is no step yet".into(),
+        [only] => format!("there is step {only}"),
+        [first, .., last] => format!("there are {} steps from {first} to {last}", steps.len()),
+    }
+}
+
+/// Writes one page of a step.
+fn write(source: &Source, args: &ViewArgs, path: &std::path::Path) -> anyhow::Result<ExitCode> {
+    let last = source.steps().last().copied();
+    let number =
+        args.step.or(last).with_context(|| format!("{}: has no trajectories", args.path.display()))?;
+    let step = source.step(number)?;
+    let count = step.groups.len();
+    if let Some(wrong) = args.group.iter().find(|&&group| group >= count) {
+        bail!("--group {wrong}: step {number} has groups 0 to {}", count.saturating_sub(1));
+    }
+    let chosen: Vec<usize> = if args.group.is_empty() { (0..count).collect() } else { args.group.clone() };
+    let tokens = source.tokens();
+    let mut body = step_page::head(source, &step);
+    for &group in &chosen {
+        body.push_str(&group_page::group(&step, group, tokens.as_ref()));
+    }
+    body.push_str(&group_page::meanings(chosen.iter().flat_map(|&group| &step.groups[group])));
+    let title = format!("{}, step {number}", source.title());
+    write_atomically(path, document(&title, STYLE, &body).as_bytes())
+        .with_context(|| format!("--output {}", path.display()))?;
+    ui::print(&format!("{}\nwritten to {}", step.summary(), path.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(source: Source, args: &ViewArgs) -> anyhow::Result<ExitCode> {
+    let (listener, address) = pages::listen("--address", &args.address)?;
+    if !address.ip().is_loopback() && !args.allow_remote {
+        bail!(
+            "--address {}: other machines could reach it and read the trajectories; allow that with --allow-remote, or use 127.0.0.1",
+            args.address
+        );
+    }
+    let first = args.step.map(|step| format!("step/{step}")).unwrap_or_default();
+    ui::print(&format!("{} at http://{address}/{first} (Ctrl-C ends it).", source.title()));
+    let pages = Pages { source, last: Mutex::default(), tokens: OnceLock::new() };
+    pages::serve(&listener, move |request| pages.reply(request));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The pages of a source, with the step that was asked for last.
+struct Pages {
+    source: Source,
+    last: Mutex<Option<(u64, Arc<Step>)>>,
+    tokens: OnceLock<TokenTexts>,
+}
+
+impl Pages {
+    fn reply(&self, request: &Request) -> Reply {
+        if request.method != "GET" {
+            return Reply::page(405, message("These pages are to be read."));
+        }
+        let path: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
+        let page = match path.as_slice() {
+            [] => self.first(),
+            ["step", step] => step.parse().map_or(Ok(None), |step| self.step_page(step)),
+            ["step", step, "group", group] => match (step.parse(), group.parse()) {
+                (Ok(step), Ok(group)) => self.group_page(step, group),
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        };
+        match page {
+            Ok(Some(page)) => Reply::page(200, page),
+            Ok(None) => Reply::page(404, message("There is no such page.")),
+            Err(error) => Reply::page(500, message(&format!("{error:#}"))),
+        }
+    }
+
+    /// The run's page; a file of one step has that step for it.
+    fn first(&self) -> anyhow::Result<Option<String>> {
+        if let (Source::File(_), [only]) = (&self.source, self.source.steps().as_slice()) {
+            return self.step_page(*only);
+        }
+        let body = run_page::page(&self.source)?;
+        Ok(Some(document(&self.source.title(), STYLE, &body)))
+    }
+
+    fn step_page(&self, number: u64) -> anyhow::Result<Option<String>> {
+        let Some(step) = self.step(number)? else { return Ok(None) };
+        let mut body = step_page::links(&self.source, number, None);
+        body.push_str(&step_page::head(&self.source, &step));
+        for group in 0..step.groups.len() {
+            body.push_str(&step_page::group(&step, group, &format!("/step/{number}/group/{group}")));
+        }
+        Ok(Some(document(&format!("{}, step {number}", self.source.title()), STYLE, &body)))
+    }
+
+    fn group_page(&self, number: u64, group: usize) -> anyhow::Result<Option<String>> {
+        let Some(step) = self.step(number)? else { return Ok(None) };
+        if group >= step.groups.len() {
+            return Ok(None);
+        }
+        let mut body = step_page::links(&self.source, number, Some((group, step.groups.len())));
+        body.push_str(&group_page::group(&step, group, self.tokens()));
+        body.push_str(&group_page::meanings(step.groups[group].iter()));
+        let title = format!("{}, step {number}, group {group}", self.source.title());
+        Ok(Some(document(&title, STYLE, &body)))
+    }
+
+    /// The texts of tokens; a run that has no checkpoint yet is asked again.
+    fn tokens(&self) -> Option<&TokenTexts> {
+        if self.tokens.get().is_none() {
+            self.tokens.set(self.source.tokens()?).ok();
+        }
+        self.tokens.get()
+    }
+
+    /// The trajectories of a step; `None` where the source has no such step.
+    fn step(&self, number: u64) -> anyhow::Result<Option<Arc<Step>>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, step)) = &*last
+            && *known == number
+        {
+            return Ok(Some(Arc::clone(step)));
+        }
+        if !self.source.steps().contains(&number) {
+            return Ok(None);
+        }
+        let step = Arc::new(self.source.step(number)?);
+        *last = Some((number, Arc::clone(&step)));
+        Ok(Some(step))
+    }
+}

@@ -1,0 +1,149 @@
+//! The first page: a run's settings, curves and steps; a file's steps.
+
+use std::fmt::Write as _;
+
+use turnwise_eval::Evaluation;
+use turnwise_train::record::directory::Status;
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
+use turnwise_train::{Phase, RunDirectory};
+
+use super::chart::chart;
+use super::explain;
+use super::source::Source;
+use crate::commands::credit::table::number_text;
+use crate::commands::pages::html::escape;
+
+/// Metrics that have a curve, where the run has them: what is learnt, what credit does, whether updates are sound, how long a step takes.
+const CURVES: [&str; 12] = [
+    "train/success_rate",
+    "train/reward/mean",
+    "rollout/turns/mean",
+    "rollout/entropy",
+    "credit/zero_frac",
+    "credit/advantage/std",
+    "loss/clip_frac",
+    "loss/approx_kl",
+    "loss/reference_kl",
+    "loss/gradient_norm",
+    "outliers/share",
+    "perf/step_s",
+];
+
+/// Metrics of a step that stand in its row.
+const COLUMNS: [(&str, &str); 5] = [
+    ("success", "train/success_rate"),
+    ("turns", "rollout/turns/mean"),
+    ("entropy", "rollout/entropy"),
+    ("std of advantages", "credit/advantage/std"),
+    ("groups without advantage", "credit/zero_frac"),
+];
+
+/// The body of the page.
+///
+/// # Errors
+/// A file of the run that cannot be read.
+pub(super) fn page(source: &Source) -> anyhow::Result<String> {
+    match source {
+        Source::Run { directory, .. } => run(source, directory),
+        Source::File(_) => {
+            let mut body = heading(source);
+            for note in source.notes() {
+                let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
+            }
+            body.push_str("<ul>");
+            for step in source.steps() {
+                let _ = write!(body, "<li><a href=\"/step/{step}\">step {step}</a></li>");
+            }
+            Ok(body + "</ul>")
+        }
+    }
+}
+
+fn heading(source: &Source) -> String {
+    format!("<h1>{}</h1>", escape(&source.title()))
+}
+
+fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
+    let mut body = heading(source);
+    if let Ok(status) = directory.read_json::<Status>("status.json") {
+        let state = format!("{:?}", status.state).to_lowercase();
+        let _ = write!(body, "<p class=\"status\">{state} at {}", status.position.label());
+        if let Some(reason) = &status.reason {
+            let _ = write!(body, ": {}", escape(reason));
+        }
+        body.push_str("</p>");
+    }
+    let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
+    if let Ok(method) = explain::of_config(&config) {
+        let _ = write!(body, "<p>Advantages: <b>{}</b>.</p>", escape(&method));
+    }
+    let _ = write!(body, "<details><summary>config.toml</summary><pre>{}</pre></details>", escape(&config));
+    let lines = read_metrics(&directory.path("metrics.jsonl"))?;
+    body.push_str("<div class=\"charts\">");
+    for (split, points) in evaluations(directory) {
+        body.push_str(&chart(&format!("success on {split}"), &points, true));
+    }
+    let learning: Vec<&MetricsLine> = lines.iter().filter(|line| line.phase == Phase::Rl).collect();
+    for tag in CURVES {
+        let points: Vec<(u64, f64)> =
+            learning.iter().filter_map(|line| Some((line.step, line.metrics.get(tag)?))).collect();
+        body.push_str(&chart(tag, &points, false));
+    }
+    body.push_str("</div>");
+    body.push_str(&steps(&source.steps(), &learning));
+    Ok(body)
+}
+
+/// Success on every split after the steps that have an evaluation.
+fn evaluations(directory: &RunDirectory) -> Vec<(String, Vec<(u64, f64)>)> {
+    let mut splits: Vec<(String, Vec<(u64, f64)>)> = Vec::new();
+    let entries = std::fs::read_dir(directory.path("eval")).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    for name in names {
+        let step = name.strip_prefix("step-").and_then(|name| name.strip_suffix(".json")?.parse().ok());
+        let (Some(step), Ok(results)) =
+            (step, directory.read_json::<Vec<Evaluation>>(&format!("eval/{name}")))
+        else {
+            continue;
+        };
+        for result in results {
+            match splits.iter_mut().find(|(split, _)| *split == result.split) {
+                Some((_, points)) => points.push((step, result.success.rate)),
+                None => splits.push((result.split, vec![(step, result.success.rate)])),
+            }
+        }
+    }
+    splits
+}
+
+/// A row a step; those without trajectories (`train.save_trajectories = false`) have no link.
+fn steps(with_trajectories: &[u64], lines: &[&MetricsLine]) -> String {
+    if lines.is_empty() && with_trajectories.is_empty() {
+        return "<p class=\"note\">No step of reinforcement learning is done yet.</p>".into();
+    }
+    let mut table = String::from("<table class=\"steps\"><tr><th>step</th>");
+    for (name, _) in COLUMNS {
+        let _ = write!(table, "<th>{name}</th>");
+    }
+    table.push_str("</tr>");
+    let known = |step: &u64| lines.iter().any(|line| line.step == *step);
+    let unknown = with_trajectories.iter().filter(|step| !known(step)).map(|&step| (step, None));
+    let mut rows: Vec<(u64, Option<&MetricsLine>)> =
+        lines.iter().map(|line| (line.step, Some(*line))).chain(unknown).collect();
+    rows.sort_by_key(|(step, _)| *step);
+    for (step, line) in rows {
+        let name = if with_trajectories.contains(&step) {
+            format!("<a href=\"/step/{step}\">{step}</a>")
+        } else {
+            step.to_string()
+        };
+        let _ = write!(table, "<tr><td>{name}</td>");
+        for (_, tag) in COLUMNS {
+            let value = line.and_then(|line| line.metrics.get(tag)).map_or_else(|| "-".into(), number_text);
+            let _ = write!(table, "<td>{value}</td>");
+        }
+        table.push_str("</tr>");
+    }
+    table + "</table>"
+}

@@ -1,0 +1,192 @@
+//! A step: what it is of, its groups, and their trajectories as rows of turns coloured by advantage.
+
+use std::fmt::Write as _;
+
+use turnwise_core::StopReason;
+
+use super::explain::Explained;
+use super::source::{Shown, Source, Step};
+use crate::commands::credit::table::{number_text, shortened, signed};
+use crate::commands::pages::html::escape;
+
+/// Letters of an action in a title.
+const ACTION: usize = 120;
+
+/// The links above a page: the run, the step, and its neighbours.
+pub(super) fn links(source: &Source, step: u64, group: Option<(usize, usize)>) -> String {
+    let mut links = format!("<nav><a href=\"/\">{}</a>", escape(&source.title()));
+    let link = |to: String, text: String| format!("<a href=\"{to}\">{text}</a>");
+    match group {
+        None => {
+            let steps = source.steps();
+            let at = steps.iter().position(|&known| known == step).unwrap_or(0);
+            if let Some(before) = at.checked_sub(1).and_then(|before| steps.get(before)) {
+                links.push_str(&link(format!("/step/{before}"), format!("step {before}")));
+            }
+            let _ = write!(links, "<b>step {step}</b>");
+            if let Some(after) = steps.get(at + 1) {
+                links.push_str(&link(format!("/step/{after}"), format!("step {after}")));
+            }
+        }
+        Some((group, count)) => {
+            links.push_str(&link(format!("/step/{step}"), format!("step {step}")));
+            if let Some(before) = group.checked_sub(1) {
+                links.push_str(&link(format!("/step/{step}/group/{before}"), format!("group {before}")));
+            }
+            let _ = write!(links, "<b>group {group}</b>");
+            if group + 1 < count {
+                links.push_str(&link(
+                    format!("/step/{step}/group/{}", group + 1),
+                    format!("group {}", group + 1),
+                ));
+            }
+        }
+    }
+    links + "</nav>"
+}
+
+/// The top of a step's page.
+pub(super) fn head(source: &Source, step: &Step) -> String {
+    let mut body = format!("<h1>{}</h1><p>{}.</p>", escape(&source.title()), escape(&step.summary()));
+    if let Some(method) = &step.method {
+        let _ = write!(body, "<p>Advantages: <b>{}</b>. {}</p>", escape(method), explained(&step.explained));
+    } else {
+        let _ = write!(body, "<p>{}</p>", explained(&step.explained));
+    }
+    for note in source.notes() {
+        let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
+    }
+    if !step.diagnostics.is_empty() {
+        body.push_str("<p class=\"facts\">");
+        for (name, value) in &step.diagnostics {
+            let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), number_text(*value));
+        }
+        body.push_str("</p>");
+    }
+    body.push_str(
+        "<p class=\"legend\">A cell is a turn: <i class=\"cell pos\" style=\"--a:.8\"></i> its advantage is above 0, \
+         <i class=\"cell neg\" style=\"--a:.8\"></i> below 0, the paler the nearer to 0 beside the largest of its group; \
+         <i class=\"cell invalid\">x</i> an invalid response, <i class=\"cell\">o</i> an outlier.</p>",
+    );
+    body
+}
+
+/// Where explanations come from, as HTML.
+fn explained(explained: &Explained) -> String {
+    match explained {
+        Explained::Recorded => "The explanations are those that were recorded.".into(),
+        Explained::Recomputed => {
+            "The explanations are computed again by the run's settings; every advantage is the recorded one to the last bit.".into()
+        }
+        Explained::Differs(most) => format!(
+            "<span class=\"warning\">The explanations are computed again by the run's settings, and an advantage differs from the recorded \
+             one by as much as {most:e}: another program or CPU wrote them, or they have inputs that the file has not.</span>"
+        ),
+        Explained::Method(of) => format!("Computed by {}, not recorded.", escape(of)),
+        Explained::Nothing(reason) => format!("No explanations: {}.", escape(reason.trim_end_matches('.'))),
+    }
+}
+
+/// A group: its task, and a row of cells a trajectory. `page` is the address of its turns; empty where they are on the same page.
+pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
+    let shown = &step.groups[group];
+    let goal = shown.first().map(|shown| &shown.trajectory.task);
+    let goal = goal.map_or("", |task| if task.goal.is_empty() { &task.id } else { &task.goal });
+    let known = shown.iter().filter_map(|shown| shown.success).count();
+    let solved = shown.iter().filter(|shown| shown.success == Some(true)).count();
+    let mean =
+        shown.iter().map(|shown| shown.trajectory.outcome_return()).sum::<f64>() / shown.len().max(1) as f64;
+    let mut body = format!("<section class=\"group\" id=\"g{group}\"><h2>");
+    match page {
+        "" => {
+            let _ = write!(body, "group {group}");
+        }
+        page => {
+            let _ = write!(body, "<a href=\"{page}\">group {group}</a>");
+        }
+    }
+    let _ = write!(body, "</h2><p>{}</p><p class=\"status\">mean return {}", escape(goal), number_text(mean));
+    if known > 0 {
+        let _ = write!(body, ", {solved} of {known} solved");
+    }
+    body.push_str("</p><table class=\"strips\">");
+    let most = largest(shown);
+    for (index, one) in shown.iter().enumerate() {
+        let _ = write!(
+            body,
+            "<tr><th><a href=\"{page}#g{group}t{index}\">{index}</a></th><td>{}</td><td class=\"cells\">",
+            outcome(one)
+        );
+        for turn in 0..one.trajectory.turns.len() {
+            body.push_str(&cell(one, turn, most, &format!("{page}#g{group}t{index}u{turn}")));
+        }
+        body.push_str("</td></tr>");
+    }
+    body + "</table></section>"
+}
+
+/// The largest absolute advantage of a group.
+pub(super) fn largest(shown: &[Shown]) -> f64 {
+    shown
+        .iter()
+        .flat_map(|shown| shown.advantages.iter().flatten())
+        .fold(0.0, |most, value| value.abs().max(most))
+}
+
+/// The classes and the strength of the colour of an advantage, as attributes.
+pub(super) fn colour(advantage: Option<f64>, most: f64) -> (&'static str, f64) {
+    match advantage {
+        Some(value) if value != 0.0 && most > 0.0 => {
+            (if value > 0.0 { "pos" } else { "neg" }, value.abs() / most)
+        }
+        _ => ("", 0.0),
+    }
+}
+
+/// How a trajectory ended, in a word or two.
+pub(super) fn outcome(shown: &Shown) -> String {
+    let mut text = match shown.success {
+        Some(true) => "<b class=\"solved\">solved</b>".to_owned(),
+        Some(false) => "failed".to_owned(),
+        None => String::new(),
+    };
+    let _ = write!(
+        text,
+        " <span class=\"status\">return {}</span>",
+        number_text(shown.trajectory.outcome_return())
+    );
+    text
+}
+
+/// The reason why an episode ended, in words; nothing where the world ended it.
+pub(super) fn stop(reason: &StopReason) -> String {
+    match reason {
+        StopReason::Terminated => String::new(),
+        StopReason::MaxTurns => "ended at the turn limit".into(),
+        StopReason::ContextOverflow => "ended because the context was full".into(),
+        StopReason::EnvironmentError(error) => format!("ended by the environment's error: {error}"),
+        StopReason::SampleError(error) => format!("ended by the sampler's error: {error}"),
+    }
+}
+
+/// A turn as a coloured cell that leads to it.
+fn cell(shown: &Shown, turn: usize, most: f64, to: &str) -> String {
+    let (class, strength) = colour(shown.advantage(turn), most);
+    let one = &shown.trajectory.turns[turn];
+    let mut title = format!("turn {turn}: {}", shortened(&one.action, ACTION));
+    if let Some(advantage) = shown.advantage(turn) {
+        let _ = write!(title, "\nadvantage {}", signed(advantage));
+    }
+    if one.reward != 0.0 {
+        let _ = write!(title, "\nreward {}", number_text(one.reward));
+    }
+    let (mark, invalid) = match (one.valid, shown.is_outlier(turn)) {
+        (false, _) => ("x", " invalid"),
+        (true, true) => ("o", ""),
+        (true, false) => ("", ""),
+    };
+    format!(
+        "<a class=\"cell {class}{invalid}\" style=\"--a:{strength:.3}\" href=\"{to}\" title=\"{}\">{mark}</a>",
+        escape(&title)
+    )
+}
