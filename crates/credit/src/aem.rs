@@ -1,4 +1,4 @@
-//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.3 and algorithm 1).
+//! AEM, adaptive entropy modulation: `A <- alpha A` (AEM, section 4.2, equations 12 to 14, and algorithm 1).
 //!
 //! `h = (Hbar - min) / (max - min + eps)` over all responses of the group,
 //! `alpha = exp(-lambda h) / (mean over the group of exp(-lambda h) + eps)`; where max - min is below

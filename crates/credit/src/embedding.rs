@@ -16,7 +16,7 @@ use crate::Embedder;
 /// Lengths of the n-grams, in characters.
 const GRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 
-/// The embedder. The same text gives the same bits on every machine.
+/// The embedder. The same text gives the same vector in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedNgrams {
     /// Number of components of a vector.
@@ -111,7 +111,7 @@ mod tests {
             .filter(|entry| entry.1 != 0.0)
             .collect();
         assert_eq!(word.len(), 4, "{word:?}");
-        assert_eq!(hash(3, &['<', 'g', 'o']), hash(3, &['<', 'g', 'o']));
+        assert_eq!(hash(3, &['<', 'g', 'o']), 0x99FE_3537_C235_1C71_u64);
         assert_ne!(hash(3, &['<', 'g', 'o']), hash(4, &['<', 'g', 'o']));
     }
 }

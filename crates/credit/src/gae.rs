@@ -13,10 +13,10 @@
 //!
 //! Differs from the paper: with `bootstrap_across_turns = false` every turn is an episode of its own,
 //! as frameworks have it that train on single turns. A turn without tokens has advantage 0, and its
-//! reward goes to the last token before it.
+//! reward goes to the last token before it, or to the first turn that has tokens where none is before it.
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{PerToken, PerTurn, Preset};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Preset, Trajectory, Turn};
 
 use crate::gigpo::check_gamma;
 use crate::grpo::check_common;
@@ -131,11 +131,16 @@ impl Ppo {
                 // Token ranges that the recursion runs through in one piece.
                 let mut pieces: Vec<std::ops::Range<usize>> = Vec::new();
                 let mut start = 0;
+                // Reward of turns without tokens before the first token.
+                let mut early = 0.0;
                 for turn in &trajectory.turns {
                     let end = start + turn.response_ids.len();
-                    if let Some(last) = end.checked_sub(1) {
-                        let of_tokens: f64 = turn.token_rewards.iter().sum();
-                        rewards[last] += turn.credited_reward() - of_tokens - penalty.on_reward(turn.valid);
+                    let of_tokens: f64 = turn.token_rewards.iter().sum();
+                    let of_turn = turn.credited_reward() - of_tokens - penalty.on_reward(turn.valid);
+                    if end == 0 {
+                        early += of_turn;
+                    } else {
+                        rewards[end - 1] += of_turn + std::mem::take(&mut early);
                         let own = rewards[start..end].iter_mut().zip(&turn.token_rewards);
                         own.for_each(|(reward, of_token)| *reward += of_token);
                     }
@@ -171,12 +176,27 @@ fn values<'a>(
     trajectory: usize,
     tokens: usize,
 ) -> Result<&'a [f64], CreditError> {
-    let (method, field, turn) = (NAME, "values", 0);
-    let missing = CreditError::MissingField { method, field, group, trajectory, turn };
-    let table = inputs.supplies.values.as_ref().and_then(|values| values.row(group, trajectory));
-    let row = table.filter(|row| row.len() == tokens).ok_or(missing)?;
-    match row.iter().find(|value| !value.is_finite()) {
-        Some(&value) => Err(CreditError::NotFinite { method, field, value, group, trajectory, turn }),
+    let (method, field) = (NAME, "values");
+    // The turn of a token; the last one for what is behind all tokens.
+    let turn_of = |token: usize| {
+        let turns = &inputs.batch.groups[group].trajectories[trajectory].turns;
+        let mut end = 0;
+        let behind = |turn: &Turn| {
+            end += turn.response_ids.len();
+            token < end
+        };
+        turns.iter().position(behind).unwrap_or(turns.len().saturating_sub(1))
+    };
+    let row = inputs.supplies.values.as_ref().and_then(|values| values.row(group, trajectory));
+    let Some(row) = row.filter(|row| row.len() == tokens) else {
+        let turn = turn_of(row.map_or(0, <[f64]>::len));
+        return Err(CreditError::MissingField { method, field, group, trajectory, turn });
+    };
+    match row.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        Some((token, &value)) => {
+            let turn = turn_of(token);
+            Err(CreditError::NotFinite { method, field, value, group, trajectory, turn })
+        }
         None => Ok(row),
     }
 }
@@ -189,6 +209,26 @@ fn whiten(table: &mut PerToken<f64>) {
     for value in table.values_mut() {
         *value = (*value - moments.mean) * scale;
     }
+}
+
+/// The mean over the tokens of every turn of a trajectory; 0 for a turn without tokens.
+fn turn_means(trajectory: &Trajectory, tokens: &[f64]) -> Vec<f64> {
+    let mut start = 0;
+    let mean = |turn: &Turn| {
+        let own = &tokens[start..start + turn.response_ids.len()];
+        start += own.len();
+        if own.is_empty() { 0.0 } else { own.iter().sum::<f64>() / own.len() as f64 }
+    };
+    trajectory.turns.iter().map(mean).collect()
+}
+
+/// The advantages of turns: the means over their tokens.
+pub(crate) fn of_turns(batch: &Batch, tokens: &PerToken<f64>) -> PerTurn<f64> {
+    let group = |(index, group): (usize, &Group)| {
+        let rows = group.trajectories.iter().enumerate();
+        rows.map(|(member, trajectory)| turn_means(trajectory, &tokens[(index, member)])).collect()
+    };
+    batch.groups.iter().enumerate().map(group).collect()
 }
 
 impl Estimator for Ppo {
@@ -218,34 +258,25 @@ impl Estimator for Ppo {
         explanation: &mut Explanation,
     ) -> Result<PerTurn<f64>, CreditError> {
         let tokens = self.tokens(inputs)?;
-        let mut advantages = PerTurn::default();
         for (index, group) in inputs.batch.groups.iter().enumerate() {
-            // (mean advantage, mean return, tokens) of every turn.
-            let mut rows: Vec<Vec<(f64, f64, usize)>> = Vec::with_capacity(group.trajectories.len());
-            for (member, trajectory) in group.trajectories.iter().enumerate() {
-                let mut start = 0;
-                let mut row = Vec::with_capacity(trajectory.turns.len());
-                for turn in &trajectory.turns {
-                    let range = start..start + turn.response_ids.len();
-                    start = range.end;
-                    let mean = |values: &[f64]| {
-                        let values = &values[range.clone()];
-                        if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
-                    };
-                    row.push((
-                        mean(&tokens.advantages[(index, member)]),
-                        mean(&tokens.returns[(index, member)]),
-                        range.len(),
-                    ));
-                }
-                rows.push(row);
-            }
-            explanation.facts(index, &rows, |_, _, &(_, returns, tokens)| {
+            // (mean return, tokens) of every turn.
+            let rows: Vec<Vec<(f64, usize)>> = group
+                .trajectories
+                .iter()
+                .enumerate()
+                .map(|(member, trajectory)| {
+                    let returns = turn_means(trajectory, &tokens.returns[(index, member)]);
+                    returns
+                        .into_iter()
+                        .zip(trajectory.turns.iter().map(|turn| turn.response_ids.len()))
+                        .collect()
+                })
+                .collect();
+            explanation.facts(index, &rows, |_, _, &(returns, tokens)| {
                 vec![("mean_return", returns), ("tokens", tokens as f64)]
             });
-            advantages.push(rows.iter().map(|row| row.iter().map(|entry| entry.0).collect()).collect());
         }
-        Ok(advantages)
+        Ok(of_turns(inputs.batch, &tokens.advantages))
     }
 
     fn token_advantages(&self, inputs: &Inputs<'_>) -> Result<Option<TokenAdvantages>, CreditError> {

@@ -3,7 +3,8 @@
 //! `A_turn` is a decomposer's per-turn credit, z-scored at each turn index over the trajectories of
 //! the group that reach it (population standard deviation; 0 where only one does). Nothing is
 //! standardised again afterwards. `alpha = 1` is the estimator's advantage bit for bit. Groups whose
-//! returns are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO.
+//! returns from the environment are all equal are skipped: their advantages stay what the estimator gave, which is 0 for GRPO unless a
+//! penalty for invalid actions or a shaping by training (a KL, a penalty on length) makes their scores differ.
 //!
 //! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
 //! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
@@ -18,7 +19,7 @@ use crate::{CreditError, Explanation, Inputs, Needs, Refinement, TurnField};
 
 const NAME: &str = "has";
 
-/// The paper standardises with the population's deviation, knows no penalty for invalid actions, leaves groups of equal
+/// The deviation is the population's (the paper does not say which); the paper knows no penalty for invalid actions, leaves groups of equal
 /// returns out of the update (appendix C) and adapts its KL coefficient from 0.04 on (appendix B, sweeps).
 const PROGRESSIVE: &str = "credit.estimator = { ddof = 0, invalid_penalty = 0.0 }\n\
                            credit.refinements = [{ kind = \"has\" }]\n\

@@ -7,7 +7,7 @@
 pub fn stage_rule(stage: &str) -> Option<&'static str> {
     Some(match stage {
         "grpo" => {
-            "A = (score - mean) / std over the group's trajectories; without the division where normalize = \"mean\""
+            "A = (score - mean) / std over the group (each trajectory once, or each turn, by `population`); without the division where normalize = \"mean\""
         }
         "rloo" => "A = the score less the mean of the other trajectories' scores",
         "ppo" => {
@@ -23,7 +23,7 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
             "turns of one edge (state, action, next state) share the mean of their advantages; all others keep theirs"
         }
         "aem" => {
-            "A <- alpha x A: below 1 for responses more uncertain than others of the scope, above 1 for more certain ones"
+            "A <- alpha x A, alpha below 1 for responses more uncertain than others of the scope and above 1 for more certain ones; a mask mode keeps A or sets it to 0 by alpha"
         }
         "empg" => {
             "A <- scale x A + bonus - centre: uncertain turns count less, and turns that lead to a certain one get a bonus"
@@ -49,7 +49,9 @@ pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
         ("ppo", "mean_return") => "mean over the turn's tokens of the critic's targets",
         ("ppo", "tokens") => "tokens of the response",
         ("gigpo", "episode") => "the trajectory's advantage in its group",
-        ("gigpo", "step") => "the turn's advantage among the turns of its state; 0 where it is the only one",
+        ("gigpo", "step") => {
+            "the turn's advantage among the turns of its state; where it is the only one 0, or what `step_singleton` says"
+        }
         ("gigpo" | "hgpo", "step_return") => "discounted return from this turn on",
         ("gigpo" | "hgpo" | "outliers", "anchor") => "number of the state within the group",
         ("gigpo" | "hgpo" | "outliers", "anchor_size") => "turns of the group in that state",

@@ -17,10 +17,11 @@ use crate::anchor::{AnchorConfig, Anchors};
 use crate::entropies::mean_entropies;
 use crate::explanation::Explanation;
 use crate::grpo::check_common;
+use crate::registry::in_range;
 use crate::statistics::{Moments, Normalize, Singleton, quantile};
 use crate::{CreditError, TurnField};
 
-pub(crate) const NAME: &str = "stapo";
+pub(crate) const NAME: &str = "outliers";
 
 /// Below this interquartile range the interval is a point.
 const MIN_IQR: f64 = 1e-8;
@@ -91,6 +92,20 @@ impl Default for OutlierConfig {
 }
 
 impl OutlierConfig {
+    /// Refuses switches that cannot work.
+    ///
+    /// # Errors
+    /// The key under `outliers`, its value and what is allowed.
+    pub fn check(&self) -> Result<(), CreditError> {
+        check_common(NAME, self.ddof, self.epsilon, 0.0)?;
+        self.anchor.clone().unwrap_or_default().check(NAME)?;
+        if !(self.lambda >= 0.0 && self.lambda.is_finite()) {
+            let reason = format!("lambda is {}; it must be 0 or more", self.lambda);
+            return Err(CreditError::Setting { method: NAME, reason });
+        }
+        in_range(NAME, self)
+    }
+
     /// The fields of every turn that the localisation reads.
     pub fn fields(&self) -> Vec<TurnField> {
         match self.locate {
@@ -154,13 +169,8 @@ impl Outliers {
 /// # Errors
 /// A turn without token entropies (except for `locate = "all"`), or a switch that cannot work.
 pub fn locate(batch: &Batch, config: &OutlierConfig) -> Result<Outliers, CreditError> {
-    check_common(NAME, config.ddof, config.epsilon, 0.0)?;
+    config.check()?;
     let anchor = config.anchor.clone().unwrap_or_default();
-    anchor.check(NAME)?;
-    if !(config.lambda >= 0.0 && config.lambda.is_finite()) {
-        let reason = format!("lambda is {}; it must be 0 or more", config.lambda);
-        return Err(CreditError::Setting { method: NAME, reason });
-    }
     if config.locate == Locate::All {
         let scores = PerTurn::filled(batch, None);
         return Ok(Outliers { mask: PerTurn::filled(batch, true), scores, ..Outliers::default() });

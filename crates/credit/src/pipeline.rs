@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use turnwise_core::{Batch, PerTurn, Table, Unit};
 
 use crate::config::CreditConfig;
-use crate::gae::TokenAdvantages;
+use crate::gae::{self, TokenAdvantages};
 use crate::outlier::{self, OutlierConfig, Outliers, locate};
 use crate::{
     CreditError, Estimator, Explanation, Explanations, Inputs, Needs, Provider, Refinement, Registry,
@@ -34,6 +34,12 @@ pub struct CreditReport {
     pub diagnostics: BTreeMap<String, f64>,
 }
 
+/// Refuses a table that has not one advantage for every turn: stages of other crates are called, too.
+fn fits(advantages: &PerTurn<f64>, batch: &Batch) -> Result<(), CreditError> {
+    let what = "advantages";
+    advantages.check_shape(batch).map_err(|source| CreditError::Shape { what, source })
+}
+
 impl Pipeline {
     /// The pipeline of a configuration that names this crate's methods.
     ///
@@ -58,6 +64,7 @@ impl Pipeline {
             let anchor = outliers.anchor.clone().or_else(|| config.estimator.anchor().cloned());
             OutlierConfig { anchor, ..outliers }
         });
+        outliers.as_ref().map_or(Ok(()), OutlierConfig::check)?;
         let pipeline = Self { outliers, ..Self::new(estimator, refinements) };
         if pipeline.works_on_tokens()
             && let Some(other) = pipeline.refinements.iter().find(|refinement| !refinement.works_on_tokens())
@@ -167,20 +174,24 @@ impl Pipeline {
     pub fn report(&self, inputs: &Inputs<'_>, explain: bool) -> Result<CreditReport, CreditError> {
         let mut explanation = Explanation::new(explain);
         let mut advantages = self.estimator.advantages(inputs, &mut explanation)?;
+        fits(&advantages, inputs.batch)?;
         explanation.close(self.estimator.name(), &advantages);
         let mut tokens = self.estimator.token_advantages(inputs)?;
         for (index, refinement) in self.refinements.iter().enumerate() {
             let inputs = &inputs.of_stage(index + 1);
             refinement.refine(inputs, &mut advantages, &mut explanation)?;
-            explanation.close(refinement.name(), &advantages);
             if let Some(tokens) = &mut tokens {
                 refinement.refine_tokens(inputs, &mut tokens.advantages)?;
+                // What is trained on are the tokens; the turn says what became of them.
+                advantages = gae::of_turns(inputs.batch, &tokens.advantages);
             }
+            fits(&advantages, inputs.batch)?;
+            explanation.close(refinement.name(), &advantages);
         }
         let outliers = self.outliers.as_ref().map(|config| locate(inputs.batch, config)).transpose()?;
         if let Some(outliers) = &outliers {
             outliers.record(inputs.batch, &mut explanation);
-            explanation.close("outliers", &advantages);
+            explanation.close(outlier::NAME, &advantages);
         }
         self.check(&advantages)?;
         if let Some(tokens) = &tokens {

@@ -80,6 +80,15 @@ pub(crate) trait MethodSettings: Clone {
     fn build(self) -> Result<Self::Method, CreditError>;
 }
 
+/// Refuses settings outside of the ranges that their type declares.
+pub(crate) fn in_range<S: Serialize + schemars::JsonSchema + 'static>(
+    method: &'static str,
+    settings: &S,
+) -> Result<(), CreditError> {
+    turnwise_settings::check(settings)
+        .map_err(|error| CreditError::Setting { method, reason: error.to_string() })
+}
+
 /// An enum of settings by `kind`, open for kinds of other crates.
 macro_rules! builtin {
     ($(#[$meta:meta])* $config:ident builds $product:ident {
@@ -121,7 +130,11 @@ macro_rules! builtin {
             /// The method with its settings.
             fn build(&self, other: &BTreeMap<&'static str, Factory<dyn $product>>) -> Result<Box<dyn $product>, CreditError> {
                 match self {
-                    $(Self::$variant(settings) => Ok(Box::new(settings.clone().build()?)),)*
+                    $(Self::$variant(settings) => {
+                        let method = settings.clone().build()?;
+                        in_range(<$settings as MethodSettings>::KIND, settings)?;
+                        Ok(Box::new(method))
+                    })*
                     Self::Other(table) => Ok((factory(other, table, Self::KINDS)?)(table)?.1),
                 }
             }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::{Group, Trajectory, Turn};
 
 use crate::CreditError;
+use crate::statistics::ROUNDING;
 
 /// Members of one population of the episode level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -72,7 +73,7 @@ impl InvalidActionPenalty {
 /// The scores of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupScores {
-    /// `R_i` of every trajectory.
+    /// `R_i` of every trajectory; all the same where they differ by rounding alone (`1e-12` of the largest sum of absolute rewards).
     pub returns: Vec<f64>,
     /// `R_i` minus the turn's own penalty, `[trajectory][turn]`.
     pub turns: Vec<Vec<f64>>,
@@ -89,16 +90,22 @@ impl GroupScores {
         group: &Group,
         penalty: InvalidActionPenalty,
     ) -> Result<Self, CreditError> {
-        let mut scores = Self { returns: Vec::new(), turns: Vec::new() };
+        let mut returns = Vec::with_capacity(group.trajectories.len());
+        let mut size = 0.0_f64;
         for (member, trajectory) in group.trajectories.iter().enumerate() {
-            check_rewards(method, index, member, trajectory)?;
-            let outcome = penalty.outcome_return(trajectory);
-            scores.returns.push(outcome);
-            scores
-                .turns
-                .push(trajectory.turns.iter().map(|turn| outcome - penalty.on_score(turn.valid)).collect());
+            size = size.max(check_rewards(method, index, member, trajectory)?);
+            returns.push(penalty.outcome_return(trajectory));
         }
-        Ok(scores)
+        // The same rewards in another order are the same return.
+        if let Some(&first) = returns.first()
+            && returns.iter().all(|outcome| (outcome - first).abs() <= ROUNDING * size)
+        {
+            returns.fill(first);
+        }
+        let turns = group.trajectories.iter().zip(&returns).map(|(trajectory, outcome)| {
+            trajectory.turns.iter().map(|turn| outcome - penalty.on_score(turn.valid)).collect()
+        });
+        Ok(Self { turns: turns.collect(), returns })
     }
 
     /// The values that one score is compared with.
@@ -110,13 +117,13 @@ impl GroupScores {
     }
 }
 
-/// Refuses rewards, and running sums of rewards, that are not finite.
+/// Refuses rewards, and running sums of rewards, that are not finite; gives the sum of the absolute rewards.
 fn check_rewards(
     method: &'static str,
     group: usize,
     trajectory: usize,
     data: &Trajectory,
-) -> Result<(), CreditError> {
+) -> Result<f64, CreditError> {
     let mut sum = 0.0_f64;
     for (turn, value) in data.turns.iter().map(Turn::credited_reward).enumerate() {
         sum += value.abs();
@@ -125,5 +132,5 @@ fn check_rewards(
             return Err(CreditError::NotFinite { method, field, value, group, trajectory, turn });
         }
     }
-    Ok(())
+    Ok(sum)
 }

@@ -24,28 +24,32 @@ pub enum Singleton {
     Raw,
 }
 
+/// Values are the same up to this share of their size: sums of floats in another order differ in their last digits.
+pub(crate) const ROUNDING: f64 = 1e-12;
+
 /// Count, mean and spread of a population.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     /// Number of values.
     pub count: usize,
-    /// Their mean; exactly the value where all are equal.
+    /// Their mean; exactly the first value where all are equal up to rounding.
     pub mean: f64,
-    /// Standard deviation with `count - ddof` in the denominator; exactly 0 where all values are equal.
+    /// Standard deviation with `count - ddof` in the denominator; exactly 0 where all values are equal up to rounding.
     pub std: f64,
 }
 
 impl Moments {
-    /// Moments of `values`; all 0 for an empty population. A denominator of 0 gives a spread of 0.
+    /// Moments of `values`; all 0 for an empty population. A denominator of 0 gives a spread of 0, and so do values that differ by no more than
+    /// `1e-12` of the largest: that is rounding.
     pub fn of(values: &[f64], ddof: u8) -> Self {
         let count = values.len();
         let Some(&first) = values.first() else { return Self { count, mean: 0.0, std: 0.0 } };
         // Floats make noise of equal values; the peers amplify it to advantages of 0.6 and more.
-        if values.iter().all(|&value| value == first) {
+        let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+        if values.iter().all(|&value| (value - first).abs() <= ROUNDING * largest) {
             return Self { count, mean: first, std: 0.0 };
         }
         // Large values are scaled down, so that squares and sums stay finite.
-        let largest = values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
         let scale = if largest > 1e100 { largest } else { 1.0 };
         let mean = values.iter().map(|value| value / scale).sum::<f64>() / count as f64;
         let squares = values.iter().map(|value| (value / scale - mean).powi(2)).sum::<f64>();
@@ -62,13 +66,17 @@ impl Moments {
     /// The advantage of `score`, which is a member of the population or a penalised member.
     ///
     /// Zero variance gives exactly 0 under [`Normalize::MeanStd`] whatever the score, because there
-    /// is no scale to divide by; under [`Normalize::Mean`] every unpenalised member gets exactly 0.
+    /// is no scale to divide by; under [`Normalize::Mean`] every unpenalised member gets exactly 0, rounding or not.
     pub fn standardise(&self, score: f64, normalize: Normalize, epsilon: f64, singleton: Singleton) -> f64 {
         match (self.count, singleton, normalize) {
             (0, ..) | (1, Singleton::Zero, _) => 0.0,
             (1, Singleton::Raw, Normalize::MeanStd) => score / (1.0 + epsilon),
             (1, Singleton::Raw, Normalize::Mean) => score,
-            (_, _, Normalize::Mean) => score - self.mean,
+            (_, _, Normalize::Mean) => {
+                let away = score - self.mean;
+                let rounding = self.is_constant() && away.abs() <= ROUNDING * self.mean.abs();
+                if rounding { 0.0 } else { away }
+            }
             (_, _, Normalize::MeanStd) if self.is_constant() => 0.0,
             (_, _, Normalize::MeanStd) => (score - self.mean) / (self.std + epsilon),
         }

@@ -30,6 +30,12 @@ pub fn credit_with(config: &CreditConfig, path: &str, value: Value) -> Result<Cr
     if keys[0] == "outliers" && config.outliers.is_none() {
         whole["outliers"] = serde_json::to_value(OutlierConfig::default())?;
     }
+    if keys.len() > 1 && keys[0] == "outliers" && keys[1] == "anchor" && whole["outliers"]["anchor"].is_null()
+    {
+        // Absent, it is the estimator's.
+        let anchor = config.estimator.anchor().cloned().unwrap_or_default();
+        whole["outliers"]["anchor"] = serde_json::to_value(anchor)?;
+    }
     let mut more: Vec<&str> = kinds.iter().map(String::as_str).collect();
     more.push("outliers");
     replaced(whole, &keys, value, &more)
@@ -102,6 +108,18 @@ fn replaced<C: Serialize + DeserializeOwned>(
 mod tests {
     use super::*;
     use crate::Methods;
+
+    #[test]
+    fn the_anchor_of_outliers_begins_with_the_estimators() {
+        let config = Methods::builtin().credit("stapo").unwrap();
+        assert_eq!(config.outliers.as_ref().unwrap().anchor, None);
+        let switched = credit_with(&config, "outliers.anchor.matching", "similarity".into()).unwrap();
+        let anchor = switched.outliers.unwrap().anchor.unwrap();
+        assert_eq!(anchor.matching, turnwise_credit::anchor::Matching::Similarity);
+        assert_eq!(anchor.threshold, config.estimator.anchor().unwrap().threshold);
+        let error = credit_with(&config, "outliers.anchr", "similarity".into()).unwrap_err().to_string();
+        assert!(error.contains("anchr"), "{error}");
+    }
 
     #[test]
     fn a_switch_reaches_every_part_of_an_objective() {

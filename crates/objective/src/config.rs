@@ -158,6 +158,12 @@ impl ObjectiveConfig {
             if self.kl.coef == 0.0 {
                 return refuse("kl.adaptive needs a coefficient to start from; set kl.coef above 0".into());
             }
+            let (coef, AdaptiveKl { min, max, .. }) = (self.kl.coef, adaptive);
+            if !(*min..=*max).contains(&coef) {
+                return refuse(format!(
+                    "kl.coef is {coef}, and kl.adaptive keeps it between {min} and {max}; start inside of them"
+                ));
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use turnwise_core::ObjectiveError;
 
-/// Bound on `|ln ref - ln pi|` inside the exponential of k3.
+/// Bound on `|ln ref - ln pi|` in k3.
 const LOG_RATIO_LIMIT: f64 = 20.0;
 
 /// Estimator of `KL[pi || ref]` at a token, with `d = ln pi - ln ref` (J. Schulman, "Approximating KL Divergence",
@@ -14,7 +14,8 @@ pub enum KlEstimator {
     /// `exp(-d) - 1 + d`: unbiased and never negative.
     #[default]
     K3,
-    /// `d`: unbiased, may be negative.
+    /// `d`: unbiased, may be negative. For the reward: in the loss its derivative is 1 at every token, whatever the reference, and its gradient
+    /// under the sampling policy is 0 on average (use `k2` or `full` there).
     K1,
     /// `d^2 / 2`: biased, never negative.
     K2,
@@ -36,18 +37,17 @@ pub enum KlPlace {
 /// The estimate and its derivative with respect to the policy's log-probability; what is sampled in the
 /// place of [`KlEstimator::Full`] is k3.
 ///
-/// `ln ref - ln pi` is clamped to [-20, 20] in k3, where the derivative of the exponential is 0 outside.
+/// `ln pi - ln ref` is clamped to [-20, 20] in k3, which is constant outside and has the derivative 0 there.
 pub fn kl_estimate(estimator: KlEstimator, logprob: f64, ref_logprob: f64) -> (f64, f64) {
     let d = logprob - ref_logprob;
     match estimator {
         KlEstimator::K1 => (d, 1.0),
         KlEstimator::K2 => (0.5 * d * d, d),
         KlEstimator::K3 | KlEstimator::Full => {
-            let clamped = (-d).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
-            let ratio = clamped.exp();
-            let slope = if d.abs() <= LOG_RATIO_LIMIT { ratio } else { 0.0 };
+            let clamped = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT);
+            let slope = if d.abs() <= LOG_RATIO_LIMIT { 1.0 - (-clamped).exp() } else { 0.0 };
             // exp_m1 keeps the digits that 1 + d would lose for small d.
-            (clamped.exp_m1() + d, 1.0 - slope)
+            ((-clamped).exp_m1() + clamped, slope)
         }
     }
 }
@@ -62,7 +62,7 @@ pub fn reward_kl(estimator: KlEstimator, coef: f64, old_logprobs: &[f32], ref_lo
         .sum::<f64>()
 }
 
-/// Rule by which the KL coefficient follows a target (HAS, appendix; Ziegler et al. 2019 in spirit): after every step
+/// Rule by which the KL coefficient follows a target (HAS, tables 5 and 6, name the target alone; the rule is ours, after Ziegler et al. 2019): after every step
 /// it is multiplied by `raise` where the measured KL is above `raise` times the target, and by `lower` where it is
 /// below `lower` times the target, inside its bounds. It starts at [`crate::KlConfig::coef`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -130,7 +130,8 @@ impl PolicyObjective {
         for unit in units(self.config.ratio, data) {
             self.unit(data, weights, &advantages, logprobs, &unit, &mut gradient);
         }
-        if let Some(reference) = &data.ref_logprobs {
+        // The KL over the whole vocabulary takes the place of its estimate, also where a term asked for the log-probabilities.
+        if let Some(reference) = data.ref_logprobs.as_ref().filter(|_| !self.needs_reference_kls()) {
             self.reference(weights, logprobs, reference, &mut gradient);
         }
         if self.needs_reference_kls() {

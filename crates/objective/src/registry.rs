@@ -24,6 +24,11 @@
 //!         "squared"
 //!     }
 //!
+//!     // It has a gradient where the advantage is 0, too, so that no trajectory may be left out.
+//!     fn acts_without_advantage(&self) -> bool {
+//!         true
+//!     }
+//!
 //!     fn for_minibatch(&self, minibatch: &Minibatch<'_>) -> Result<TermParts, ObjectiveError> {
 //!         let sequences = &minibatch.policy.batch().sequences;
 //!         let tokens: usize = sequences.iter().map(|sequence| sequence.response_tokens()).sum();

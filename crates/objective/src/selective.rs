@@ -8,6 +8,10 @@
 //! The KLs come in as numbers: either full-vocabulary KLs per token, whose derivative the learner
 //! carries on through its distributions, or log-probabilities of the sampled tokens, from which they
 //! are estimated by k3.
+//!
+//! Differs from the paper: the tokens are those of the response, which the policy sampled with the whole context, so that k3
+//! estimates `R_TA` without bias and `P_TI`, whose tokens would have to be sampled with the masked one, with bias. `estimator = "full"` takes both over
+//! the whole distribution at each token.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
@@ -111,8 +115,9 @@ impl LossTerm for SelectiveConfig {
             return Ok(TermParts::default());
         }
         let batch = minibatch.policy.batch();
-        let spans = batch.sequences.iter().flat_map(|sequence| &sequence.spans);
-        let turns = batch.left_out.turns + spans.filter(|span| !span.is_empty()).count();
+        let mut all = batch.left_out;
+        batch.sequences.iter().for_each(|sequence| all.add(sequence));
+        let turns = all.turns;
         let term = SelectiveObjective::for_masked_contexts(self, minibatch.masked, turns)?;
         Ok(TermParts { masked_context: Some(Box::new(term)), ..TermParts::default() })
     }

@@ -160,6 +160,41 @@ fn a_tokens_own_reward_stays_at_its_token() {
 }
 
 #[test]
+fn the_reward_of_a_turn_without_tokens_is_not_lost() {
+    let tokens = |count: usize, reward| Turn { response_ids: vec![1; count], ..turn("a", reward) };
+    let advantages = |turns: Vec<Turn>| {
+        let count = turns.iter().map(|turn| turn.response_ids.len()).sum();
+        let batch = Batch { groups: vec![group(vec![turns])] };
+        let values = Some(PerToken::from(vec![vec![vec![0.5; count]]]));
+        let supplies = Supplies { values, ..Supplies::default() };
+        let ppo = Ppo::new(PpoConfig { whiten: false, ..PpoConfig::default() }).unwrap();
+        let found = ppo.tokens(&Inputs::new(&batch).with_supplies(&supplies)).unwrap();
+        found.advantages.values().copied().collect::<Vec<_>>()
+    };
+    // Before the first token it goes to the first turn that has some, else to the last token before it.
+    assert_eq!(advantages(vec![tokens(0, 5.0), tokens(2, 0.0)]), [4.5, 4.5]);
+    assert_eq!(advantages(vec![tokens(0, 2.0), tokens(0, 3.0), tokens(1, 1.0), tokens(0, 4.0)]), [9.5]);
+    assert_eq!(advantages(vec![tokens(0, 5.0)]), [0.0; 0]);
+}
+
+#[test]
+fn a_critics_value_that_is_wrong_is_named_by_its_turn() {
+    let tokens = |count: usize| Turn { response_ids: vec![1; count], ..turn("a", 0.0) };
+    let batch = Batch { groups: vec![group(vec![vec![tokens(2), tokens(3)]])] };
+    let error = |values: Vec<f64>| {
+        let supplies = Supplies { values: Some(PerToken::from(vec![vec![values]])), ..Supplies::default() };
+        let ppo = Ppo::new(PpoConfig::default()).unwrap();
+        ppo.tokens(&Inputs::new(&batch).with_supplies(&supplies)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        error(vec![0.0, 0.0, f64::NAN, 0.0, 0.0]),
+        "ppo: `values` is NaN in group 0, trajectory 0, turn 1"
+    );
+    assert!(error(vec![0.0; 3]).ends_with("turn 1"), "{}", error(vec![0.0; 3]));
+    assert!(error(vec![0.0; 1]).ends_with("turn 0"), "{}", error(vec![0.0; 1]));
+}
+
+#[test]
 fn a_config_as_a_user_writes_it() {
     let text = r#"
         estimator = { kind = "gigpo", gamma = 1, omega = 0.5, anchor = { matching = "similarity" } }

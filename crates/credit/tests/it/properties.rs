@@ -196,7 +196,7 @@ proptest! {
         let off = [
             RefinementConfig::Has(HasConfig { alpha: 1.0, ..HasConfig::default() }),
             RefinementConfig::Aem(AemConfig { lambda: 0.0, ..AemConfig::default() }),
-            RefinementConfig::Aem(AemConfig { min_spread: 1e9, ..AemConfig::default() }),
+            RefinementConfig::Aem(AemConfig { min_spread: 1000.0, ..AemConfig::default() }),
         ];
         for estimator in estimators() {
             prop_assert_eq!(run(&estimator, &off, &batch), run(&estimator, &[], &batch));
@@ -317,6 +317,85 @@ proptest! {
 }
 
 #[test]
+fn another_seed_shuffles_otherwise_and_a_mask_by_it() {
+    // Eight responses of eight entropies: a permutation that is the identity, or the same for two seeds, has a chance of one in 40,320.
+    let turns = (0..8_u8).map(|index| Turn {
+        reward: f64::from(index % 3),
+        entropies: vec![f32::from(index) / 4.0],
+        response_ids: vec![0],
+        valid: true,
+        ..Turn::default()
+    });
+    let members = turns.enumerate().map(|(sample, turn)| common::trajectory(0, sample, vec![turn]));
+    let batch = Batch { groups: vec![Group { trajectories: members.collect() }] };
+    let of = |mode: AemMode, seed: u64| {
+        let config = CreditConfig {
+            estimator: EstimatorConfig::default(),
+            refinements: vec![RefinementConfig::Aem(AemConfig { mode, ..AemConfig::default() })],
+            ..CreditConfig::default()
+        };
+        let inputs = Inputs::new(&batch).at(seed, 0);
+        Pipeline::from_config(&config).unwrap().report(&inputs, false).unwrap().advantages
+    };
+    for (plain, shuffled) in [
+        (AemMode::Normal, AemMode::Shuffle),
+        (AemMode::MaskPositive, AemMode::MaskPositiveShuffle),
+        (AemMode::MaskNegative, AemMode::MaskNegativeShuffle),
+    ] {
+        assert_eq!(of(plain, 1), of(plain, 2));
+        assert_ne!(of(plain, 1), of(shuffled, 1));
+        assert_ne!(of(shuffled, 1), of(shuffled, 2));
+    }
+}
+
+#[test]
+fn the_same_rewards_in_another_order_are_no_difference() {
+    let turn = |reward: f64| Turn { reward, valid: true, observation: "s".into(), ..Turn::default() };
+    let of = |rewards: &[f64]| rewards.iter().map(|&reward| turn(reward)).collect::<Vec<_>>();
+    for (first, second) in [
+        (&[0.1, 0.2, 0.3], &[0.3, 0.2, 0.1]),
+        (&[-0.1, -0.1, 0.9], &[-0.1, 0.9, -0.1]),
+        // What is left of rewards that cancel is rounding, too.
+        (&[0.1, 0.2, -0.3], &[-0.3, 0.1, 0.2]),
+    ] {
+        let sum = |rewards: &[f64]| rewards.iter().sum::<f64>();
+        assert_ne!(sum(first), sum(second), "these sums must differ, or the test shows nothing");
+        let trajectories = vec![common::trajectory(0, 0, of(first)), common::trajectory(0, 1, of(second))];
+        let batch = Batch { groups: vec![Group { trajectories }] };
+        let grpo = |normalize| GrpoConfig { normalize, epsilon: 0.0, ..GrpoConfig::default() };
+        for estimator in [
+            EstimatorConfig::Grpo(grpo(Normalize::MeanStd)),
+            EstimatorConfig::Grpo(grpo(Normalize::Mean)),
+            EstimatorConfig::Rloo(RlooConfig::default()),
+        ] {
+            let found = run(&estimator, &[], &batch);
+            assert!(found.values().all(|&advantage| advantage == 0.0), "{estimator:?}: {found:?}");
+        }
+        // A real difference of that size is one.
+        let mut other = batch.clone();
+        other.groups[0].trajectories[1].turns[0].reward += 1e-9;
+        let found = run(&EstimatorConfig::Rloo(RlooConfig::default()), &[], &other);
+        assert!(found.values().all(|&advantage| advantage != 0.0), "{found:?}");
+    }
+}
+
+#[test]
+fn settings_outside_of_their_ranges_are_refused() {
+    for (config, key) in [
+        (r#"{"estimator": {"kind": "gigpo", "omega": 5000.0}}"#, "omega"),
+        (r#"{"estimator": {"kind": "grpo", "epsilon": 1e9}}"#, "epsilon"),
+        (r#"{"estimator": {"kind": "hgpo", "levels": 20000000}}"#, "levels"),
+        (r#"{"refinements": [{"kind": "empg", "zeta": 1e9}]}"#, "zeta"),
+        (r#"{"outliers": {"lambda": 1e9}}"#, "lambda"),
+        (r#"{"outliers": {"ddof": 2}}"#, "outliers"),
+    ] {
+        let config: CreditConfig = serde_json::from_str(config).unwrap();
+        let Err(error) = Pipeline::from_config(&config) else { panic!("{config:?} was taken") };
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}
+
+#[test]
 fn a_method_names_the_field_it_needs() {
     let batch = common::peer_batch();
     for (refinement, field) in [
@@ -358,7 +437,16 @@ fn aem_refines_and_masks_the_advantages_of_tokens() {
     let tokens = |refinements: &str| {
         let config = format!(r#"{{"estimator":{{"kind":"ppo"}},"refinements":[{refinements}]}}"#);
         let config: CreditConfig = serde_json::from_str(&config).unwrap();
-        Pipeline::from_config(&config).unwrap().report(&inputs, false).unwrap().tokens.unwrap().advantages
+        let report = Pipeline::from_config(&config).unwrap().report(&inputs, true).unwrap();
+        let tokens = report.tokens.unwrap().advantages;
+        // The turn says what became of its tokens.
+        for (trajectory, turn) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] {
+            let own = &tokens[0][trajectory][2 * turn..2 * turn + 2];
+            let mean = own.iter().sum::<f64>() / 2.0;
+            assert_eq!(report.advantages[(0, trajectory, turn)], mean);
+            assert_eq!(report.explanations[(0, trajectory, turn)].last().unwrap().advantage, mean);
+        }
+        tokens
     };
     let alpha = Aem::new(AemConfig::default()).unwrap().coefficients(&Inputs::new(&batch)).unwrap();
     let (plain, masked) = (tokens(""), tokens(r#"{"kind":"aem","mode":"mask-positive"}"#));

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use serde::{Deserialize, Serialize};
-use turnwise_core::{Batch, PerToken, PerTurn};
+use turnwise_core::{Batch, Group, PerToken, PerTurn, Task, Trajectory, Turn};
+use turnwise_credit::aem::{Aem, AemConfig, AemMode};
 use turnwise_credit::{
-    CreditConfig, CreditError, Explanation, Inputs, Needs, Pipeline, Provider, Refinement, Registry,
-    ScoreRequest, Supplies,
+    CreditConfig, CreditError, Estimator, Explanation, Inputs, Needs, Pipeline, Provider, Refinement,
+    RefinementConfig, Registry, ScoreRequest, Supplies,
 };
 
 use crate::common::peer_batch;
@@ -161,4 +162,43 @@ fn draws_depend_on_seed_step_stage_and_coordinate() {
     for other in [draw(2, 2, 3), draw(1, 3, 3), draw(1, 2, 4)] {
         assert_ne!(draw(1, 2, 3), other);
     }
+    // Two stages of one kind draw each for itself.
+    let turn = |entropy: f32| Turn { entropies: vec![entropy], response_ids: vec![0], ..Turn::default() };
+    let turns = (0..8_u8).map(|index| Turn { reward: f64::from(index), ..turn(f32::from(index)) });
+    let members = turns.map(|turn| Trajectory::new(Task::new("t", "k", "g"), vec![turn]));
+    let batch = Batch { groups: vec![Group { trajectories: members.collect() }] };
+    let aem = |mode| RefinementConfig::Aem(AemConfig { mode, ..AemConfig::default() });
+    let alphas = |refinements: Vec<RefinementConfig>, stage: usize| -> Vec<f64> {
+        let config = CreditConfig { refinements, ..CreditConfig::default() };
+        let report = Pipeline::from_config(&config).unwrap().report(&Inputs::new(&batch), true).unwrap();
+        report.explanations.values().map(|stages| stages[stage].facts.get("alpha").unwrap()).collect()
+    };
+    let twice = vec![aem(AemMode::Shuffle), aem(AemMode::Shuffle)];
+    assert_ne!(alphas(twice.clone(), 1), alphas(twice.clone(), 2));
+    assert_eq!(alphas(twice, 1), alphas(vec![aem(AemMode::Shuffle)], 1));
+}
+
+/// An estimator that forgets all groups but the first.
+struct Forgetful;
+
+impl Estimator for Forgetful {
+    fn name(&self) -> &'static str {
+        "forgetful"
+    }
+
+    fn advantages(&self, inputs: &Inputs<'_>, _: &mut Explanation) -> Result<PerTurn<f64>, CreditError> {
+        let first = Batch { groups: inputs.batch.groups[..1].to_vec() };
+        Ok(PerTurn::filled(&first, 0.0))
+    }
+}
+
+#[test]
+fn a_stage_that_gives_a_table_of_another_shape_is_named_and_does_not_panic() {
+    let group =
+        || Group { trajectories: vec![Trajectory::new(Task::new("t", "k", "g"), vec![Turn::default()])] };
+    let batch = Batch { groups: vec![group(), group()] };
+    let pipeline =
+        Pipeline::new(Box::new(Forgetful), vec![Box::new(Aem::new(AemConfig::default()).unwrap())]);
+    let error = pipeline.run(&batch).unwrap_err();
+    assert!(matches!(error, CreditError::Shape { what: "advantages", .. }), "{error}");
 }

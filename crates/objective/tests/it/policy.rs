@@ -292,6 +292,12 @@ fn kl_estimators_by_hand() {
         let (got, derivative) = turnwise_objective::kl_estimate(estimator, -1.0, -1.5);
         assert!((got - value).abs() < 1e-15 && (derivative - slope).abs() < 1e-15, "{estimator:?}");
     }
+    // Beyond its bound k3 is constant, on both sides: no gradient that would drive the policy further away.
+    for d in [20.5, 25.0, -20.5, -25.0] {
+        let bound = turnwise_objective::kl_estimate(KlEstimator::K3, f64::copysign(20.0, d), 0.0).0;
+        assert_eq!(turnwise_objective::kl_estimate(KlEstimator::K3, d, 0.0), (bound, 0.0), "{d}");
+    }
+    assert!(turnwise_objective::kl_estimate(KlEstimator::K3, -19.9, 0.0).1 < -1e8);
     let shaped = turnwise_objective::reward_kl(KlEstimator::K1, 0.1, &[-1.0, -2.0], &[-1.5, -2.25]);
     assert!((shaped - 0.075).abs() < 1e-12);
 }
@@ -479,6 +485,11 @@ fn the_full_divergence_weighs_as_the_loss_does() {
     assert!((found.loss - 0.3 * 0.4).abs() < 1e-12);
     assert_eq!(found.d_reference_kls, [0.15, 0.15]);
     assert!(objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2]).is_err());
+    // Log-probabilities of the reference that a term asked for count no second time.
+    let given = ObjectiveSequence { ref_logprobs: Some(vec![-3.0, -3.0]), ..sequence.clone() };
+    let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![given])).unwrap();
+    let both = objective.gradient_with(0, &[-1.0, -1.0], &[], &[0.2, 0.6]).unwrap();
+    assert_eq!((both.loss, both.metrics.reference_kl), (found.loss, found.metrics.reference_kl));
     // A token that does not count has no weight.
     sequence.mask = Some(vec![true, false]);
     let objective = PolicyObjective::new(&config, ObjectiveBatch::new(vec![sequence])).unwrap();

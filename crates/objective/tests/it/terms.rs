@@ -313,4 +313,10 @@ fn the_adaptive_coefficient_follows_its_target() {
     assert_eq!((0..50).fold(0.1, |coef, _| kl.next(coef, 1.0)), 1.0);
     assert_eq!((0..50).fold(0.1, |coef, _| kl.next(coef, 0.0)), 1e-4);
     assert!(AdaptiveKl { target: 0.0, ..kl.clone() }.check().is_err() && kl.check().is_ok());
+    // A start outside of the bounds would jump at the first step.
+    let start = |coef: f64| {
+        let text = format!(r#"{{"kl": {{"coef": {coef}, "adaptive": {{}}}}}}"#);
+        serde_json::from_str::<ObjectiveConfig>(&text).unwrap().check()
+    };
+    assert!(start(1.0).is_ok() && start(2.0).unwrap_err().to_string().contains("between 0.0001 and 1"));
 }
