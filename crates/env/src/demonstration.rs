@@ -13,7 +13,8 @@ pub struct DemonstrationRequest<'a> {
     pub split: &'a str,
     /// Episodes played; fewer come back where some miss their goal.
     pub count: usize,
-    /// Probability that an action which the world does not understand stands before a step; it is not to be imitated.
+    /// Probability that an action which the world does not understand, or which changes nothing there, stands before a step; it is
+    /// not to be imitated. A world whose program plays its own episodes ([`crate::process`]) inserts none.
     pub invalid_action_prob: f64,
     /// Most turns of an episode, invalid actions included.
     pub max_turns: usize,

@@ -4,6 +4,9 @@ use std::fmt;
 
 use turnwise_core::{Rng, digest};
 
+use super::formula::Symbol;
+use super::game::TARGET;
+
 /// A suit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -138,6 +141,16 @@ impl Deal {
         self.0.map(Card::number)
     }
 
+    /// The operator between the two numbers that makes 12 of them; `None` for a deal that no episode has.
+    pub fn operator(self) -> Option<Symbol> {
+        let [left, right] = self.numbers().map(i128::from);
+        if left + right == TARGET {
+            Some(Symbol::Plus)
+        } else {
+            (left * right == TARGET).then_some(Symbol::Times)
+        }
+    }
+
     /// A digest that two deals share exactly if they have the same cards, in whatever order.
     pub fn digest(self) -> String {
         let mut cards = self.0;
@@ -195,6 +208,16 @@ mod tests {
             let found = counts[&numbers];
             assert!((found as f64 - expected as f64).abs() < spread, "{numbers:?}: {found}, not {expected}");
         }
+    }
+
+    #[test]
+    fn every_deal_has_its_operator_and_others_have_none() {
+        assert!(Deal::all().into_iter().all(|deal| deal.operator().is_some()));
+        let operator = |cards: [&str; 2]| Deal(cards.map(|name| Card::parse(name).unwrap())).operator();
+        assert_eq!(operator(["H4", "C8"]), Some(Symbol::Plus));
+        assert_eq!(operator(["H6", "CK"]), None);
+        assert_eq!(operator(["DQ", "S2"]), Some(Symbol::Plus));
+        assert_eq!(operator(["D6", "S2"]), Some(Symbol::Times));
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl Environment for EzPointsEnv {
             )));
         }
         let action = action.text();
-        let outcome = episode.game.act(Action::parse(&action));
+        let read = Action::parse(&action);
+        let outcome = episode.game.act(read);
         episode.taken.push(match place_of(&action) {
             Some(place) => ACTIONS[place].into(),
             None => Cow::Owned(action.into_owned()),
@@ -121,7 +122,8 @@ impl Environment for EzPointsEnv {
             terminated: outcome.terminated,
             truncated,
             success,
-            understood: outcome.effective,
+            // One that changes nothing here, such as a number on no card, is understood nevertheless.
+            understood: read != Action::Nothing,
             metrics: Vec::new(),
         })
     }
@@ -148,5 +150,39 @@ impl Environment for EzPointsEnv {
         }
         self.episode = Some(Episode { task: saved.task, game, taken: saved.actions, over: false });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::Purpose;
+
+    use super::super::set::{EzPointsGenerator, EzPointsReward, EzPointsSet};
+    use super::*;
+
+    #[test]
+    fn what_is_admissible_is_understood_and_nothing_else() {
+        let set =
+            EzPointsSet::new(&EzPointsGenerator::default(), None, EzPointsReward::Original, None).unwrap();
+        let mut environment = set.ezpoints();
+        let mut changed = 0;
+        for task in set.split("test").unwrap().iter().take(12) {
+            let seed = Seed::derive(0, Purpose::Environment, &[]);
+            let admissible = environment.reset(task, seed).unwrap().admissible;
+            assert_eq!(admissible, ACTIONS);
+            for action in
+                admissible.iter().map(String::as_str).chain([" 7 ", "11", "0", "-", "==", "two", ""])
+            {
+                let before = environment.reset(task, seed).unwrap();
+                let step = environment.step(&turnwise_core::Action::from(action)).unwrap();
+                let in_language = admissible.iter().any(|known| known == action.trim());
+                assert_eq!(step.understood, in_language, "{}: {action:?}", task.id);
+                let same = step.observation.text() == before.text() && !step.terminated;
+                assert!(in_language || same, "{}: {action:?}", task.id);
+                changed += usize::from(!same);
+            }
+        }
+        // Of the ten numbers one or two are on the cards.
+        assert!((12 * 4..=12 * 6).contains(&changed), "{changed}");
     }
 }

@@ -4,7 +4,7 @@ use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rn
 
 use super::cards::Deal;
 use super::formula::Symbol;
-use super::game::Game;
+use super::game::{Action as Move, Game, MOST_SYMBOLS, REWARD};
 use super::set::EzPointsSet;
 use crate::demonstration::{
     Demonstration, DemonstrationRequest, DemonstrationTurn, Demonstrations, play_all,
@@ -12,27 +12,27 @@ use crate::demonstration::{
 use crate::world::Advisor;
 
 /// The formula of a deal that comes to 12: the numbers in the order of the cards.
-fn formula(deal: Deal) -> [String; 4] {
-    let [left, right] = deal.numbers();
-    let operator = if left + right == 12 { "+" } else { "*" };
-    [left.to_string(), operator.to_owned(), right.to_string(), "=".to_owned()]
+fn formula(deal: Deal) -> [Symbol; 3] {
+    let [left, right] = deal.numbers().map(Symbol::Number);
+    [left, deal.operator().unwrap_or(Symbol::Times), right]
 }
 
-/// The action that leads on to a formula of 12: the next symbol of the expert's formula while this one is the start
-/// of it, `=` otherwise.
-fn next(game: &Game) -> String {
-    let symbol = |text: &String| match text.as_str() {
-        "+" => Some(Symbol::Plus),
-        "*" => Some(Symbol::Times),
-        number => number.parse().ok().map(Symbol::Number),
+/// The action that leads on to a formula of 12, the shortest that there is; `=` where there is none any more.
+fn next(game: &Game) -> &'static str {
+    (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
+}
+
+/// The first of so many symbols and `=` that win; of several, the one that comes first among the cards and then the operators.
+fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
+    let Some(fewer) = symbols.checked_sub(1) else {
+        return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");
     };
-    let plan = formula(game.deal());
-    let so_far = game.formula();
-    let fits = plan.iter().zip(so_far).all(|(text, found)| symbol(text) == Some(*found));
-    match plan.get(so_far.len()) {
-        Some(text) if fits => text.clone(),
-        _ => "=".to_owned(),
-    }
+    let [left, right] = game.deal().numbers().map(Symbol::Number);
+    [left, right, Symbol::Plus, Symbol::Times].into_iter().find_map(|symbol| {
+        let mut after = game.clone();
+        let leads = after.act(Move::Add(symbol)).effective && leading(&after, fewer).is_some();
+        leads.then_some(symbol.text())
+    })
 }
 
 /// Gives advice to a person who plays a deal.
@@ -52,9 +52,9 @@ impl Advisor for Adviser {
         let written = text.rsplit_once("Formula:").map_or("", |(_, formula)| formula);
         let mut game = Game::new(self.deal);
         for symbol in written.split_whitespace() {
-            game.act(super::game::Action::parse(symbol));
+            game.act(Move::parse(symbol));
         }
-        next(&game)
+        next(&game).to_owned()
     }
 }
 
@@ -79,11 +79,11 @@ fn play(
     rng: &mut Rng,
 ) -> Result<Option<Demonstration>, EnvError> {
     let deal = set.deal(&task.id)?;
-    let mut plan = formula(deal).to_vec();
+    let mut plan: Vec<&str> = formula(deal).into_iter().map(Symbol::text).chain(["="]).collect();
     if rng.chance(early_evaluation_prob) {
         plan.remove(2);
     }
-    // A number that neither card has.
+    // A number that neither card has, which changes nothing: the mistake there is to make in this world.
     let unusable: Vec<u8> = (1..=10).filter(|number| !deal.numbers().contains(number)).collect();
     let mut plan = plan.into_iter().peekable();
     let mut environment = set.ezpoints();
@@ -93,7 +93,7 @@ fn play(
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = if imitate {
             let Some(action) = plan.next() else { return Ok(None) };
-            action
+            action.to_owned()
         } else {
             rng.choose(&unusable).map_or_else(String::new, u8::to_string)
         };
@@ -113,6 +113,8 @@ fn play(
 
 #[cfg(test)]
 mod tests {
+    use super::super::environment::describe;
+    use super::super::formula::{eval, text};
     use super::super::set::{EzPointsGenerator, EzPointsReward};
     use super::*;
 
@@ -141,6 +143,65 @@ mod tests {
         assert!((95.0..145.0).contains(&noisy), "{noisy}");
         let (won, played) = won(0.0, 0.2);
         assert!(won == played && played > 190.0, "{won} of {played}");
+    }
+
+    /// True if an episode can be won from a formula of these symbols, tried out symbol by symbol.
+    fn is_winnable(numbers: [Symbol; 2], written: &[Symbol]) -> bool {
+        if written.len() > MOST_SYMBOLS {
+            return false;
+        }
+        let mut left = numbers.to_vec();
+        for symbol in written {
+            if let Some(at) = left.iter().position(|number| number == symbol) {
+                left.remove(at);
+            }
+        }
+        if left.is_empty() && eval(&text(written)) == Some(12) {
+            return true;
+        }
+        left.into_iter()
+            .chain([Symbol::Plus, Symbol::Times])
+            .any(|symbol| is_winnable(numbers, &[written, &[symbol]].concat()))
+    }
+
+    /// Takes advice from here until the episode ends.
+    fn follow(mut game: Game) -> bool {
+        let mut adviser = Adviser::new(game.deal());
+        loop {
+            let advice = adviser.advise(&Observation::new(describe(&game)));
+            let outcome = game.act(Move::parse(&advice));
+            if outcome.terminated || outcome.truncated {
+                return outcome.reward == REWARD;
+            }
+            assert!(outcome.effective, "advice that does nothing: {:?}", game.formula());
+        }
+    }
+
+    #[test]
+    fn advice_wins_from_wherever_an_episode_can_be_won() {
+        let mut numbers_seen = std::collections::HashSet::new();
+        let (mut won, mut lost, mut other_order) = (0, 0, false);
+        for deal in Deal::all() {
+            if !numbers_seen.insert(deal.numbers()) {
+                continue;
+            }
+            let mut todo = vec![Game::new(deal)];
+            while let Some(game) = todo.pop() {
+                let numbers = deal.numbers().map(Symbol::Number);
+                let winnable = is_winnable(numbers, game.formula());
+                assert_eq!(follow(game.clone()), winnable, "{deal}: {:?}", game.formula());
+                won += usize::from(winnable);
+                lost += usize::from(!winnable);
+                other_order |= winnable && game.formula().first() == Some(&numbers[1]);
+                for symbol in numbers.into_iter().chain([Symbol::Plus, Symbol::Times]) {
+                    let mut after = game.clone();
+                    if after.act(Move::Add(symbol)).effective && !todo.contains(&after) {
+                        todo.push(after);
+                    }
+                }
+            }
+        }
+        assert!(won > 100 && lost > 1000 && other_order, "{won} {lost}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use turnwise_core::{EnvError, Environment, Purpose, Seed, Task, TaskSet};
 
 use super::cards::Deal;
 use super::environment::EzPointsEnv;
+use super::formula::Symbol;
 use super::game::REWARD;
 use super::picture::Cards;
 use crate::pictures::PictureStore;
@@ -92,7 +93,8 @@ impl Shared {
 ///
 /// A task is a deal; its kind says whether the formula is a sum or a product. No two cards that lie together in one split
 /// lie together in another, in whatever order: the first byte of the deal's digest says where they belong (of the 154
-/// pairs of cards about 60, 15 and 25 percent), whatever the seed.
+/// pairs of cards about 60, 15 and 25 percent), whatever the seed. The suits tell them apart: there are only ten pairs of
+/// ranks, and the training has them all.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,
@@ -148,8 +150,7 @@ impl EzPointsSet {
         for ((name, split), found) in SPLITS.into_iter().zip(&mut splits).zip(found) {
             for (number, deal) in (1..).zip(found) {
                 let id = format!("{name}/{number:05}-{deal}");
-                let [left, right] = deal.numbers();
-                let kind = if left + right == 12 { "sum" } else { "product" };
+                let kind = if deal.operator() == Some(Symbol::Plus) { "sum" } else { "product" };
                 deals.insert(id.clone(), deal);
                 split.push(Task { digest: deal.digest(), ..Task::new(id, kind, GOAL) });
             }
@@ -212,6 +213,7 @@ impl TaskSet for EzPointsSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cards::Card;
     use super::*;
 
     fn digests(set: &EzPointsSet, split: &str) -> HashSet<String> {
@@ -233,6 +235,23 @@ mod tests {
         assert_eq!(pairs.iter().sum::<usize>(), 154, "{pairs:?}");
         assert!(pairs[2] >= 30, "{pairs:?}");
         assert_eq!(first.split("train").unwrap().len(), 1000);
+    }
+
+    #[test]
+    fn the_training_has_all_ten_pairs_of_ranks() {
+        let set = set(0, None);
+        let ranks = |split: &str| -> HashSet<[u8; 2]> {
+            let tasks = set.split(split).unwrap().iter();
+            tasks
+                .map(|task| {
+                    let mut ranks = set.deal(&task.id).unwrap().0.map(Card::rank);
+                    ranks.sort_unstable();
+                    ranks
+                })
+                .collect()
+        };
+        assert_eq!(ranks("train").len(), 10);
+        assert_eq!(ranks("train"), ranks("test"));
     }
 
     #[test]

@@ -82,6 +82,11 @@ fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     for line in numbered_lines(&name, file) {
         let line = line?;
         let (_, deal) = Recording::parse(&line.text).map_err(|reason| line.error(reason))?;
+        if deal.operator().is_none() {
+            let [left, right] = deal.numbers();
+            let reason = format!("{left} and {right} ({deal}) come to 12 neither as a sum nor as a product");
+            return Err(line.error(reason));
+        }
         deals.push(deal);
     }
     if deals.is_empty() {
@@ -178,5 +183,32 @@ impl World for EzPointsWorld {
 
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         Ok(Some(Box::new(Adviser::new(self.set.deal(&task.id)?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deals_that_cannot_come_to_twelve_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deals.jsonl");
+        let line = |cards: [&str; 2], numbers: [u8; 2]| {
+            let [left, right] = cards;
+            format!(
+                "{{\"seed\": 1, \"cards\": [\"{left}\", \"{right}\"], \"numbers\": {numbers:?}, \"steps\": []}}\n"
+            )
+        };
+        let good = line(["H4", "C8"], [4, 8]) + &line(["D2", "C6"], [2, 6]);
+        std::fs::write(&path, &good).unwrap();
+        assert_eq!(read_deals(&path).unwrap().len(), 2);
+        for (cards, numbers, said) in
+            [(["H6", "CK"], [6, 10], "6 and 10"), (["HA", "CQ"], [1, 10], "1 and 10")]
+        {
+            std::fs::write(&path, format!("{good}{}", line(cards, numbers))).unwrap();
+            let error = read_deals(&path).unwrap_err().to_string();
+            assert!(error.contains("deals.jsonl, line 3") && error.contains(said), "{error}");
+        }
     }
 }

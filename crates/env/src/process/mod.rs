@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`protocol`] | the messages |
 //! | [`program`] | the program: its process, its threads |
+//! | `group` | that process and whatever it started |
 //! | [`error`] | failures of requests to it |
 //! | [`world`] | the [`turnwise_core::TaskSet`] over it |
 //!
@@ -31,6 +32,7 @@
 //! any Gymnasium-style class.
 
 pub mod error;
+mod group;
 pub mod program;
 pub mod protocol;
 pub mod world;

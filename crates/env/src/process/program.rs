@@ -2,13 +2,13 @@
 //!
 //! A writer thread, a reader thread and a thread that keeps the end of stderr belong to every process. A request
 //! waits for its answer on a channel. A process that is silent for too long, writes a line that is no answer, or ends is
-//! killed with everything it started, all requests that wait for it fail with the reason, and the next request that can do
+//! killed with everything it started (what has outlived it included), all requests that wait for it fail with the reason, and the next request that can do
 //! without an episode starts it anew.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::ProcessError;
+use super::group::Group;
 use super::protocol::{Answer, Envelope, FailureKind, Line, PROTOCOL, Request, Welcome};
 
 /// Start of the program, and its limits of time.
@@ -127,7 +128,7 @@ pub struct Process {
 /// State that the threads of a process share.
 #[derive(Debug)]
 struct Shared {
-    child: Mutex<Child>,
+    group: Mutex<Group>,
     waiting: Mutex<Waiting>,
     stderr: Mutex<Stderr>,
     stderr_ended: Condvar,
@@ -153,17 +154,12 @@ impl Process {
         if let Some(directory) = &settings.directory {
             spawned.current_dir(directory);
         }
-        // A group of its own: what the program starts is killed with it, and Ctrl-C reaches this process first.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut spawned, 0);
-        let mut child = spawned.spawn().map_err(|error| failed(error.to_string()))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
+        let mut group = Group::spawn(&mut spawned).map_err(|error| failed(error.to_string()))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = group.take_pipes() else {
             return Err(failed("its input and output are not connected".to_owned()));
         };
         let shared = Arc::new(Shared {
-            child: Mutex::new(child),
+            group: Mutex::new(group),
             waiting: Mutex::new(Waiting::Open(HashMap::new())),
             stderr: Mutex::default(),
             stderr_ended: Condvar::new(),
@@ -307,7 +303,7 @@ impl Drop for Process {
         self.lines = channel().0;
         let until = Instant::now() + GRACE;
         while Instant::now() < until {
-            if !matches!(lock(&self.shared.child).try_wait(), Ok(None)) {
+            if lock(&self.shared.group).has_ended() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -333,15 +329,7 @@ impl Shared {
             }
         }
         drop(waiting);
-        let mut child = lock(&self.child);
-        if matches!(child.try_wait(), Ok(None)) {
-            #[cfg(unix)]
-            if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        lock(&self.group).kill();
         error
     }
 
@@ -349,9 +337,11 @@ impl Shared {
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
-            let ended = lock(&self.child).try_wait();
-            if let Ok(Some(status)) = ended {
-                // The end of its stderr may not have been read yet. What it started may hold stderr open for longer.
+            let mut group = lock(&self.group);
+            let ended = group.has_ended().then(|| group.status()).flatten();
+            drop(group);
+            if let Some(status) = ended {
+                // The end of its stderr may not have been read yet. What has left its group may hold stderr open for longer.
                 let stderr = lock(&self.stderr);
                 drop(self.stderr_ended.wait_timeout_while(stderr, STDERR_WAIT, |stderr| !stderr.ended));
                 return format!("it ended by itself ({status})");

@@ -90,6 +90,38 @@ fn a_program_that_is_no_world_is_refused_with_the_reason() {
     assert!(error.contains("unknown key `secret`"), "{error}");
 }
 
+/// Fails if the process whose number stands in a file is there after five seconds.
+fn assert_gone(file: &std::path::Path) {
+    let pid = std::fs::read_to_string(file).unwrap();
+    let path = std::path::Path::new("/proc").join(pid.trim()).join("stat");
+    let gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z "));
+    let until = Instant::now() + Duration::from_secs(5);
+    while !gone() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(gone(), "{pid} outlived the program that started it");
+}
+
+#[test]
+fn what_a_program_started_does_not_outlive_its_own_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = folder.path().join("child");
+    let start = format!("sleep 60 > /dev/null 2>&1 & echo $! > {};", child.display());
+    // It ends by itself.
+    let set = open(&format!("{RESET} {start} read l; exit 3"));
+    let error = step(&mut begin(&set), "go").unwrap_err().to_string();
+    assert!(error.contains("exit status: 3"), "{error}");
+    assert_gone(&child);
+    // It ends because it was asked to; what it started holds its output open.
+    let start = format!("sleep 60 & echo $! > {};", child.display());
+    let set = open(&format!("{RESET} {start} while read l; do :; done"));
+    drop(begin(&set));
+    let started = Instant::now();
+    drop(set);
+    assert!(started.elapsed() < Duration::from_secs(2), "it ended by itself");
+    assert_gone(&child);
+}
+
 #[test]
 fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,15 +140,7 @@ fn silence_kills_the_program_and_the_next_reset_starts_it_again() {
     // The episode is gone for good: trying the step again helps nobody.
     assert!(!error.is_transient());
     assert!(!step(&mut environment, "go").unwrap_err().is_transient());
-    let pid = std::fs::read_to_string(&child).unwrap();
-    let alive = || std::path::Path::new("/proc").join(pid.trim()).join("stat");
-    let gone =
-        |path: std::path::PathBuf| std::fs::read_to_string(path).map_or(true, |stat| stat.contains(") Z "));
-    let until = Instant::now() + Duration::from_secs(5);
-    while !gone(alive()) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(gone(alive()), "{pid} outlived the program that started it");
+    assert_gone(&child);
     assert_eq!(set.starts(), 1);
     // The second process is asked for the reset where the first was asked for the tasks, and answers with those.
     let error = environment.reset(&task(), seed()).unwrap_err().to_string();

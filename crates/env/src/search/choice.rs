@@ -13,26 +13,33 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// The option that an answer names: by its label, alone or in front (`B`, `(b)`, `B. text`, `option B: text`), or by its
-    /// text. Articles count here, because `A` is one.
+    /// The option that an answer names: by its own text (`C. difficile colitis` is that option, whatever its label), by its label,
+    /// alone or in front (`B`, `(b)`, `B. text`, `option B: text`), or by a text that several options share, the first of which
+    /// counts then. Articles count in labels, because `A` is one.
     pub fn chosen(&self, answer: &str) -> Option<usize> {
         let answer = strip(answer);
+        let label = label(answer);
+        let by_text = self.with_text(answer, label);
+        if let [only] = by_text.as_slice() {
+            return Some(*only);
+        }
+        let by_label =
+            self.options.iter().position(|(known, _)| label.is_some_and(|label| same(known, label)));
+        by_label.or_else(|| by_text.first().copied())
+    }
+
+    /// The options whose text an answer is, in normal form. A bare label is none, although an option may have such a text; and a
+    /// label that the normal form takes for an article has to stand in front of the option's text too.
+    fn with_text(&self, answer: &str, label: Option<&str>) -> Vec<usize> {
         let text = normalize(answer);
-        let by_text = || self.options.iter().position(|(_, option)| normalize(option) == text);
-        let bare = answer.trim_start_matches(|character: char| !character.is_alphanumeric());
-        let word =
-            |text: &str| text.split(|character: char| !character.is_alphanumeric()).next().map(str::len);
-        let first = &bare[..word(bare).unwrap_or(0)];
-        let (label, after) = if matches!(first.to_lowercase().as_str(), "option" | "answer" | "choice") {
-            let rest = bare[first.len()..].trim_start_matches(|character: char| !character.is_alphanumeric());
-            rest.split_at(word(rest).unwrap_or(0))
-        } else {
-            bare.split_at(first.len())
+        if text.is_empty() || self.options.iter().any(|(label, _)| same(label, &text)) {
+            return Vec::new();
+        }
+        let article = label.filter(|label| normalize(label).is_empty());
+        let is_text = |option: &str| {
+            normalize(option) == text && article.is_none_or(|label| same(first_word(bare(option)), label))
         };
-        // A label in front of a text is set off by punctuation: `A patient` is no answer `A`.
-        let set_off = after.is_empty() || after.starts_with([')', '.', ':', ',', ']', '}']);
-        let by_label = || self.options.iter().position(|(known, _)| known.eq_ignore_ascii_case(label));
-        if set_off { by_label().or_else(by_text) } else { by_text() }
+        (0..self.options.len()).filter(|place| is_text(&self.options[*place].1)).collect()
     }
 
     /// The options as a prompt shows them, one a line.
@@ -45,6 +52,32 @@ impl Choices {
         }
         lines
     }
+}
+
+/// A text without what is in front of its first letter or digit.
+fn bare(text: &str) -> &str {
+    text.trim_start_matches(|character: char| !character.is_alphanumeric())
+}
+
+/// The letters and digits that a text begins with.
+fn first_word(text: &str) -> &str {
+    text.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default()
+}
+
+fn same(left: &str, right: &str) -> bool {
+    left.eq_ignore_ascii_case(right)
+}
+
+/// The word that an answer gives as a label: all there is of it, or set off by punctuation: `A patient` is no answer `A`.
+fn label(answer: &str) -> Option<&str> {
+    let mut rest = bare(answer);
+    let mut label = first_word(rest);
+    if ["option", "answer", "choice"].iter().any(|word| same(word, label)) {
+        rest = bare(&rest[label.len()..]);
+        label = first_word(rest);
+    }
+    let after = &rest[label.len()..];
+    (after.is_empty() || after.starts_with([')', '.', ':', ',', ']', '}'])).then_some(label)
 }
 
 #[cfg(test)]
@@ -81,5 +114,46 @@ mod tests {
             assert_eq!(choices.chosen(answer), chosen, "{answer:?}");
         }
         assert!(choices.lines().starts_with("\nA: A patient history\nB: "));
+    }
+
+    #[test]
+    fn an_options_own_text_is_no_label() {
+        let chosen = |texts: [&str; 4], answer: &str| {
+            let options = ["A", "B", "C", "D"].into_iter().zip(texts);
+            let options = options.map(|(label, text)| (label.to_owned(), text.to_owned())).collect();
+            Choices { options, right: 0 }.chosen(answer)
+        };
+        let texts =
+            ["C. difficile colitis", "D, antagonist", "A.Decrease in Km", "B. fragilis is an anaerobe"];
+        for (place, text) in texts.into_iter().enumerate() {
+            assert_eq!(chosen(texts, text), Some(place), "{text}");
+            assert_eq!(chosen(texts, &format!(" {} ", text.to_uppercase())), Some(place), "{text}");
+            // Behind its own label it is that option too.
+            let labelled = format!("{}. {text}", ["A", "B", "C", "D"][place]);
+            assert_eq!(chosen(texts, &labelled), Some(place), "{labelled}");
+        }
+        for (place, label) in ["A", "B", "C", "D"].into_iter().enumerate() {
+            for answer in
+                [label.to_owned(), format!("({})", label.to_lowercase()), format!("Answer: {label}.")]
+            {
+                assert_eq!(chosen(texts, &answer), Some(place), "{answer}");
+            }
+        }
+        // Where no option has that text, it is a label with words behind it.
+        let others = ["salmonella", "an agonist", "an increase", "E. coli"];
+        for (text, place) in texts.into_iter().zip([2, 3, 0, 1]) {
+            assert_eq!(chosen(others, text), Some(place), "{text}");
+        }
+        assert_eq!(chosen(texts, "B. fragilis is an anaerobe, mostly"), Some(1));
+        // `A` is a label like the others, although the normal form knows it as an article.
+        assert_eq!(chosen(["surgery", "radiation", "C", "D"], "A. Radiation"), Some(0));
+        assert_eq!(chosen(["surgery", "radiation", "C", "D"], "C. Radiation"), Some(2));
+        // Options that are letters themselves: a letter is a label. Where several have a text, it names none before its label.
+        assert_eq!(chosen(["D", "C", "B", "A"], "B"), Some(1));
+        let twice = ["group B", "B, group", "Group B.", "none"];
+        assert_eq!(chosen(twice, "B. group"), Some(1));
+        assert_eq!(chosen(twice, "group B"), Some(0));
+        assert_eq!(chosen(["B, group", "none", "B. Group", "all"], "B. group"), Some(1));
+        assert_eq!(chosen(["+", "-", "?", "!"], "***"), None);
     }
 }

@@ -2,7 +2,8 @@
 
 use turnwise_core::{Action, EnvError, Environment as _, Observation, Purpose, Rng, Seed, Task};
 
-use super::answer::normalize;
+use super::answer::stands_in;
+use super::format::shown;
 use super::question::Question;
 use super::set::SearchSet;
 use crate::demonstration::{
@@ -13,9 +14,9 @@ use crate::world::Advisor;
 /// Knows where to look, and answers with what was shown.
 pub(super) struct Expert {
     question: Question,
-    /// Everything that was shown.
+    /// The passages that were shown.
     seen: String,
-    /// Searches advised so far, for questions without a plan.
+    /// Searches that were made.
     searches: usize,
 }
 
@@ -24,24 +25,24 @@ impl Expert {
         Self { question, seen: String::new(), searches: 0 }
     }
 
-    /// Takes note of an observation.
+    /// Takes note of an observation, if it shows what was found. The question itself gives nothing away, and neither does what is
+    /// said to an action that was not understood.
     fn read(&mut self, observation: &str) {
-        self.seen.push('\n');
-        self.seen.push_str(observation);
+        if let Some(passages) = shown(observation) {
+            self.searches += 1;
+            self.seen.push('\n');
+            self.seen.push_str(&passages);
+        }
     }
 
     /// The next action: the first planned search whose passage has not been shown (for questions without a plan, one search for
     /// the question itself), then the golden answer that stands in what was shown, or `unknown` where none does.
-    fn next(&mut self) -> String {
-        // The title of a passage; its quotation marks are escaped inside of JSON.
-        let shown = |query: &str| {
-            self.seen.contains(&format!("\"{query}\"")) || self.seen.contains(&format!("\"{query}\\\""))
-        };
-        if let Some(search) = self.question.plan.iter().find(|search| !shown(&search.query)) {
+    fn next(&self) -> String {
+        let is_shown = |title: &str| self.seen.contains(&format!("\"{title}\""));
+        if let Some(search) = self.question.plan.iter().find(|search| !is_shown(&search.query)) {
             return searched(&search.query);
         }
         if self.question.plan.is_empty() && self.searches == 0 {
-            self.searches = 1;
             return searched(&self.question.text);
         }
         answered(&self.answer().unwrap_or_else(|| "unknown".to_owned()))
@@ -52,12 +53,12 @@ impl Expert {
         if !self.question.plan.is_empty() {
             return self.question.golden.first().cloned();
         }
-        let seen = normalize(&self.seen);
+        let stands = |answer: &String| stands_in(&self.seen, std::slice::from_ref(answer));
         match &self.question.choices {
-            None => self.question.golden.iter().find(|golden| seen.contains(&normalize(golden))).cloned(),
+            None => self.question.golden.iter().find(|golden| stands(golden)).cloned(),
             Some(choices) => {
                 let (label, text) = &choices.options[choices.right];
-                seen.contains(&normalize(text)).then(|| label.clone())
+                stands(text).then(|| label.clone())
             }
         }
     }
@@ -231,22 +232,83 @@ mod tests {
         }
     }
 
+    /// Passages as the world shows them.
+    fn block(contents: &str) -> String {
+        let passage = turnwise_retrieval::Passage { id: "0".into(), contents: contents.into() };
+        let hit = turnwise_retrieval::Hit { passage: Arc::new(passage), score: 1.0 };
+        ObservationFormat::SearchR1.information(&[hit])
+    }
+
+    /// What the expert does after a search that showed this.
+    fn advised(question: &Question, contents: &str) -> String {
+        let mut expert = Expert::new(question.clone());
+        expert.read(&question.prompt());
+        assert_eq!(expert.next(), searched(&question.text));
+        expert.read(&block(contents));
+        expert.next()
+    }
+
+    fn open_question(text: &str, golden: &[&str]) -> Question {
+        let golden = golden.iter().map(|golden| (*golden).to_owned()).collect();
+        Question { text: text.into(), golden, ..Question::default() }
+    }
+
     #[test]
     fn without_a_plan_the_expert_answers_only_what_it_has_read() {
-        let question = |golden: &str| Question {
-            text: "Who built it?".into(),
-            golden: vec![golden.into(), "the other".into()],
-            ..Question::default()
+        let built = open_question("Who built it?", &["Ada Fenn", "the other"]);
+        for (contents, answer) in [
+            ("\"It\"\nIt was built by Ada Fenn.", "Ada Fenn"),
+            ("\"It\"\nPerhaps the other did.", "the other"),
+            ("\"It\"\nNobody knows.", "unknown"),
+        ] {
+            assert_eq!(advised(&built, contents), answered(answer));
+        }
+        // The question names both, and says which is right as little as a word that has the answer inside.
+        let older = open_question("Who is older, Ada Fenn or Bo Lind?", &["Bo Lind"]);
+        assert_eq!(advised(&older, "\"Ada Fenn\"\nAda Fenn was born in 1901."), answered("unknown"));
+        let cancer = open_question("Is it benign?", &["no"]);
+        assert_eq!(advised(&cancer, "\"It\"\nA carcinoma."), answered("unknown"));
+        assert_eq!(advised(&cancer, "\"It\"\nIs it? No."), answered("no"));
+    }
+
+    #[test]
+    fn options_in_the_question_give_nothing_away() {
+        let options = [("A", "rest"), ("B", "surgery")].map(|(label, text)| (label.into(), text.into()));
+        let choices = super::super::choice::Choices { options: options.to_vec(), right: 1 };
+        let question = Question { choices: Some(choices), ..open_question("What helps?", &["B"]) };
+        assert_eq!(advised(&question, "\"Help\"\nNothing is known."), answered("unknown"));
+        assert_eq!(advised(&question, "\"Help\"\nSurgery is."), answered("B"));
+    }
+
+    #[test]
+    fn a_search_counts_once_it_was_made() {
+        let mut expert = Expert::new(open_question("Who built it?", &["Ada Fenn"]));
+        expert.read("Who built it?");
+        // Advice that nobody takes, and an action that is not understood.
+        for _ in 0..3 {
+            assert_eq!(expert.next(), searched("Who built it?"));
+            expert.read(ObservationFormat::SearchR1.invalid());
+        }
+        // A search of the player's own counts as well.
+        expert.read(&block("\"It\"\nAda Fenn did."));
+        assert_eq!(expert.next(), answered("Ada Fenn"));
+    }
+
+    #[test]
+    fn both_formats_are_read() {
+        let passage = turnwise_retrieval::Passage {
+            id: "0".into(),
+            contents: "\"Zürich\"\nSchloß Wyl lies there.\nAda Fenn".into(),
         };
-        let advised = |golden: &str, shown: &str| {
-            let mut expert = Expert::new(question(golden));
-            expert.read("Who built it?");
-            assert_eq!(expert.next(), "<search> Who built it? </search>");
-            expert.read(shown);
-            expert.next()
-        };
-        assert_eq!(advised("Ada Fenn", "It was built by Ada Fenn."), "<answer> Ada Fenn </answer>");
-        assert_eq!(advised("Ada Fenn", "Perhaps the other did."), "<answer> the other </answer>");
-        assert_eq!(advised("Ada Fenn", "Nobody knows."), "<answer> unknown </answer>");
+        let hit = turnwise_retrieval::Hit { passage: Arc::new(passage), score: 1.0 };
+        for format in [ObservationFormat::SearchR1, ObservationFormat::VerlAgent] {
+            let block = format.information(std::slice::from_ref(&hit));
+            // The first and the last words of lines, and words that JSON escapes.
+            for golden in ["Zürich", "Schloß Wyl", "Ada Fenn"] {
+                let mut expert = Expert::new(open_question("Where?", &[golden]));
+                expert.read(&block);
+                assert_eq!(expert.next(), answered(golden), "{block}");
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Observations: passages as Search-R1 and as verl-agent write them, to the byte.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,21 @@ impl ObservationFormat {
     }
 }
 
+/// The passages that an observation shows, in whichever format; `None` for one that shows none, such as the question. What was cut
+/// off before its end is read as it stands.
+pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Found {
+        result: String,
+    }
+    let inside = strip(observation).strip_prefix("<information>")?;
+    let inside = inside.strip_suffix("</information>").unwrap_or(inside);
+    Some(match serde_json::from_str::<Found>(inside) {
+        Ok(Found { result }) => Cow::Owned(result),
+        Err(_) => Cow::Borrowed(inside),
+    })
+}
+
 fn length(hit: &Hit) -> usize {
     hit.passage.contents.len() + 24
 }
@@ -94,6 +110,26 @@ mod tests {
             ObservationFormat::VerlAgent.information(&[]),
             "<information>{\"result\": \"\"}</information>"
         );
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        let hits = [hit("\"Ada \"\"B\"\" Fenn\"\nBorn in Zürich.\nDied. ")];
+        for (format, expected) in [
+            (ObservationFormat::SearchR1, "Doc 1(Title: \"Ada \"\"B\"\" Fenn\") Born in Zürich.\nDied."),
+            (ObservationFormat::VerlAgent, "Doc 1: \"Ada \"\"B\"\" Fenn\"\nBorn in Zürich.\nDied.\n"),
+        ] {
+            let block = format.information(&hits);
+            assert_eq!(shown(&block).unwrap(), expected);
+            assert_eq!(shown(&format.information(&[])).unwrap(), "");
+            let (cut, _) = block.split_once("Born").unwrap();
+            assert!(
+                shown(cut).unwrap().starts_with(if cut.contains("result") { "{" } else { "Doc 1" }),
+                "{cut}"
+            );
+            assert_eq!(shown(format.invalid()), None);
+        }
+        assert_eq!(shown("What is between <information> and </information>?"), None);
     }
 
     #[test]

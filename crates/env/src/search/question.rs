@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use turnwise_core::digest;
 use turnwise_retrieval::Passage;
 
-use super::answer::{Scores, covers};
+use super::answer::{Scores, stands_in};
 use super::choice::Choices;
 
 /// A question with its golden answers.
@@ -70,13 +70,13 @@ impl Question {
         }
     }
 
-    /// True if a golden answer stands in a text.
+    /// True if a golden answer stands in a text, as words of its own.
     pub fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),
             Some(choices) => std::slice::from_ref(&choices.options[choices.right].1),
         };
-        covers(text, golden)
+        stands_in(text, golden)
     }
 
     /// SHA-256 over what the question is and what its answer is judged by.
@@ -117,6 +117,10 @@ mod tests {
         assert_eq!(SearchReward::ExactMatch.of(&open.scores("port ellis.")), 1.0);
         assert_eq!(SearchReward::CoverMatch.of(&open.scores("In Port Ellis")), 1.0);
         assert!(open.is_answered_in("born in Port Ellis") && !open.is_answered_in("born in Old Ellis"));
+        // Cover match looks for letters, as in the original; an answer found is one that somebody could read.
+        let no = Question { golden: vec!["no".into()], ..open.clone() };
+        assert!(no.scores("a carcinoma").cover && !no.is_answered_in("a carcinoma"));
+        assert!(no.is_answered_in("No, not that.") && !no.is_answered_in(""));
         let options = [("A", "yes"), ("B", "no")].map(|(label, text)| (label.to_owned(), text.to_owned()));
         let choices = Choices { options: options.to_vec(), right: 0 };
         let closed = Question { choices: Some(choices), ..open.clone() };

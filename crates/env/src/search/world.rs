@@ -210,11 +210,15 @@ impl SearchData {
 }
 
 impl SearchKind {
-    /// Questions of every split that is asked for.
-    fn questions(&self, data: &SearchData, splits: &[&str]) -> Result<[Vec<Question>; 3], EnvError> {
+    /// Questions of every split that is wanted.
+    fn questions(
+        &self,
+        data: &SearchData,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<[Vec<Question>; 3], EnvError> {
         let mut found: [Vec<Question>; 3] = Default::default();
         for ((name, files), found) in SPLITS.iter().zip(data.files()?).zip(&mut found) {
-            if !splits.is_empty() && !splits.contains(name) {
+            if !wanted(name) {
                 continue;
             }
             for file in files {
@@ -225,11 +229,13 @@ impl SearchKind {
     }
 }
 
-/// The passages that came with questions, each once.
-fn own_passages(splits: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
+/// The passages that came with questions, each once. Every split is in one of the two, so that the collection and its order are
+/// the same whichever was read first.
+fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
-    let passages = splits.iter().flatten().flat_map(|question| &question.passages);
-    let passages: Vec<Passage> = passages
+    let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));
+    let passages: Vec<Passage> = questions
+        .flat_map(|question| &question.passages)
         .filter(|passage| seen.insert(passage.contents.as_str()))
         .map(|passage| (**passage).clone())
         .collect();
@@ -275,17 +281,20 @@ impl WorldKind for SearchKind {
         options: &mut OpenOptions<'_>,
     ) -> Result<Box<dyn World>, EnvError> {
         let generated = settings.data.is_none();
+        let is_asked_for = |split: &str| options.splits.is_empty() || options.splits.contains(&split);
         let (splits, passages) = match &settings.data {
             None => {
                 let Generated { passages, splits } = generate(&settings.generator)?;
-                (splits, Some(passages))
+                (splits, passages)
             }
-            Some(data) => (self.questions(data, options.splits)?, None),
+            Some(data) => (self.questions(data, is_asked_for)?, Vec::new()),
         };
-        let collection = || match (passages, &settings.corpus) {
-            (Some(passages), _) => Ok(passages),
-            (None, Some(path)) => files::passages(path, self.tables.as_ref()),
-            (None, None) => own_passages(&splits),
+        let collection = || match (&settings.data, &settings.corpus) {
+            (None, _) => Ok(passages),
+            (Some(_), Some(path)) => files::passages(path, self.tables.as_ref()),
+            // What is searched in does not depend on the splits that are asked for: a task is the same in training, in an
+            // evaluation and in play.
+            (Some(data), None) => own_passages(&splits, &self.questions(data, |split| !is_asked_for(split))?),
         };
         let retriever = settings.retriever.open(self.retrievers.as_ref(), collection)?;
         let mut splits = splits;

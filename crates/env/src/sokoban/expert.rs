@@ -39,7 +39,8 @@ impl Advisor for Expert {
 /// Lets the expert play `count` levels of a split, taken in turn from the first. With probability `random_move_prob` it
 /// moves anywhere instead. Such moves are imitated as well, and so are episodes that miss their goal by them, up to the move
 /// that leaves no solution: left out, they would take the noise away that they are there for. An expert without noise is
-/// imitated where it reaches the goal. The result depends on the arguments alone, not on the number of threads.
+/// imitated where it reaches the goal. After a move that leaves no solution nothing more is played: nobody could say what would
+/// be right then. The result depends on the arguments alone, not on the number of threads.
 pub(super) fn demonstrate(
     set: &SokobanSet,
     request: &DemonstrationRequest<'_>,
@@ -61,11 +62,18 @@ fn play(
     let mut expert = Expert::default();
     let mut environment = set.sokoban();
     let mut observation = environment.reset(task, Seed::derive(0, Purpose::Environment, &[]))?;
-    // The rest of a shortest solution, last move first; solved anew where it was left.
+    // The rest of a shortest solution, last move first; solved anew where it was left. Empty where there is none.
     let mut plan: Vec<Direction> = Vec::new();
     let mut turns = Vec::new();
     let mut solved = false;
     while !solved && turns.len() < request.max_turns {
+        if plan.is_empty() {
+            let moves = environment.room().and_then(|room| expert.solver.solve(room).moves());
+            plan.extend(moves.into_iter().flatten().rev());
+            if plan.is_empty() {
+                break;
+            }
+        }
         let imitate = !rng.chance(request.invalid_action_prob);
         let action = if !imitate {
             NO_ACTION
@@ -73,10 +81,6 @@ fn play(
             plan.clear();
             Direction::ALL[rng.below(4)].word()
         } else {
-            if plan.is_empty() {
-                let moves = environment.room().and_then(|room| expert.solver.solve(room).moves());
-                plan.extend(moves.into_iter().flatten().rev());
-            }
             let Some(direction) = plan.pop() else { break };
             direction.word()
         };
@@ -98,6 +102,35 @@ mod tests {
     use super::super::generator::GeneratorConfig;
     use super::super::set::SokobanOptions;
     use super::*;
+
+    #[test]
+    fn an_episode_ends_with_the_move_that_leaves_no_solution() {
+        let config = GeneratorConfig { train: 60, valid: 0, test: 0, ..GeneratorConfig::default() };
+        let set = SokobanSet::new(&config, None, SokobanOptions::default(), None).unwrap();
+        let request = DemonstrationRequest {
+            count: 300,
+            max_turns: 15,
+            invalid_action_prob: 0.1,
+            seed: 3,
+            ..DemonstrationRequest::default()
+        };
+        let made = demonstrate(&set, &request, 0.7).unwrap();
+        let (mut spoiled, mut solver) = (0, Solver::default());
+        for episode in &made.episodes {
+            let mut room = set.level(&episode.task.id).unwrap().clone();
+            for turn in &episode.turns {
+                assert!(solver.solve(&room).moves().is_some(), "{}: {}", episode.task.id, turn.observation);
+                if let Some(direction) = Direction::ALL.into_iter().find(|known| known.word() == turn.action)
+                {
+                    room.act(direction);
+                }
+            }
+            let is_lost = solver.solve(&room).moves().is_none();
+            assert!(is_lost || room.is_solved() || episode.turns.len() == 15, "{}", episode.task.id);
+            spoiled += usize::from(is_lost);
+        }
+        assert!(spoiled > 20, "{spoiled} of {}", made.episodes.len());
+    }
 
     #[test]
     fn a_noisy_expert_is_imitated_where_it_misses_its_goal_too() {

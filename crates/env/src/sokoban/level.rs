@@ -99,7 +99,8 @@ impl RecordedRoom {
 /// between levels (lines that start with `;` are comments); as they are or compressed with zstd.
 ///
 /// # Errors
-/// The file cannot be read, or something in it is no level that can be solved; the error has the line.
+/// The file cannot be read, or something in it is no level that can be solved, or one that is solved already; the error has the
+/// line.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
@@ -127,6 +128,13 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     let mut found = Vec::new();
     let mut checked = |line: usize, room: Result<Room, String>| {
         let room = room.map_err(|reason| (line, reason))?;
+        if room.is_solved() {
+            // The first move would win, whichever it is.
+            return Err((
+                line,
+                "all boxes of this level are on targets at its start; leave it out".to_owned(),
+            ));
+        }
         match solver.solve(&room) {
             Solution::Moves(_) => {
                 found.push(room);
@@ -158,13 +166,33 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// A level's digest, which levels share exactly if one is the other turned or mirrored. Cells that the player could not
-/// reach count as walls.
+/// A level's digest, which levels share exactly if one is the other turned, mirrored or elsewhere between its outer walls.
+/// Cells that the player could not reach count as walls.
 pub fn level_digest(room: &Room) -> String {
-    let (width, height) = (room.width(), room.height());
-    let mut cells = vec![Cell::Wall; room.cells().len()];
-    for at in room.reachable() {
-        cells[at] = room.cells()[at];
+    least_digest(room, |cell| cell)
+}
+
+/// The digest of a level without its player, which levels share exactly if they have the same walls, targets and boxes, turned,
+/// mirrored or elsewhere between the outer walls, wherever the player starts.
+pub fn room_digest(room: &Room) -> String {
+    least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
+}
+
+/// The digest of the least of the eight ways to turn and mirror what the player could reach; `as_cell` says what counts as what.
+fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
+    let reachable = room.reachable();
+    let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);
+    for &at in &reachable {
+        let (row, column) = (at / room.width(), at % room.width());
+        (top, bottom) = (top.min(row), bottom.max(row));
+        (left, right) = (left.min(column), right.max(column));
+    }
+    // The player's own cell is among them.
+    let (height, width) = (bottom - top + 1, right - left + 1);
+    let mut cells = vec![Cell::Wall; height * width];
+    for at in reachable {
+        let (row, column) = (at / room.width() - top, at % room.width() - left);
+        cells[row * width + column] = as_cell(room.cells()[at]);
     }
     let place = |turn: usize, row: usize, column: usize| {
         let (row, column) = if turn & 4 == 0 { (row, column) } else { (column, row) };
@@ -211,6 +239,7 @@ mod tests {
             ("#####\n#PXO#\n####", 5, "row 3 has 4 cells"),
             ("#####\n#PXQ#\n#####", 5, "row 2, column 4: 'Q'"),
             ("######\n#X_PO#\n######", 5, "cannot be solved"),
+            ("######\n#P_√_#\n######", 5, "on targets at its start"),
             ("{\"room_fixed\": [[0]]}", 5, "no recorded level"),
             ("{\"room_fixed\": [[0, 1]], \"room_state\": [[0]]}", 5, "2 in room_fixed"),
             ("{\"room_fixed\": [[9]], \"room_state\": [[0]]}", 5, "9 is no cell"),
@@ -221,20 +250,40 @@ mod tests {
     }
 
     #[test]
-    fn turned_and_mirrored_levels_are_the_same() {
+    fn turned_mirrored_and_shifted_levels_are_the_same() {
         let same = [
             "#####\n#PXO#\n#_###\n#####",
             "#####\n#OXP#\n###_#\n#####",
             "####\n#_P#\n##X#\n##O#\n####",
             "#####\n#_###\n#PXO#\n#####",
+            // A cell further right, in a larger room.
+            "#######\n##PXO##\n##_####\n#######",
+            // Turned, and at the bottom.
+            "######\n######\n##O###\n##X###\n##P_##\n######",
             // A floor that nobody can reach.
             "#######\n#PXO#_#\n#_#####\n#######",
         ];
         let digests: Vec<String> = same.map(|rows| level_digest(&parse(rows).unwrap())).to_vec();
-        assert!(digests[..4].iter().all(|digest| *digest == digests[0]), "{digests:?}");
-        let walls = "#######\n#PXO###\n#_#####\n#######";
-        assert_eq!(level_digest(&parse(walls).unwrap()), digests[4]);
-        assert_ne!(digests[0], digests[4]);
-        assert_ne!(digests[0], level_digest(&parse("#####\n#PXO#\n#####").unwrap()));
+        assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+        for other in ["#####\n#PXO#\n#####", "#####\n#_XO#\n#P###\n#####", "#####\n#PXO#\n##_##\n#####"] {
+            assert_ne!(digests[0], level_digest(&parse(other).unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_room_is_the_same_wherever_its_player_starts() {
+        let same = [
+            "######\n#P_XO#\n#_####\n######",
+            "######\n#__XO#\n#P####\n######",
+            "######\n#__XS#\n#_####\n######",
+            "#######\n##_####\n##P_XO#\n#######",
+        ];
+        let rooms = same.map(|rows| parse(rows).unwrap());
+        assert!(rooms.iter().all(|room| room_digest(room) == room_digest(&rooms[0])));
+        let levels: std::collections::HashSet<String> = rooms[..3].iter().map(level_digest).collect();
+        assert_eq!(levels.len(), 3);
+        for other in ["######\n#PX_O#\n#_####\n######", "######\n#P_OX#\n#_####\n######"] {
+            assert_ne!(room_digest(&parse(other).unwrap()), room_digest(&rooms[0]), "{other}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use turnwise_core::{EnvError, Environment, Task, TaskSet};
 use super::action::ActionReading;
 use super::environment::SokobanEnv;
 use super::generator::{Generator, GeneratorConfig};
-use super::level::level_digest;
+use super::level::{level_digest, room_digest};
 use super::picture::Tiles;
 use super::room::{Room, RoomText};
 use crate::pictures::PictureStore;
@@ -22,15 +22,19 @@ pub(super) const GOAL: &str = "push all the boxes (`X`) onto the target spots (`
 /// Steps that verl-agent gives.
 pub(super) const DEFAULT_MAX_STEPS: usize = 15;
 
-/// Of 256 levels, those of the test and of the validation.
+/// Of 256 rooms, those of the test and of the validation.
 const TEST: u8 = 26;
 const VALID: u8 = 26;
 
-/// Levels that are made at a time.
+/// Levels that are made at a time: most, and fewest.
 const CHUNK: u64 = 2048;
+const SMALL_CHUNK: u64 = 64;
 
-/// Chunks without a new level after which there are no others to be expected.
-const MOST_EMPTY: usize = 4;
+/// Levels made for each that is missing, so that a few do not cost what thousands do: of ten, one belongs to the test.
+const MADE_FOR_ONE: u64 = 16;
+
+/// Levels in a row of which none is wanted and new, after which there are no others to be expected.
+const MOST_IN_VAIN: usize = 10_240;
 
 /// The reward of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -63,6 +67,15 @@ pub struct SokobanPictures {
     pub store: PictureStore,
 }
 
+/// A level as it was made, and where it belongs.
+struct Made {
+    room: Room,
+    /// The digest without the player.
+    whole: String,
+    digest: String,
+    split: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: SokobanOptions,
@@ -77,10 +90,27 @@ impl Shared {
     }
 }
 
+/// Levels that are made at once where so many are missing.
+fn chunk(missing: usize) -> u64 {
+    (missing as u64).saturating_mul(MADE_FOR_ONE).clamp(SMALL_CHUNK, CHUNK)
+}
+
+fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
+    let counts: Vec<String> =
+        found.iter().zip(wanted).map(|(found, wanted)| format!("{} of {wanted}", found.len())).collect();
+    EnvError::Other(format!(
+        "[env] generator: there are not as many different levels of this size: {} for train, valid and test; ask for \
+         fewer, or for larger rooms or longer solutions",
+        counts.join(", ")
+    ))
+}
+
 /// Sokoban as a task set.
 ///
-/// A task is a level; its kind is its number of boxes. No level of a split is in another one, turned or mirrored: the
-/// first byte of the level's digest says where it belongs (about 80, 10 and 10 percent), whatever the seed.
+/// A task is a level; its kind is its number of boxes. No room of a split is in another one, turned, mirrored, elsewhere between
+/// the outer walls or with another start of the player: the first byte of the digest of the room without its player says
+/// where all its levels belong (about 80, 10 and 10 percent), whatever the seed. Within a split a room may occur with several
+/// starts.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -88,7 +118,7 @@ pub struct SokobanSet {
 }
 
 impl SokobanSet {
-    /// Generated levels. With a `panel`, `test` is that and not generated, and its levels are in no other split.
+    /// Generated levels. With a `panel`, `test` is that and not generated, and its rooms are in no other split.
     ///
     /// # Errors
     /// There are not as many different levels as asked for.
@@ -99,44 +129,45 @@ impl SokobanSet {
         pictures: Option<SokobanPictures>,
     ) -> Result<Self, EnvError> {
         let mut wanted = [config.train, config.valid, config.test];
-        let mut seen = HashSet::new();
         let mut found: [Vec<(Room, String)>; 3] = Default::default();
+        let mut taken = HashSet::new();
         if let Some(panel) = panel {
             wanted[2] = 0;
             for room in panel {
+                taken.insert(room_digest(&room));
                 let digest = level_digest(&room);
-                seen.insert(digest.clone());
                 found[2].push((room, digest));
             }
         }
-        let (mut next, mut empty) = (0, 0);
-        while (0..3).any(|split| found[split].len() < wanted[split]) {
-            let made: Vec<(Room, String)> = (next..next + CHUNK)
+        let mut seen = HashSet::new();
+        let (mut next, mut in_vain) = (0, 0);
+        loop {
+            let missing: usize =
+                wanted.iter().zip(&found).map(|(wanted, found)| wanted.saturating_sub(found.len())).sum();
+            if missing == 0 {
+                break;
+            }
+            let count = chunk(missing);
+            let made: Vec<Made> = (next..next + count)
                 .into_par_iter()
                 .map_init(Generator::default, |generator, index| {
-                    let level = generator.level(config, index)?;
-                    let digest = level_digest(&level.room);
-                    Ok((level.room, digest))
+                    let room = generator.level(config, index)?.room;
+                    let (whole, digest) = (room_digest(&room), level_digest(&room));
+                    Ok(Made { split: split_of(&whole, TEST, VALID), whole, digest, room })
                 })
                 .collect::<Result<_, EnvError>>()?;
-            next += CHUNK;
-            let before: usize = found.iter().map(Vec::len).sum();
-            for (room, digest) in made {
-                let split = split_of(&digest, TEST, VALID);
-                if found[split].len() < wanted[split] && seen.insert(digest.clone()) {
+            next += count;
+            for Made { room, whole, digest, split } in made {
+                let is_wanted = found[split].len() < wanted[split] && !taken.contains(&whole);
+                if is_wanted && seen.insert(digest.clone()) {
                     found[split].push((room, digest));
+                    in_vain = 0;
+                } else {
+                    in_vain += 1;
                 }
-            }
-            let grown = found.iter().map(Vec::len).sum::<usize>() > before;
-            empty = if grown { 0 } else { empty + 1 };
-            if empty >= MOST_EMPTY {
-                let counts: Vec<String> =
-                    (0..3).map(|split| format!("{} of {}", found[split].len(), wanted[split])).collect();
-                return Err(EnvError::Other(format!(
-                    "[env] generator: there are not as many different levels of this size: {} for train, valid and test; ask \
-                     for fewer, or for larger rooms or longer solutions",
-                    counts.join(", ")
-                )));
+                if in_vain >= MOST_IN_VAIN {
+                    return Err(too_few(&found, wanted));
+                }
             }
         }
         Ok(Self::from_levels(found, options, pictures))
@@ -221,22 +252,67 @@ mod tests {
     use super::*;
 
     fn config(seed: u64) -> GeneratorConfig {
-        GeneratorConfig { seed, train: 300, valid: 40, test: 40, ..GeneratorConfig::default() }
+        GeneratorConfig { seed, train: 2000, valid: 120, test: 120, ..GeneratorConfig::default() }
     }
 
     fn digests(set: &SokobanSet, split: &str) -> HashSet<String> {
         set.split(split).unwrap().iter().map(|task| task.digest.clone()).collect()
     }
 
+    /// The room of a level in a form of its own, made of its text alone: what the player can reach without its player, walls
+    /// all around cut off, and of its eight turns the one that comes first in the alphabet.
+    fn plain(room: &Room) -> String {
+        let rows: Vec<Vec<char>> = room.to_string().lines().map(|row| row.chars().collect()).collect();
+        let mut reached: Vec<Vec<char>> = rows.iter().map(|row| vec!['#'; row.len()]).collect();
+        let is_player = |symbol: &char| ['P', 'S'].contains(symbol);
+        let row = rows.iter().position(|row| row.iter().any(is_player)).unwrap();
+        let mut todo = vec![(row, rows[row].iter().position(is_player).unwrap())];
+        while let Some((row, column)) = todo.pop() {
+            if rows[row][column] == '#' || reached[row][column] != '#' {
+                continue;
+            }
+            reached[row][column] = match rows[row][column] {
+                'P' => '_',
+                'S' => 'O',
+                symbol => symbol,
+            };
+            todo.extend([(row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]);
+        }
+        let turned = |rows: &[Vec<char>]| -> Vec<Vec<char>> {
+            (0..rows[0].len()).map(|column| rows.iter().rev().map(|row| row[column]).collect()).collect()
+        };
+        let mut form = reached;
+        // Rows and then columns of nothing but walls.
+        for _ in 0..2 {
+            form.retain(|row| row.iter().any(|symbol| *symbol != '#'));
+            form = turned(&form);
+        }
+        let mut forms = Vec::new();
+        for _ in 0..4 {
+            form = turned(&form);
+            let lines: Vec<String> = form.iter().map(|row| row.iter().collect()).collect();
+            let upside_down: Vec<String> = lines.iter().rev().cloned().collect();
+            forms.extend([lines.join("/"), upside_down.join("/")]);
+        }
+        forms.into_iter().min().unwrap()
+    }
+
+    fn rooms(set: &SokobanSet, split: &str) -> HashSet<String> {
+        set.split(split).unwrap().iter().map(|task| plain(set.level(&task.id).unwrap())).collect()
+    }
+
     #[test]
-    fn no_split_has_a_level_of_another_whatever_the_seed() {
+    fn no_split_has_a_room_of_another_whatever_the_seed() {
         let [first, second] =
             [0, 1].map(|seed| SokobanSet::new(&config(seed), None, SokobanOptions::default(), None).unwrap());
         for (left, right) in [("train", "test"), ("train", "valid"), ("valid", "test")] {
-            assert!(digests(&first, left).is_disjoint(&digests(&second, right)), "{left} {right}");
-            assert!(digests(&first, left).is_disjoint(&digests(&first, right)), "{left} {right}");
+            for (one, other) in [(&first, &first), (&first, &second), (&second, &first)] {
+                let shared: Vec<String> =
+                    rooms(one, left).intersection(&rooms(other, right)).cloned().collect();
+                assert!(shared.is_empty(), "{left} {right}: {shared:?}");
+            }
         }
-        assert_eq!(["train", "valid", "test"].map(|split| digests(&first, split).len()), [300, 40, 40]);
+        assert_eq!(["train", "valid", "test"].map(|split| digests(&first, split).len()), [2000, 120, 120]);
         assert_ne!(digests(&first, "train"), digests(&second, "train"));
     }
 
@@ -247,19 +323,59 @@ mod tests {
             .split("train")
             .unwrap()
             .iter()
-            .take(50)
+            .take(200)
             .map(|task| made.level(&task.id).unwrap().clone())
             .collect();
         let set = SokobanSet::new(&config(0), Some(panel), SokobanOptions::default(), None).unwrap();
-        assert_eq!(set.split("test").unwrap().len(), 50);
-        assert!(digests(&set, "test").is_disjoint(&digests(&set, "train")));
+        assert_eq!(set.split("test").unwrap().len(), 200);
+        for other in ["train", "valid"] {
+            assert!(rooms(&set, "test").is_disjoint(&rooms(&set, other)), "{other}");
+        }
         assert!(set.split("dev").unwrap_err().to_string().contains("train, valid, test"));
+    }
+
+    #[test]
+    fn levels_are_the_first_that_fit_however_many_are_made_at_a_time() {
+        let small = GeneratorConfig { train: 30, valid: 5, test: 5, ..GeneratorConfig::default() };
+        let set = SokobanSet::new(&small, None, SokobanOptions::default(), None).unwrap();
+        let (mut generator, mut seen) = (Generator::default(), HashSet::new());
+        let mut expected: [Vec<Room>; 3] = Default::default();
+        let mut index = 0;
+        while expected.iter().map(Vec::len).sum::<usize>() < 40 {
+            let room = generator.level(&small, index).unwrap().room;
+            index += 1;
+            let split = split_of(&room_digest(&room), TEST, VALID);
+            if expected[split].len() < [30, 5, 5][split] && seen.insert(level_digest(&room)) {
+                expected[split].push(room);
+            }
+        }
+        for (name, expected) in SPLITS.into_iter().zip(&expected) {
+            let found = set.split(name).unwrap().iter().map(|task| set.level(&task.id).unwrap());
+            assert!(found.eq(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn few_levels_are_not_made_by_the_thousand() {
+        assert_eq!([1, 4, 50, 128, 20_512].map(chunk), [64, 64, 800, 2048, 2048]);
     }
 
     #[test]
     fn too_many_levels_are_refused() {
         let few = GeneratorConfig { width: 5, height: 5, max_moves: 3, train: 100_000, ..config(0) };
         let error = SokobanSet::new(&few, None, SokobanOptions::default(), None).unwrap_err().to_string();
-        assert!(error.contains("of 100000"), "{error}");
+        // Counted level by level, whatever is made at a time.
+        let (mut generator, mut seen) = (Generator::default(), HashSet::new());
+        let (mut found, mut index, mut in_vain) = ([0; 3], 0, 0);
+        while in_vain < MOST_IN_VAIN {
+            let room = generator.level(&few, index).unwrap().room;
+            index += 1;
+            let split = split_of(&room_digest(&room), TEST, VALID);
+            let is_new = found[split] < [100_000, 120, 120][split] && seen.insert(level_digest(&room));
+            found[split] += usize::from(is_new);
+            in_vain = if is_new { 0 } else { in_vain + 1 };
+        }
+        let [train, valid, test] = found;
+        assert!(error.contains(&format!("{train} of 100000, {valid} of 120, {test} of 120")), "{error}");
     }
 }

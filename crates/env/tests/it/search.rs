@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toml::Table;
-use turnwise_core::ContextMask;
-use turnwise_core::{EnvError, TaskSet as _};
+use turnwise_core::{Action, ContextMask, EnvError, Purpose, Seed, TaskSet as _};
 use turnwise_env::prompt::{PromptKind, PromptTemplate, PromptView};
 use turnwise_env::registry::Registry;
 use turnwise_env::replay::ReplayReport;
@@ -28,9 +27,14 @@ fn data() -> Option<PathBuf> {
 }
 
 fn open(settings: &str) -> Result<Box<dyn World>, EnvError> {
+    open_for(settings, &[])
+}
+
+/// A world of which these splits will be asked for.
+fn open_for(settings: &str, splits: &[&str]) -> Result<Box<dyn World>, EnvError> {
     let settings: Table = settings.parse().unwrap();
     let mut notes = |note: String| panic!("{note}");
-    let mut options = OpenOptions { splits: &[], max_turns: 4, note: &mut notes };
+    let mut options = OpenOptions { splits, max_turns: 4, note: &mut notes };
     Registry::builtin().kind("search").unwrap().open(&settings, &mut options)
 }
 
@@ -145,6 +149,41 @@ fn questions_with_passages_are_searched_in_their_own() {
     let made = world.demonstrations(&request).unwrap().unwrap();
     assert!(made.episodes.len() > 40, "{}", made.episodes.len());
     assert!(made.episodes.iter().all(|episode| episode.turns.last().unwrap().reward == 1.0));
+}
+
+#[test]
+fn a_task_searches_the_same_passages_whichever_splits_are_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = [("train", "Ada Fenn"), ("valid", "Bo Lind"), ("test", "Cy Wyl")];
+    for (split, name) in names {
+        // Of two passages that fit as well, the first of the collection is shown first.
+        let line = format!(
+            r#"{{"id": "{split}", "question": "Who is {name}?", "answer": "{name}",
+            "context": [["{name}", ["{name} lives in {split}."]], ["Twin", ["The same twin of {split}."]]]}}"#
+        );
+        std::fs::write(folder.path().join(format!("{split}.jsonl")), line.replace('\n', " ")).unwrap();
+    }
+    let settings = format!("data = {:?}\ntop_k = 9", folder.path().display().to_string());
+    let found = |opened: &[&str], split: &str| {
+        let world = open_for(&settings, opened).unwrap();
+        let set = world.task_set();
+        for (other, _) in names {
+            let count = usize::from(opened.is_empty() || opened.contains(&other));
+            assert_eq!(set.tasks(other).unwrap().len(), count, "{other} of {opened:?}");
+        }
+        let mut environment = set.environment().unwrap();
+        environment.reset(&set.tasks(split).unwrap()[0], Seed::derive(0, Purpose::Environment, &[])).unwrap();
+        ["Ada Fenn", "Cy Wyl", "twin"].map(|query| {
+            let search = Action::from(format!("<search>{query}</search>"));
+            environment.step(&search).unwrap().observation.into_text()
+        })
+    };
+    let all = found(&[], "test");
+    assert!(all[0].contains("lives in train") && all[1].contains("lives in test"), "{all:?}");
+    assert_eq!(all[2].matches("Doc ").count(), 3, "{all:?}");
+    assert_eq!(found(&["test"], "test"), all);
+    assert_eq!(found(&["valid", "test"], "test"), all);
+    assert_eq!(found(&["train"], "train"), all);
 }
 
 fn replay(file: &Path, data: Option<&Path>) -> ReplayReport {
@@ -290,6 +329,9 @@ fn prompts_are_those_of_the_originals() {
     let narrow = PromptView { window: 1, ..view };
     let shown = verl.render(&narrow, PromptKind::Full);
     assert!(shown.contains("History:\nStep 2:<search>b</search> ") && !shown.contains("Step 1:"), "{shown}");
+    // Turns are counted, and not every one is a search.
+    let own = PromptTemplate::named("search").unwrap().render(&view, PromptKind::Full);
+    assert!(own.contains("So far you have taken 2 step(s):\n<search>a</search>"), "{own}");
     for name in
         ["search", "search-r1", "search-compact", "search-medical", "search-stapo", "search-verl-agent"]
     {

@@ -1,0 +1,144 @@
+//! A process and whatever it started: a group that ends together.
+
+use std::io;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
+
+/// A process that leads a group of its own; on Unix, whatever it starts is in that group unless it leaves it.
+///
+/// The group is killed when its leader has ended and before that is reaped: until then nothing else can have its number. Elsewhere
+/// the leader alone is killed.
+#[derive(Debug)]
+pub(super) struct Group {
+    leader: Child,
+    ended: bool,
+    status: Option<ExitStatus>,
+}
+
+impl Group {
+    /// Starts a process. In a group of its own it does not get the terminal's Ctrl-C, which is this process's to handle.
+    pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(command, 0);
+        Ok(Self { leader: command.spawn()?, ended: false, status: None })
+    }
+
+    /// Its input and output, the first time.
+    pub(super) fn take_pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+        (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
+    }
+
+    /// True if the leader has ended; the others are killed then.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if !self.ended {
+            match has_exited(&mut self.leader) {
+                Ok(false) => {}
+                Ok(true) => {
+                    kill_group(&self.leader);
+                    self.reap();
+                }
+                // It is no child any more (where `SIGCHLD` is ignored), and its number may be that of another.
+                Err(_) => self.ended = true,
+            }
+        }
+        self.ended
+    }
+
+    /// The leader's exit, where it is known.
+    pub(super) fn status(&self) -> Option<ExitStatus> {
+        self.status
+    }
+
+    /// Kills the leader and the others.
+    pub(super) fn kill(&mut self) {
+        if !self.has_ended() {
+            kill_group(&self.leader);
+            // Its error says that it has just ended.
+            let _ = self.leader.kill();
+            self.reap();
+        }
+    }
+
+    fn reap(&mut self) {
+        self.status = self.leader.wait().ok();
+        self.ended = true;
+    }
+}
+
+/// True if a child has ended, which is left to be reaped.
+#[cfg(unix)]
+fn has_exited(child: &mut Child) -> io::Result<bool> {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    let Some(number) = number(child) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(number), options)?.is_some())
+}
+
+#[cfg(not(unix))]
+fn has_exited(child: &mut Child) -> io::Result<bool> {
+    Ok(child.try_wait()?.is_some())
+}
+
+#[cfg(unix)]
+fn kill_group(leader: &Child) {
+    if let Some(group) = number(leader) {
+        // Its error says that nobody is left.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+fn kill_group(_: &Child) {}
+
+#[cfg(unix)]
+fn number(child: &Child) -> Option<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(child.id().cast_signed())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// True once a process is gone or a zombie.
+    fn ends(pid: &str) -> bool {
+        let path = std::path::Path::new("/proc").join(pid.trim()).join("stat");
+        let until = Instant::now() + Duration::from_secs(5);
+        loop {
+            if std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z ")) {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn what_outlives_its_leader_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("child");
+        let script = format!("sleep 60 & echo $! > {}; exit 3", path.display());
+        let mut group = Group::spawn(Command::new("sh").args(["-c", &script])).unwrap();
+        assert_eq!(group.status(), None);
+        let until = Instant::now() + Duration::from_secs(5);
+        while !group.has_ended() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(group.status().and_then(|status| status.code()), Some(3));
+        assert!(ends(&std::fs::read_to_string(&path).unwrap()));
+        // Nothing is left to be killed or to be asked.
+        group.kill();
+        assert!(group.has_ended() && group.status().is_some());
+    }
+
+    #[test]
+    fn a_leader_that_goes_on_is_killed_when_it_is_to_be() {
+        let mut group = Group::spawn(Command::new("sleep").arg("60")).unwrap();
+        assert!(!group.has_ended());
+        group.kill();
+        assert!(group.has_ended() && group.status().is_some_and(|status| status.code().is_none()));
+    }
+}
