@@ -1,7 +1,7 @@
 //! Files that may be compressed by zstd or, with the feature `gzip`, by gzip.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek as _};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Binary logarithm of the largest window: archives made with `--long=31` ask for more than the default.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Opens a file for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is.
+/// Opens a file or a pipe for reading. One that begins as zstd (or gzip) does is decompressed, whatever its name is.
 ///
 /// # Errors
 /// The operating system's; a damaged frame is an error of the reads.
@@ -30,7 +30,7 @@ pub struct Counted {
     pub reader: Box<dyn BufRead + Send>,
     /// Bytes of the file, as it is on disk, that have been read so far.
     pub position: Arc<AtomicU64>,
-    /// Bytes of the file as it is on disk.
+    /// Bytes of the file as it is on disk; 0 for a pipe, which does not say.
     pub length: u64,
 }
 
@@ -40,9 +40,9 @@ impl std::fmt::Debug for Counted {
     }
 }
 
-/// Counts what is read from a file.
+/// Counts what is read from a file, of which the first bytes have been looked at.
 struct Counting {
-    file: File,
+    file: Chain<Cursor<Vec<u8>>, File>,
     position: Arc<AtomicU64>,
 }
 
@@ -62,9 +62,9 @@ pub fn open_counted(path: &Path) -> io::Result<Counted> {
     let mut file = File::open(path)?;
     let mut start = Vec::with_capacity(MAGIC.len());
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    file.rewind()?;
     let (length, position) = (file.metadata()?.len(), Arc::new(AtomicU64::new(0)));
-    let file = Counting { file, position: Arc::clone(&position) };
+    // Read again from memory: a pipe cannot be turned back.
+    let file = Counting { file: Cursor::new(start.clone()).chain(file), position: Arc::clone(&position) };
     let reader: Box<dyn BufRead + Send> = if start == MAGIC {
         let mut decoder = zstd::Decoder::new(file)?;
         decoder.window_log_max(WINDOW_LOG_MAX)?;
@@ -127,5 +127,24 @@ mod tests {
             assert!(read(&path).is_err());
         }
         assert!(open(&folder.path().join("none")).is_err());
+    }
+    #[cfg(unix)]
+    #[test]
+    fn pipes_are_read_from_their_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().join("pipe"), folder.path().join("file"));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for text in ["one\ntwo\n", "x", ""] {
+            for bytes in [text.as_bytes().to_vec(), zstd::encode_all(text.as_bytes(), 3).unwrap()] {
+                fs::write(&file, &bytes).unwrap();
+                let command = format!("cat '{}' > '{}'", file.display(), path.display());
+                let mut writer = std::process::Command::new("sh").args(["-c", &command]).spawn().unwrap();
+                let counted = open_counted(&path).unwrap();
+                assert_eq!(counted.length, 0);
+                assert_eq!(io::read_to_string(counted.reader).unwrap(), text);
+                assert_eq!(counted.position.load(Ordering::Relaxed), bytes.len() as u64);
+                assert!(writer.wait().unwrap().success());
+            }
+        }
     }
 }

@@ -15,41 +15,59 @@ use std::path::{Path, PathBuf};
 
 use tempfile::Builder;
 
+use target::Target;
+
 #[cfg(feature = "zstd")]
 mod compressed;
+mod target;
 
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, open, open_counted};
 
 /// Writes `bytes` to `NAME.part` beside `path`, flushes them to disk and renames the file, so that `path` is the old file,
 /// the new one or absent. For files that one process writes at a time: what a kill left under `NAME.part` is replaced by
-/// the next write. What is there and no file (`/dev/null`, a pipe) is written to and not replaced.
+/// the next write. A link stays one, and what it leads to is replaced. What is no file of its own is written to and not
+/// replaced ([`is_special`]).
 ///
 /// # Errors
 /// The operating system's, of a folder that does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if is_special(path) {
-        return File::options().write(true).open(path)?.write_all(bytes);
+    let path = match target::of(path)? {
+        Target::Special(path) => return target::open_special(&path)?.write_all(bytes),
+        Target::File(path) => path,
+    };
+    let aside = beside(&path);
+    // It is removed rather than written over, because it may be a link to something else.
+    match fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
-    let aside = part_of(path);
-    let write = || {
-        let mut file = File::create(&aside)?;
+    let mut file = File::options().write(true).create_new(true).open(&aside)?;
+    let mut write = || {
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&aside, path)
+        fs::rename(&aside, &path)
     };
     write().inspect_err(|_| {
         let _ = fs::remove_file(&aside);
     })
 }
 
-/// True of what is there and neither a file nor a folder: a device, a pipe.
+/// True of what can be written to and not replaced: a device or a pipe, and what is reached by a name of a file that a
+/// process holds open (`/dev/stdout`, `/dev/fd/3`), even where that is an ordinary file.
 pub fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+    matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// The name beside a file under which [`write_atomically`] writes it.
+/// The name beside a file, links followed, under which [`write_atomically`] writes it.
 pub fn part_of(path: &Path) -> PathBuf {
+    match target::of(path) {
+        Ok(Target::File(path)) => beside(&path),
+        _ => beside(path),
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".part");
     PathBuf::from(aside)
@@ -64,6 +82,10 @@ pub fn part_of(path: &Path) -> PathBuf {
 /// # Errors
 /// Those of `write`, and those of [`write_atomically`].
 pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let path = match target::of(path)? {
+        Target::Special(path) => return write(&mut target::open_special(&path)?),
+        Target::File(path) => path,
+    };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!(".{name}.");
@@ -95,19 +117,142 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         write_shared(&path, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        // What is no file stays what it is.
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::FileTypeExt as _;
-            write_atomically(Path::new("/dev/null"), b"gone").unwrap();
-            assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
-        }
         // A folder in the way.
         fs::create_dir(folder.path().join("b")).unwrap();
         assert!(write_atomically(&folder.path().join("b"), b"").is_err());
         // Nothing is left beside them.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         assert!(write_atomically(&folder.path().join("none/a.txt"), b"").is_err());
+    }
+
+    #[cfg(unix)]
+    type Write = fn(&Path, &[u8]) -> io::Result<()>;
+
+    /// Both ways of writing.
+    #[cfg(unix)]
+    const WAYS: [Write; 2] =
+        [write_atomically, |path, bytes| write_shared(path, |file| file.write_all(bytes))];
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        use std::os::unix::fs::symlink;
+        for write in WAYS {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            fs::create_dir(at("inside")).unwrap();
+            fs::write(at("inside/a.txt"), b"old").unwrap();
+            let kept = File::open(at("inside/a.txt")).unwrap();
+            symlink("inside/a.txt", at("first")).unwrap();
+            symlink(at("first"), at("second")).unwrap();
+            write(&at("second"), b"new").unwrap();
+            assert!(at("first").is_symlink() && at("second").is_symlink());
+            assert_eq!(fs::read(at("inside/a.txt")).unwrap(), b"new");
+            // It was replaced and not written over.
+            assert_eq!(io::read_to_string(kept).unwrap(), "old");
+            // Nothing behind it yet.
+            symlink("inside/b.txt", at("third")).unwrap();
+            write(&at("third"), b"first").unwrap();
+            assert_eq!(fs::read(at("inside/b.txt")).unwrap(), b"first");
+            assert_eq!(part_of(&at("third")), at("inside").canonicalize().unwrap().join("b.txt.part"));
+            assert_eq!(fs::read_dir(at("inside")).unwrap().count(), 2);
+            // In circles.
+            symlink("round", at("round")).unwrap();
+            assert!(write(&at("round"), b"").unwrap_err().to_string().contains("links"));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_written_to() {
+        use std::os::unix::fs::{FileTypeExt as _, symlink};
+        use std::process::{Command, Stdio};
+        for write in WAYS {
+            let folder = tempfile::tempdir().unwrap();
+            let link = folder.path().join("link");
+            symlink("/dev/null", &link).unwrap();
+            for path in [Path::new("/dev/null"), &link] {
+                assert!(is_special(path));
+                write(path, b"gone").unwrap();
+            }
+            assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device() && link.is_symlink());
+            let pipe = folder.path().join("pipe");
+            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let reader = Command::new("cat").arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+            write(&pipe, b"through").unwrap();
+            assert_eq!(reader.wait_with_output().unwrap().stdout, b"through");
+            assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_is_held_open_is_written_to() {
+        use std::os::fd::AsRawFd as _;
+        use std::os::unix::fs::symlink;
+        for write in WAYS {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("a.txt");
+            let mut file = File::create(&path).unwrap();
+            file.write_all(b"before ").unwrap();
+            let held = PathBuf::from(format!("/dev/fd/{}", file.as_raw_fd()));
+            let link = folder.path().join("link");
+            symlink(&held, &link).unwrap();
+            for (place, expected) in [(&held, "before one "), (&link, "before one one ")] {
+                assert!(is_special(place));
+                write(place, b"one ").unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+            }
+            assert!(link.is_symlink());
+        }
+        // Files in memory have a folder in `/dev`, and are files.
+        if Path::new("/dev/shm").is_dir() {
+            assert!(!is_special(Path::new("/dev/shm/a.txt")));
+        }
+        assert!(write_atomically(Path::new("/dev/nul"), b"").is_err(), "a name that is mistyped");
+    }
+
+    /// The part of the next test that runs in a process of its own, whose output goes to a file.
+    #[cfg(unix)]
+    #[test]
+    fn writes_to_the_output() {
+        if std::env::var_os("TURNWISE_WRITES_TO_THE_OUTPUT").is_some() {
+            for (number, write) in WAYS.into_iter().enumerate() {
+                write(Path::new("/dev/stdout"), format!("written {number}\n").as_bytes()).unwrap();
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_output_that_goes_to_a_file_is_neither_replaced_nor_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output.txt");
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::writes_to_the_output", "--nocapture"])
+            .env("TURNWISE_WRITES_TO_THE_OUTPUT", "1")
+            .stdout(File::create(&path).unwrap())
+            .status();
+        assert!(status.unwrap().success());
+        let text = fs::read_to_string(&path).unwrap();
+        // In the order in which it was written, what the test's own program said before and after included.
+        let places: Vec<Option<usize>> =
+            ["running 1 test", "written 0\n", "written 1\n", "1 passed"].map(|part| text.find(part)).into();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_under_the_name_of_the_part_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other.txt");
+        fs::write(&other, b"mine").unwrap();
+        std::os::unix::fs::symlink(&other, folder.path().join("a.txt.part")).unwrap();
+        write_atomically(&folder.path().join("a.txt"), b"new").unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"mine");
+        assert!(!folder.path().join("a.txt").is_symlink());
+        assert_eq!(fs::read(folder.path().join("a.txt")).unwrap(), b"new");
     }
 
     #[test]

@@ -64,8 +64,14 @@ fn is_model(folder: &Path) -> bool {
 /// Refuses a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
 /// a checkpoint does not say.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
-    let Some(path) = adapter.parent().map(|checkpoint| checkpoint.join("state.json")) else { return Ok(()) };
-    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
+    // `policy` and `.` have no parent in their text, and a link's is not that of the adapter.
+    let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;
+    let Some(path) = real.parent().map(|checkpoint| checkpoint.join("state.json")) else { return Ok(()) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(PolicyError::io(&path)(error)),
+    };
     let state: State =
         serde_json::from_str(&text).map_err(|error| PolicyError::file(&path, error.to_string()))?;
     match state.base {
@@ -125,5 +131,47 @@ mod tests {
         model("run/base");
         let own = at("run/base").canonicalize().unwrap();
         assert_eq!(find(&adapter, Some(&elsewhere)).unwrap(), own);
+    }
+
+    #[test]
+    fn the_base_is_checked_however_the_adapter_is_named() {
+        let config = turnwise_model::ModelConfig {
+            vocab_size: 8,
+            hidden_size: 4,
+            intermediate_size: 4,
+            num_hidden_layers: 1,
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            head_dim: 4,
+            max_position_embeddings: 8,
+            ..turnwise_model::ModelConfig::default()
+        };
+        let parameters = Parameters::<f32>::zeros(config);
+        let folder = tempfile::tempdir().unwrap();
+        let (checkpoint, state) = (folder.path().join("step"), folder.path().join("step/state.json"));
+        std::fs::create_dir_all(checkpoint.join("policy/inside")).unwrap();
+        let write = |crc32c: u32| {
+            let base = BaseModel { name: "m".into(), revision: None, crc32c };
+            std::fs::write(&state, serde_json::json!({ "base": base }).to_string()).unwrap();
+        };
+        let mut names = vec![checkpoint.join("policy"), checkpoint.join("policy/inside/..")];
+        #[cfg(unix)]
+        {
+            names.push(folder.path().join("link"));
+            std::os::unix::fs::symlink(&names[0], &names[2]).unwrap();
+        }
+        for name in &names {
+            write(parameters.checksum());
+            verify(name, Path::new("m"), &parameters).unwrap();
+            write(!parameters.checksum());
+            let error = verify(name, Path::new("m"), &parameters).unwrap_err().to_string();
+            assert!(error.contains("has changed since"), "{}: {error}", name.display());
+        }
+        // What is there and cannot be read is not passed over.
+        std::fs::remove_file(&state).unwrap();
+        verify(&names[0], Path::new("m"), &parameters).unwrap();
+        std::fs::create_dir(&state).unwrap();
+        let error = verify(&names[0], Path::new("m"), &parameters).unwrap_err().to_string();
+        assert!(error.contains("state.json"), "{error}");
     }
 }

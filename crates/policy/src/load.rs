@@ -42,16 +42,7 @@ impl Policy {
         }
         let weights = load_model(&folder)?;
         let tokenizer = Arc::new(Tokenizer::load_folder(&folder)?);
-        if tokenizer.vocab_size() > weights.config.vocab_size {
-            return Err(PolicyError::file(
-                &folder,
-                format!(
-                    "tokenizer.json has {} tokens but config.json says vocab_size = {}; they do not belong together",
-                    tokenizer.vocab_size(),
-                    weights.config.vocab_size
-                ),
-            ));
-        }
+        check_vocabulary(&folder, &tokenizer, &folder, weights.config.vocab_size)?;
         Ok(Self { weights: weights.into(), tokenizer })
     }
 
@@ -67,6 +58,7 @@ impl Policy {
         let adapter = load_adapter(folder, weights.config())?;
         let tokenizer = if folder.join("tokenizer.json").is_file() {
             let own = Tokenizer::load_folder(folder)?;
+            check_vocabulary(folder, &own, &base, weights.config().vocab_size)?;
             // PEFT's folders need not say what the base's does: how a response ends, how a chat looks.
             let bare = own.end_tokens().is_empty() && own.chat_template().is_none();
             if bare && own.to_json()? == tokenizer.to_json()? { tokenizer } else { Arc::new(own) }
@@ -75,6 +67,26 @@ impl Policy {
         };
         Ok(Self { weights: Weights::adapted(weights.base, adapter)?, tokenizer })
     }
+}
+
+/// Refuses a tokenizer that has ids without a row in the model's embedding.
+fn check_vocabulary(
+    folder: &Path,
+    tokenizer: &Tokenizer,
+    model: &Path,
+    rows: usize,
+) -> Result<(), PolicyError> {
+    if tokenizer.vocab_size() <= rows {
+        return Ok(());
+    }
+    let name = if folder.join("tokenizer.json").is_file() { "tokenizer.json" } else { "vocab.json" };
+    let config = if folder == model { PathBuf::new() } else { model.to_path_buf() }.join("config.json");
+    let reason = format!(
+        "the tokenizer ({name}) has {} tokens but {} says vocab_size = {rows}; they do not belong together",
+        tokenizer.vocab_size(),
+        config.display()
+    );
+    Err(PolicyError::file(folder, reason))
 }
 
 /// The model folder behind what a user may name: the folder itself, a checkpoint, a run (its newest whole
@@ -104,4 +116,72 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
         "is not a model: expected a folder with config.json, tokenizer.json and model.safetensors, a checkpoint, \
          a run directory, or a model of the hub as ORG/NAME or ORG/NAME@REVISION",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_model::{
+        Adapter, AdapterBase, LoraConfig, ModelConfig, Parameters, save_adapter, save_model,
+    };
+    use turnwise_text::TokenizerConfig;
+
+    use super::*;
+
+    /// A tokenizer with 256 bytes and some more tokens.
+    fn tokenizer(more: usize) -> Tokenizer {
+        let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
+        let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
+        Tokenizer::train(std::iter::empty(), &config).unwrap()
+    }
+
+    /// A model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
+    fn folders() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ModelConfig {
+            vocab_size: 258,
+            hidden_size: 4,
+            intermediate_size: 4,
+            num_hidden_layers: 1,
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            head_dim: 4,
+            max_position_embeddings: 8,
+            ..ModelConfig::default()
+        };
+        let (base, adapted) = (folder.path().join("base"), folder.path().join("adapter"));
+        let adapter = Adapter::zeros(&config, &LoraConfig { rank: 1, ..LoraConfig::default() }).unwrap();
+        save_model(&Parameters::zeros(config), &base).unwrap();
+        tokenizer(2).save_folder(&base).unwrap();
+        let named = AdapterBase { name: base.display().to_string(), revision: None };
+        save_adapter(&adapter, &adapted, &named).unwrap();
+        folder
+    }
+
+    #[test]
+    fn an_adapters_own_tokenizer_must_fit_its_base() {
+        let folder = folders();
+        let adapter = folder.path().join("adapter");
+        Policy::load(&adapter).unwrap();
+        tokenizer(2).save_folder(&adapter).unwrap();
+        Policy::load(&adapter).unwrap();
+        tokenizer(3).save_folder(&adapter).unwrap();
+        let error = Policy::load(&adapter).err().unwrap().to_string();
+        let base = folder.path().join("base/config.json");
+        let expected = format!("the tokenizer (tokenizer.json) has 259 tokens but {} says", base.display());
+        assert!(error.contains(&expected) && error.contains("vocab_size = 258"), "{error}");
+    }
+
+    #[test]
+    fn a_tokenizer_in_parts_is_named_by_its_file() {
+        let folder = folders();
+        let base = folder.path().join("base");
+        let file: serde_json::Value = serde_json::from_str(&tokenizer(3).to_json().unwrap()).unwrap();
+        std::fs::remove_file(base.join("tokenizer.json")).unwrap();
+        std::fs::write(base.join("vocab.json"), file["model"]["vocab"].to_string()).unwrap();
+        std::fs::write(base.join("merges.txt"), "").unwrap();
+        std::fs::write(base.join("tokenizer_config.json"), r#"{"tokenizer_class": "GPT2Tokenizer"}"#)
+            .unwrap();
+        let error = Policy::load(&base).err().unwrap().to_string();
+        assert!(error.contains("the tokenizer (vocab.json) has 259 tokens but config.json says"), "{error}");
+    }
 }

@@ -75,6 +75,47 @@ enum Item<'a> {
 
 /// The body of an answer.
 pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_json::Error> {
+    let mut body = Vec::new();
+    write_answer(&mut body, lists, return_scores)?;
+    Ok(body)
+}
+
+/// The same; nothing where the body would have more than `most` bytes.
+pub(crate) fn answer_within(
+    lists: &[Vec<Hit>],
+    return_scores: bool,
+    most: usize,
+) -> Result<Option<Vec<u8>>, serde_json::Error> {
+    /// Takes so many bytes and no more.
+    struct Bounded {
+        body: Vec<u8>,
+        most: usize,
+    }
+    impl std::io::Write for Bounded {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if bytes.len() > self.most - self.body.len() {
+                return Err(std::io::ErrorKind::FileTooLarge.into());
+            }
+            self.body.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut bounded = Bounded { body: Vec::new(), most };
+    match write_answer(&mut bounded, lists, return_scores) {
+        Ok(()) => Ok(Some(bounded.body)),
+        Err(error) if error.is_io() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_answer(
+    body: impl std::io::Write,
+    lists: &[Vec<Hit>],
+    return_scores: bool,
+) -> Result<(), serde_json::Error> {
     #[derive(Serialize)]
     struct Answer<'a> {
         result: Vec<Vec<Item<'a>>>,
@@ -96,7 +137,7 @@ pub fn answer(lists: &[Vec<Hit>], return_scores: bool) -> Result<Vec<u8>, serde_
                 .collect()
         })
         .collect();
-    serde_json::to_vec(&Answer { result })
+    serde_json::to_writer(body, &Answer { result })
 }
 
 /// Reads the body of an answer to `queries` queries.
@@ -198,6 +239,15 @@ mod tests {
         );
         let read = read_answer(&bare, 2, 5).unwrap();
         assert_eq!((read[0][1].passage.clone(), read[0][1].score), (hits()[0][1].passage.clone(), 0.0));
+    }
+
+    #[test]
+    fn an_answer_has_a_greatest_size() {
+        let whole = answer(&hits(), true).unwrap();
+        assert_eq!(answer_within(&hits(), true, whole.len()).unwrap(), Some(whole.clone()));
+        for most in [0, 10, whole.len() - 1] {
+            assert_eq!(answer_within(&hits(), true, most).unwrap(), None);
+        }
     }
 
     #[test]

@@ -30,5 +30,5 @@ mod wordpiece;
 
 pub use error::TextError;
 pub use stop::{StopStringMatcher, stop_length};
-pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig};
+pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig, training_sampling};
 pub use wordpiece::WordPiece;

@@ -7,7 +7,7 @@ use tokenizers::models::wordpiece::WordPiece as Pieces;
 use tokenizers::normalizers::BertNormalizer;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::processors::bert::BertProcessing;
-use tokenizers::{Model as _, TruncationParams};
+use tokenizers::{AddedToken, Model as _, TruncationParams};
 
 use crate::TextError;
 
@@ -22,14 +22,38 @@ struct Settings {
     do_lower_case: Option<bool>,
     strip_accents: Option<bool>,
     tokenize_chinese_chars: Option<bool>,
+    unk_token: Option<Named>,
+    sep_token: Option<Named>,
+    pad_token: Option<Named>,
+    cls_token: Option<Named>,
+    mask_token: Option<Named>,
+}
+
+/// A token as `tokenizer_config.json` names it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Named {
+    Text(String),
+    Token { content: String },
+}
+
+/// The name of a token, or BERT's where the settings give none.
+fn name_of(token: Option<Named>, usual: &str) -> String {
+    match token {
+        Some(Named::Text(text) | Named::Token { content: text }) => text,
+        None => usual.to_owned(),
+    }
 }
 
 impl WordPiece {
     /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` where there is none.
     ///
+    /// Special tokens that stand in a text (`[SEP]`) become themselves, as in `transformers`.
+    ///
     /// # Errors
     ///
-    /// [`TextError`] with the file: neither is there, or it is none of a BERT.
+    /// [`TextError`] with the file: neither is there, or it puts no marker before and behind a text, as those of BERT and
+    /// its kin do. (The pieces themselves may be other ones: E5's small multilingual model is a BERT with those of XLM-R.)
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -48,6 +72,15 @@ impl WordPiece {
         let cut = TruncationParams { max_length: max_tokens, ..TruncationParams::default() };
         library.with_truncation(Some(cut)).map_err(|error| wrong(&whole, error.to_string()))?;
         library.with_padding(None);
+        let empty = library.encode_fast("", true).map_err(|error| wrong(&whole, error.to_string()))?;
+        if empty.get_ids().len() != 2 {
+            let reason = format!(
+                "puts {} tokens around a text where a tokenizer of BERT or its kin puts two, such as [CLS] and [SEP]; is it \
+                 that of an encoder?",
+                empty.get_ids().len()
+            );
+            return Err(wrong(&whole, reason));
+        }
         Ok(Self { library })
     }
 
@@ -71,13 +104,6 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
         return Err(wrong("is missing, and so is tokenizer.json".to_owned()));
     }
     let name = path.to_str().ok_or_else(|| wrong("the path is not UTF-8".to_owned()))?;
-    let pieces = Pieces::from_file(name).unk_token("[UNK]".into()).build();
-    let pieces = pieces.map_err(|error| wrong(error.to_string()))?;
-    let marker = |token: &str| {
-        let id = pieces.token_to_id(token).ok_or_else(|| wrong(format!("has no line `{token}`")))?;
-        Ok::<_, TextError>((token.to_owned(), id))
-    };
-    let markers = (marker("[SEP]")?, marker("[CLS]")?);
     let settings_path = folder.join("tokenizer_config.json");
     let settings: Settings = match std::fs::read(&settings_path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| TextError::File {
@@ -86,6 +112,21 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
         })?,
         Err(_) => Settings::default(),
     };
+    let unknown = name_of(settings.unk_token, "[UNK]");
+    let pieces = Pieces::from_file(name).unk_token(unknown.clone()).build();
+    let pieces = pieces.map_err(|error| wrong(error.to_string()))?;
+    let marker = |token: String| {
+        let id = pieces.token_to_id(&token).ok_or_else(|| wrong(format!("has no line `{token}`")))?;
+        Ok::<_, TextError>((token, id))
+    };
+    let (unknown, _) = marker(unknown)?;
+    let last = marker(name_of(settings.sep_token, "[SEP]"))?;
+    let first = marker(name_of(settings.cls_token, "[CLS]"))?;
+    let others = [(settings.pad_token, "[PAD]"), (settings.mask_token, "[MASK]")];
+    let others = others.map(|(token, usual)| name_of(token, usual));
+    let mut special = vec![unknown, last.0.clone(), first.0.clone()];
+    // A folder may do without these; their ids would lie behind the model's.
+    special.extend(others.into_iter().filter(|token| pieces.token_to_id(token).is_some()));
     let mut library = tokenizers::Tokenizer::new(pieces);
     let normalizer = BertNormalizer::new(
         true,
@@ -95,7 +136,10 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     );
     library.with_normalizer(Some(normalizer)).map_err(|error| wrong(error.to_string()))?;
     library.with_pre_tokenizer(Some(BertPreTokenizer));
-    library.with_post_processor(Some(BertProcessing::new(markers.0, markers.1)));
+    library.with_post_processor(Some(BertProcessing::new(last, first)));
+    // Found in a text as they are written, before it is lower-cased and cut.
+    let special = special.into_iter().map(|token| AddedToken::from(token, true));
+    library.add_special_tokens(special.collect::<Vec<_>>()).map_err(|error| wrong(error.to_string()))?;
     Ok(library)
 }
 
@@ -125,6 +169,39 @@ mod tests {
         // Case counts where the folder says so.
         let cased = folder(r#"{"do_lower_case": false}"#);
         assert_eq!(ids(cased.path(), "unaffable Who who", 64), [2, 5, 6, 7, 1, 11, 3]);
+    }
+
+    #[test]
+    fn special_tokens_in_a_text_are_themselves() {
+        // `BertTokenizer` of transformers gives these: found before the lower-casing, wherever they stand.
+        let lower = folder("{}");
+        assert_eq!(ids(lower.path(), "who [SEP] who[MASK]unaffable", 64), [2, 11, 3, 11, 4, 5, 6, 7, 3]);
+        assert_eq!(ids(lower.path(), "[CLS][PAD] [UNK]", 64), [2, 2, 0, 1, 3]);
+        // Another spelling is a text like any other.
+        assert_eq!(ids(lower.path(), "[sep]", 64), [2, 1, 1, 1, 3]);
+        // Names of a folder's own.
+        let settings = r#"{"mask_token": {"content": "who", "lstrip": false}, "pad_token": "<pad>"}"#;
+        assert_eq!(ids(folder(settings).path(), "[MASK] unwho", 64), [2, 1, 1, 1, 5, 11, 3]);
+    }
+
+    #[test]
+    fn a_tokenizer_without_markers_is_refused() {
+        let folder = folder("{}");
+        let path = folder.path().join("tokenizer.json");
+        // With markers, though the pieces are no word pieces.
+        let mut file = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": null,
+            "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0],
+                "trim_offsets": true, "add_prefix_space": false},
+            "model": {"type": "WordLevel", "vocab": {"<s>": 0, "</s>": 1, "who": 2}, "unk_token": "</s>"},
+        });
+        std::fs::write(&path, file.to_string()).unwrap();
+        assert_eq!(ids(folder.path(), "who", 64), [0, 2, 1]);
+        file["post_processor"] = serde_json::Value::Null;
+        std::fs::write(&path, file.to_string()).unwrap();
+        let error = WordPiece::load_folder(folder.path(), 64).unwrap_err().to_string();
+        assert!(error.contains("tokenizer.json: puts 0 tokens around a text"), "{error}");
     }
 
     #[test]

@@ -26,7 +26,8 @@ impl Message {
         Self { text, ..Self::default() }
     }
 
-    fn written(text: &str) -> Self {
+    /// A message that the policy wrote.
+    pub(crate) fn written(text: &str) -> Self {
         let acting = Reasoning::of_continued(text).answer().unwrap_or_default();
         Self { sampled: true, text: text.to_owned(), action: acting.trim().to_owned(), entropies: Vec::new() }
     }
@@ -86,56 +87,6 @@ fn call(value: &Value) -> Option<String> {
         other => other.to_string(),
     };
     Some(format!("{name}({arguments})"))
-}
-
-/// Speaker that a line of a decoded chat template names (true: the policy), if it is such a line.
-fn heading(line: &str) -> Option<bool> {
-    match line.trim_end().trim_start_matches("<|im_start|>") {
-        "assistant" => Some(true),
-        "user" | "tool" => Some(false),
-        _ => None,
-    }
-}
-
-/// Splits what a policy and its environment wrote, decoded to one text, into messages. The text begins
-/// with the policy. A line that is only `user` or `tool` gives the word to the environment, and a line
-/// that is only `assistant` gives it back. A word that was given back and not taken, at the end, is no message: the environment
-/// had the last one.
-pub(crate) fn split(text: &str) -> Vec<Message> {
-    let mut parts: Vec<(bool, String)> = vec![(true, String::new())];
-    for line in text.split_inclusive('\n') {
-        let last = parts.len() - 1;
-        match heading(line.trim_end_matches('\n')) {
-            Some(speaker) if speaker != parts[last].0 => parts.push((speaker, String::new())),
-            _ => parts[last].1.push_str(line),
-        }
-    }
-    let mut messages: Vec<Message> = parts
-        .into_iter()
-        .map(|(sampled, text)| {
-            let text = text.trim_end().trim_end_matches("<|im_end|>").trim();
-            if sampled { Message::written(text) } else { Message::given(text.to_owned()) }
-        })
-        .collect();
-    if messages.len() > 1 && messages.last().is_some_and(|last| last.sampled && last.text.is_empty()) {
-        messages.pop();
-    }
-    messages
-}
-
-/// The last thing said in a prompt, decoded to one text: what a reader takes for the task.
-pub(crate) fn last_prompt(text: &str) -> &str {
-    let mut end = text.trim_end();
-    // The heading that gives the word to the policy.
-    for heading in ["<|im_start|>assistant", "\nassistant", "<think>"] {
-        end = end.strip_suffix(heading).unwrap_or(end).trim_end();
-    }
-    let end = end.trim_end_matches("<|im_end|>");
-    let start = ["\nuser\n", "<|im_start|>user\n"]
-        .iter()
-        .filter_map(|mark| Some(end.rfind(mark)? + mark.len()))
-        .max();
-    start.map_or(end, |start| &end[start..]).trim()
 }
 
 /// A record of a conversation. The reward belongs to the last turn.
@@ -210,42 +161,6 @@ pub(crate) fn name_groups(records: &mut [Record]) {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn a_decoded_conversation_is_split_at_its_headings() {
-        let text = "<think>where?</think>\ngo north\nuser\nA wall.\nassistant\ngo south\n";
-        let parts = split(text);
-        let plain: Vec<(bool, &str, &str)> =
-            parts.iter().map(|part| (part.sampled, part.text.as_str(), part.action.as_str())).collect();
-        assert_eq!(
-            plain,
-            [
-                (true, "<think>where?</think>\ngo north", "go north"),
-                (false, "A wall.", ""),
-                (true, "go south", "go south"),
-            ]
-        );
-        let marked = "a<|im_end|>\n<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\nc<|im_end|>";
-        let texts: Vec<String> = split(marked).into_iter().map(|part| part.text).collect();
-        assert_eq!(texts, ["a", "b", "c"]);
-        // The words inside a sentence are no headings.
-        assert_eq!(split("the user\nasked the assistant").len(), 1);
-        assert_eq!(last_prompt("system\nBe kind.\nuser\nFind it.\nassistant\n"), "Find it.");
-    }
-
-    #[test]
-    fn a_heading_without_a_word_is_no_turn() {
-        for end in ["assistant\n", "assistant", "<|im_start|>assistant\n", "assistant\n<|im_end|>\n"] {
-            let messages = split(&format!("do a\nuser\nobs\n{end}"));
-            let record = record(1, 0, String::new(), Value::Null, String::new(), messages, 1.0, None);
-            let turns = &record.trajectory.turns;
-            assert_eq!((turns.len(), record.turns.len()), (1, 1), "{end:?}");
-            assert_eq!((turns[0].action.as_str(), turns[0].reward), ("do a", 1.0), "{end:?}");
-            assert_eq!(record.trajectory.final_observation, "obs", "{end:?}");
-        }
-        // A policy that said nothing at all has said that.
-        assert_eq!(split(""), [Message::written("")]);
-    }
 
     #[test]
     fn reasoning_that_was_cut_off_is_no_action() {

@@ -102,12 +102,17 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Dump, DumpError> {
 
 /// Finds the format from the file's first bytes or its first line.
 fn detect(path: &Path) -> Result<Format, DumpError> {
+    if !lines::is_file(path)? {
+        let reason = "this is no file but a pipe or a device, which can be read only once, and the format is found by reading its \
+                      beginning; name the format (turnwise, verl or verifiers), or write it to a file first";
+        return Err(DumpError::file(path, reason));
+    }
     if lines::is_parquet(path)? {
         return Ok(Format::Trl);
     }
     let mut found = None;
     lines::each(path, |line, text| {
-        let value: Value = lines::parse(path, line, text)?;
+        let value: Value = lines::parse(path, line, text, |_| false)?;
         let has = |keys: &[&str]| keys.iter().all(|key| value.get(key).is_some());
         found = if has(&["turns"]) {
             Some(Format::Turnwise)
@@ -129,4 +134,34 @@ fn detect(path: &Path) -> Result<Format, DumpError> {
         Ok(false)
     })?;
     found.ok_or_else(|| DumpError::file(path, "there is no trajectory in it"))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_read_once_its_format_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let line = r#"{"input": "a", "output": "b", "score": 1, "step": 1}"#;
+        let read_as = |format: Option<Format>| {
+            let command = format!("printf '%s\\n' '{line}' '{line}' > '{}'", path.display());
+            let mut writer = std::process::Command::new("sh").args(["-c", &command]).spawn().unwrap();
+            let read = read(&path, &ReadOptions { format, ..ReadOptions::default() });
+            let _ = writer.kill();
+            writer.wait().unwrap();
+            read
+        };
+        let dump = read_as(Some(Format::Verl)).unwrap();
+        assert_eq!(dump.batches[0].batch.groups[0].trajectories.len(), 2);
+        let error = read_as(None).unwrap_err().to_string();
+        assert!(
+            error.contains("pipe: this is no file but a pipe") && error.contains("name the format"),
+            "{error}"
+        );
+        let error = read_as(Some(Format::Trl)).unwrap_err().to_string();
+        assert!(error.contains("Parquet is read from its end"), "{error}");
+    }
 }

@@ -26,10 +26,12 @@ pub mod verifiers;
 pub mod verl;
 
 mod chat;
+mod decoded;
 mod dump;
 mod error;
 mod format;
 mod lines;
+mod not_finite;
 mod parquet_rows;
 mod write;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::DumpError;
+use crate::{DumpError, not_finite};
 
 /// Calls `take` with the number and text of every line that is not blank, until it says `false`.
 /// Files that begin as zstd does are decompressed, whatever their name is.
@@ -29,9 +29,20 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// Reads one line as JSON.
-pub(crate) fn parse<T: DeserializeOwned>(path: &Path, line: usize, text: &str) -> Result<T, DumpError> {
-    serde_json::from_str(text).map_err(|error| DumpError::line(path, line, json_reason(&error)))
+/// Reads one line as JSON. Numbers of Python that JSON does not have (NaN and the infinities) are null, unless they stand under
+/// a key that is `used`, which the keys that lead to it say.
+pub(crate) fn parse<T: DeserializeOwned>(
+    path: &Path,
+    line: usize,
+    text: &str,
+    used: impl Fn(&[&str]) -> bool,
+) -> Result<T, DumpError> {
+    let fail = |error: serde_json::Error| DumpError::line(path, line, json_reason(&error));
+    serde_json::from_str(text).or_else(|error| match not_finite::as_null(text, used) {
+        Ok(None) => Err(fail(error)),
+        Ok(Some(finite)) => serde_json::from_str(&finite).map_err(fail),
+        Err(reason) => Err(DumpError::line(path, line, reason)),
+    })
 }
 
 /// serde's message without its own "line 1", which would be taken for the file's line.
@@ -39,8 +50,19 @@ pub(crate) fn json_reason(error: &serde_json::Error) -> String {
     error.to_string().replace(&format!(" at line {} column", error.line()), " at column")
 }
 
+/// True of what can be read more than once.
+pub(crate) fn is_file(path: &Path) -> Result<bool, DumpError> {
+    let found = std::fs::metadata(path).map_err(|error| DumpError::io(path, error))?;
+    // What is wrong with reading a folder, the operating system says.
+    Ok(found.is_file() || found.is_dir())
+}
+
 /// True if the file is a Parquet file.
 pub(crate) fn is_parquet(path: &Path) -> Result<bool, DumpError> {
+    if !is_file(path)? {
+        let reason = "this is no file but a pipe or a device, and Parquet is read from its end; write it to a file first";
+        return Err(DumpError::file(path, reason));
+    }
     begins_with(path, *b"PAR1")
 }
 

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::path::Path;
 
-use parquet::basic::Type as Physical;
+use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::{Field, Row};
+use parquet::schema::types::ColumnDescriptor;
 use serde_json::{Map, Value};
 
-use crate::DumpError;
+use crate::{DumpError, lines};
 
 /// A whole Parquet file.
 pub(crate) struct Table {
@@ -20,22 +21,48 @@ pub(crate) struct Table {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Table, DumpError> {
+    if !lines::is_file(path)? {
+        // Which says what to do.
+        lines::is_parquet(path)?;
+    }
     let file = File::open(path).map_err(|error| DumpError::io(path, error))?;
-    table(file).map_err(|error| DumpError::file(path, format!("not a readable Parquet file: {error}")))
+    table(file).map_err(|error| DumpError::file(path, reason(&error)))
+}
+
+/// Why a file cannot be read, with a way out where there is one.
+fn reason(error: &ParquetError) -> String {
+    let text = error.to_string();
+    let remedy = if text.contains("Disabled feature") {
+        "; its columns are compressed in a way that this program does not read (gzip, brotli or lz4): write it with \
+         compression=\"zstd\", or \"snappy\", which is pandas' own"
+    } else {
+        ""
+    };
+    format!("not a readable Parquet file: {text}{remedy}")
 }
 
 /// The rows of a Parquet file as JSON objects by column name: texts, numbers, lists and structs; dates and times as the
-/// numbers they are stored as. Numbers that are not finite become null, and so do bytes that are not UTF-8.
+/// numbers they are stored as. Null are numbers that are not finite, decimals, and bytes that are not UTF-8 in a column of bytes.
 ///
 /// # Errors
-/// The file cannot be read, or is no Parquet file.
+/// The file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a type that JSON has nothing for
+/// (INTERVAL), which is named.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }
 
 fn table(file: File) -> Result<Table, ParquetError> {
     let reader = SerializedFileReader::new(file)?;
-    let schema = reader.metadata().file_metadata().schema();
+    let metadata = reader.metadata().file_metadata();
+    if let Some(column) = metadata.schema_descr().columns().iter().find(|column| !is_known(column)) {
+        return Err(ParquetError::General(format!(
+            "the column `{}` is of type {} ({}), which is not read here; write the file without it",
+            column.path().string(),
+            column.converted_type(),
+            column.physical_type()
+        )));
+    }
+    let schema = metadata.schema();
     let columns = schema.get_fields().iter().map(|field| {
         let floating =
             field.is_primitive() && matches!(field.get_physical_type(), Physical::FLOAT | Physical::DOUBLE);
@@ -46,12 +73,47 @@ fn table(file: File) -> Result<Table, ParquetError> {
     Ok(Table { columns, rows })
 }
 
+/// True if the library reads a column; at others it panics.
+fn is_known(column: &ColumnDescriptor) -> bool {
+    use ConvertedType as As;
+    let kind = column.converted_type();
+    match column.physical_type() {
+        Physical::INT32 => matches!(
+            kind,
+            As::NONE
+                | As::INT_8
+                | As::INT_16
+                | As::INT_32
+                | As::UINT_8
+                | As::UINT_16
+                | As::UINT_32
+                | As::DATE
+                | As::TIME_MILLIS
+                | As::DECIMAL
+        ),
+        Physical::INT64 => matches!(
+            kind,
+            As::NONE
+                | As::INT_64
+                | As::UINT_64
+                | As::TIME_MICROS
+                | As::TIMESTAMP_MILLIS
+                | As::TIMESTAMP_MICROS
+                | As::DECIMAL
+        ),
+        Physical::BYTE_ARRAY => {
+            matches!(kind, As::NONE | As::UTF8 | As::ENUM | As::JSON | As::BSON | As::DECIMAL)
+        }
+        Physical::FIXED_LEN_BYTE_ARRAY => matches!(kind, As::NONE | As::DECIMAL),
+        Physical::BOOLEAN | Physical::INT96 | Physical::FLOAT | Physical::DOUBLE => true,
+    }
+}
+
 fn object(row: Row) -> Map<String, Value> {
     row.into_columns().into_iter().map(|(name, field)| (name, value(&field))).collect()
 }
 
-/// Texts, numbers, lists and structs as JSON; dates and times as the numbers they are stored as.
-/// Numbers that are not finite become null, bytes that are not UTF-8 too.
+/// A value as JSON ([`parquet_rows`]).
 fn value(field: &Field) -> Value {
     match field {
         Field::Null | Field::Decimal(_) => Value::Null,
@@ -85,5 +147,70 @@ fn value(field: &Field) -> Value {
             };
             map.entries().iter().map(|(name, field)| (key(name), value(field))).collect::<Map<_, _>>().into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArray, FixedLenByteArrayType};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    /// A file with one row.
+    fn file(path: &Path, schema: &str, fixed: Option<&[u8]>, bytes: &[u8]) {
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let mut writer =
+            SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        if let Some(fixed) = fixed {
+            let mut column = group.next_column().unwrap().unwrap();
+            let value = FixedLenByteArray::from(ByteArray::from(fixed.to_vec()));
+            column.typed::<FixedLenByteArrayType>().write_batch(&[value], None, None).unwrap();
+            column.close().unwrap();
+        }
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&[ByteArray::from(bytes.to_vec())], None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn a_column_that_json_has_nothing_for_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        let schema = "message m { required group of { required fixed_len_byte_array(12) span (interval); } required binary text (utf8); }";
+        file(&path, schema, Some(&[0; 12]), b"x");
+        let error = parquet_rows(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("the column `of.span` is of type INTERVAL") && error.contains("without it"),
+            "{error}"
+        );
+        let plain = schema.replace(" (interval)", "");
+        file(&path, &plain, Some(&[b'a'; 12]), b"x");
+        let row = serde_json::json!({"of": {"span": "aaaaaaaaaaaa"}, "text": "x"});
+        assert_eq!(parquet_rows(&path).unwrap(), [row]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_null_or_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.parquet");
+        file(&path, "message m { required binary data; }", None, &[0xff]);
+        assert_eq!(parquet_rows(&path).unwrap(), [serde_json::json!({ "data": null })]);
+        file(&path, "message m { required binary data (utf8); }", None, &[0xff]);
+        let error = parquet_rows(&path).unwrap_err().to_string();
+        assert!(error.contains("a.parquet: not a readable Parquet file"), "{error}");
+    }
+
+    #[test]
+    fn a_compression_that_is_not_built_in_has_a_way_out() {
+        let error = ParquetError::General("Disabled feature at compile time: flate2".into());
+        assert!(reason(&error).contains("compression=\"zstd\""));
+        assert!(!reason(&ParquetError::EOF("end".into())).contains("compression"));
     }
 }

@@ -13,8 +13,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::decoded::Headings;
 use crate::dump::Record;
-use crate::{DumpError, chat, lines, parquet_rows};
+use crate::{DumpError, chat, decoded, lines, parquet_rows};
 
 pub(crate) fn records(
     path: &Path,
@@ -67,13 +68,14 @@ pub(crate) fn records(
         let reward = reward.sum();
         let key = row.get("prompt").map(Value::to_string).unwrap_or_default();
         let goal =
-            prompt.last().map(|message| chat::last_prompt(&message.text)).unwrap_or_default().to_owned();
+            prompt.last().map(|message| decoded::last_prompt(&message.text)).unwrap_or_default().to_owned();
         let mut messages: Vec<chat::Message> =
             prompt.into_iter().map(|message| chat::Message { sampled: false, ..message }).collect();
         match completion.as_slice() {
             // A text may hold a whole conversation.
             [only] if row.get("completion").is_some_and(Value::is_string) => {
-                messages.extend(chat::split(&only.text));
+                let prompt = row.get("prompt").and_then(Value::as_str).unwrap_or_default();
+                messages.extend(decoded::split(&only.text, Headings::of(prompt)));
             }
             _ => messages.extend(completion),
         }

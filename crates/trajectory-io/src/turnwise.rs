@@ -21,13 +21,15 @@
 //! | `task` | what was to be done: a text, or `{"id", "kind", "goal"}` |
 //! | `sample`, `step`, `success`, `final_observation`, `final_state_key` | as in a run's dump |
 //!
+//! A key whose value is null counts as absent.
+//!
 //! A key that is not known is an error in a line written by hand, because a misspelt `valid` would
 //! change the numbers silently; a run's line (it has `schema_version`) may have more keys. `turns[].response` (the
 //! response as text) and `turns[].old_logprobs` may be there and no method reads them.
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use turnwise_core::{SCHEMA_VERSION, StopReason, Task, TokenSequence, Trajectory, Turn};
 
@@ -39,16 +41,16 @@ struct TrajectoryLine {
     schema_version: Option<u32>,
     group: Option<Value>,
     sample: Option<usize>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     step: u64,
     task: Option<TaskLine>,
     success: Option<bool>,
     final_observation: Option<String>,
     final_state_key: Option<String>,
     stop: Option<StopReason>,
-    turns: Vec<TurnLine>,
+    turns: Option<Vec<TurnLine>>,
     /// Only a run writes them: what a policy's hidden states are made from.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     sequences: Vec<TokenSequence>,
 }
 
@@ -68,16 +70,16 @@ struct TurnLine {
     shaped_reward: Option<f64>,
     valid: Option<bool>,
     entropy: Option<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     entropies: Vec<f32>,
     progress: Option<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     response_ids: Vec<u32>,
     values: Option<Values>,
     credit: Option<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     response: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     old_logprobs: Vec<f32>,
 }
 
@@ -88,15 +90,24 @@ enum Values {
     Tokens(Vec<f64>),
 }
 
+/// A value, or what stands for none where it is null.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Keys that only a run writes.
+const RUN_KEYS: [(&str, Kind); 2] = [("schema_version", Kind::Count), ("sequences", Kind::Sequences)];
 const LINE_KEYS: [(&str, Kind); 9] = [
     ("group", Kind::Name),
     ("sample", Kind::Count),
     ("step", Kind::Count),
-    ("task", Kind::Any),
+    ("task", Kind::Task),
     ("success", Kind::Flag),
     ("final_observation", Kind::Text),
     ("final_state_key", Kind::Text),
-    ("stop", Kind::Any),
+    ("stop", Kind::Stop),
     ("turns", Kind::List),
 ];
 const TURN_KEYS: [(&str, Kind); 14] = [
@@ -109,8 +120,8 @@ const TURN_KEYS: [(&str, Kind); 14] = [
     ("entropy", Kind::Number),
     ("entropies", Kind::Numbers),
     ("progress", Kind::Number),
-    ("response_ids", Kind::Numbers),
-    ("values", Kind::Any),
+    ("response_ids", Kind::Ids),
+    ("values", Kind::Values),
     ("credit", Kind::Number),
     ("response", Kind::Text),
     ("old_logprobs", Kind::Numbers),
@@ -119,14 +130,20 @@ const TURN_KEYS: [(&str, Kind); 14] = [
 /// Kind of value that a key has.
 #[derive(Clone, Copy)]
 enum Kind {
-    Any,
     Name,
     Text,
     Flag,
     Count,
     Number,
     Numbers,
+    /// A number or some.
+    Values,
+    /// Ids of tokens.
+    Ids,
     List,
+    Task,
+    Stop,
+    Sequences,
 }
 
 impl Kind {
@@ -134,27 +151,38 @@ impl Kind {
     fn fits(self, value: &Value) -> bool {
         match self {
             _ if value.is_null() => true,
-            Self::Any => true,
             Self::Name => value.is_string() || value.is_number(),
             Self::Text => value.is_string(),
             Self::Flag => value.is_boolean(),
             Self::Count => value.is_u64(),
             Self::Number => value.is_number(),
             Self::Numbers => value.as_array().is_some_and(|items| items.iter().all(Value::is_number)),
+            Self::Values => value.is_number() || Self::Numbers.fits(value),
+            Self::Ids => Vec::<u32>::deserialize(value).is_ok(),
             Self::List => value.is_array(),
+            Self::Task => TaskLine::deserialize(value).is_ok(),
+            Self::Stop => StopReason::deserialize(value).is_ok(),
+            Self::Sequences => Vec::<TokenSequence>::deserialize(value).is_ok(),
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Self::Any => "a value",
             Self::Name => "a text or a number",
             Self::Text => "a text",
             Self::Flag => "true or false",
             Self::Count => "a whole number from 0",
             Self::Number => "a number",
             Self::Numbers => "a list of numbers",
+            Self::Values => "a number or a list of numbers",
+            Self::Ids => "a list of whole numbers from 0",
             Self::List => "a list",
+            Self::Task => "a text, or an object with the texts `id`, `kind` and `goal`",
+            Self::Stop => {
+                "an object: {\"kind\": \"terminated\"}, or max_turns, context_overflow, and with a text as `detail` \
+                 environment_error or sample_error"
+            }
+            Self::Sequences => "a list of sequences as a run writes them",
         }
     }
 }
@@ -181,8 +209,7 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
     let mut records = Vec::with_capacity(lines.len());
     for (index, value) in lines.into_iter().enumerate() {
         let line = index + 1;
-        let known = value.get("schema_version").is_none();
-        check_keys(path, line, &value, known)?;
+        check_keys(path, line, &value)?;
         let read = TrajectoryLine::deserialize(value)
             .map_err(|error| DumpError::line(path, line, error.to_string()))?;
         records.push(record(path, line, read)?);
@@ -197,16 +224,25 @@ pub fn from_values(name: &str, lines: Vec<Value>) -> Result<Dump, DumpError> {
 pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     let mut records = Vec::new();
     lines::each(path, |line, text| {
-        let read: Result<TrajectoryLine, DumpError> = lines::parse(path, line, text);
+        let read: Result<TrajectoryLine, DumpError> = lines::parse(path, line, text, is_used);
         if read.as_ref().map_or(true, |read| read.schema_version.is_none()) {
-            let value: Value = lines::parse(path, line, text)?;
-            check_keys(path, line, &value, value.get("schema_version").is_none())?;
+            check_keys(path, line, &lines::parse(path, line, text, is_used)?)?;
         }
         let read = read?;
         records.push(record(path, line, read)?);
         Ok(true)
     })?;
     Ok(records)
+}
+
+/// True if the value that these keys lead to is looked at.
+fn is_used(keys: &[&str]) -> bool {
+    let known = |known: &[(&str, Kind)], key: &str| known.iter().any(|(name, _)| *name == key);
+    match keys {
+        ["turns", key] => known(&TURN_KEYS, key),
+        [key, ..] => *key != "turns" && (known(&LINE_KEYS, key) || known(&RUN_KEYS, key)),
+        [] => false,
+    }
 }
 
 fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, DumpError> {
@@ -229,9 +265,12 @@ fn record(path: &Path, line: usize, read: TrajectoryLine) -> Result<Record, Dump
         Some(TaskLine::Goal(goal)) => Task::new("", "", goal),
         None => Task::default(),
     };
-    let mut turns = Vec::with_capacity(read.turns.len());
-    let mut extras = Vec::with_capacity(read.turns.len());
-    for (index, turn) in read.turns.into_iter().enumerate() {
+    let Some(lines) = read.turns else {
+        return Err(fail("`turns` is missing; it lists what was seen, done and earned, turn by turn".into()));
+    };
+    let mut turns = Vec::with_capacity(lines.len());
+    let mut extras = Vec::with_capacity(lines.len());
+    for (index, turn) in lines.into_iter().enumerate() {
         let (turn, extra) = self::turn(turn).map_err(|reason| fail(format!("turn {index}: {reason}")))?;
         turns.push(turn);
         extras.push(extra);
@@ -275,6 +314,12 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
             response_ids.resize(1, 0);
             Some(vec![value])
         }
+        // The turn's reward stands at its last token, and there would be none.
+        Some(Values::Tokens(values)) if values.is_empty() => {
+            let reason = "`values` is an empty list; give a number for each token of the response, one number for the whole turn, \
+                          or leave the key out";
+            return Err(reason.into());
+        }
         Some(Values::Tokens(values)) => {
             if response_ids.is_empty() {
                 response_ids.resize(values.len(), 0);
@@ -309,8 +354,9 @@ fn turn(read: TurnLine) -> Result<(Turn, TurnExtras), String> {
     Ok((turn, extras))
 }
 
-/// Refuses values of a wrong kind and, where `known` is set, keys that are not known.
-fn check_keys(path: &Path, line: usize, read: &Value, known: bool) -> Result<(), DumpError> {
+/// Refuses values of a wrong kind and, in a line written by hand, keys that are not known.
+fn check_keys(path: &Path, line: usize, read: &Value) -> Result<(), DumpError> {
+    let by_hand = read.get("schema_version").is_none_or(Value::is_null);
     let check = |place: &str, value: &Value, keys: &[(&str, Kind)]| {
         let Some(map) = value.as_object() else {
             let reason = format!("{place}is no object with the keys {}", names(keys));
@@ -324,7 +370,8 @@ fn check_keys(path: &Path, line: usize, read: &Value, known: bool) -> Result<(),
                     let reason = format!("{place}`{key}` is {value}; it must be {kind}");
                     return Err(DumpError::line(path, line, reason));
                 }
-                None if known => {
+                // By hand it can only be null here.
+                None if by_hand && !(place.is_empty() && key == "schema_version") => {
                     let reason = format!("{place}unknown key `{key}`; known are {}", names(keys));
                     return Err(DumpError::line(path, line, reason));
                 }
@@ -333,7 +380,11 @@ fn check_keys(path: &Path, line: usize, read: &Value, known: bool) -> Result<(),
         }
         Ok(())
     };
-    check("", read, &LINE_KEYS)?;
+    if by_hand {
+        check("", read, &LINE_KEYS)?;
+    } else {
+        check("", read, &[&LINE_KEYS[..], &RUN_KEYS].concat())?;
+    }
     for (index, turn) in read["turns"].as_array().into_iter().flatten().enumerate() {
         check(&format!("turn {index}: "), turn, &TURN_KEYS)?;
     }
@@ -351,4 +402,116 @@ fn shortened(value: &Value) -> String {
         return text;
     }
     text.chars().take(39).chain(['\u{2026}']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn turn() -> Value {
+        json!({"observation": "s0", "action": "open", "reward": 1.0})
+    }
+
+    /// Reads a line from a file and from memory, which must come to the same.
+    fn read_line(line: &Value) -> Result<Trajectory, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        std::fs::write(&path, line.to_string()).unwrap();
+        let read =
+            crate::read(&path, &crate::ReadOptions { format: Some(Format::Turnwise), ..Default::default() });
+        let plain = |error: DumpError| error.to_string().rsplit_once("line 1: ").unwrap().1.to_owned();
+        let mut dumps = [read, from_values("values", vec![line.clone()])].map(|read| {
+            read.map(|mut dump| dump.batches[0].batch.groups[0].trajectories.remove(0)).map_err(plain)
+        });
+        assert_eq!(dumps[0], dumps[1]);
+        std::mem::replace(&mut dumps[0], Err(String::new()))
+    }
+
+    #[test]
+    fn null_is_as_good_as_absent() {
+        let bare = json!({"group": "a", "turns": [turn()]});
+        let expected = read_line(&bare).unwrap();
+        for (key, _) in LINE_KEYS.iter().chain(&RUN_KEYS).filter(|(key, _)| !["group", "turns"].contains(key))
+        {
+            let mut line = bare.clone();
+            line[*key] = Value::Null;
+            // Of a run's line, too.
+            if *key == "sequences" {
+                line["schema_version"] = json!(1);
+            }
+            assert_eq!(read_line(&line).unwrap(), expected, "{key}");
+        }
+        for (key, _) in TURN_KEYS.iter().filter(|(key, _)| !["observation", "action", "reward"].contains(key))
+        {
+            let mut line = bare.clone();
+            line["turns"][0][*key] = Value::Null;
+            assert_eq!(read_line(&line).unwrap(), expected, "{key}");
+        }
+        for key in ["group", "turns"] {
+            let mut line = bare.clone();
+            line[key] = Value::Null;
+            let error = read_line(&line).unwrap_err();
+            assert!(error.starts_with(&format!("`{key}` is missing")), "{error}");
+        }
+        let error = read_line(&json!({"group": "a", "turns": [{"reward": null}]})).unwrap_err();
+        assert!(error.starts_with("turn 0: `reward` is missing"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        for (key, value) in [
+            ("schema_version", json!("1")),
+            ("sequences", json!([{}])),
+            ("step", json!(1.5)),
+            ("task", json!({"id": "a"})),
+            ("stop", json!("terminated")),
+            ("stop", json!({"kind": "done"})),
+        ] {
+            let mut line = json!({"group": "a", "turns": [turn()], "schema_version": 1});
+            line[key] = value;
+            let error = read_line(&line).unwrap_err();
+            assert!(error.starts_with(&format!("`{key}` is ")) && error.contains("it must be"), "{error}");
+        }
+        for (key, value) in [
+            ("values", json!("1")),
+            ("values", json!([1.0, null])),
+            ("response_ids", json!([1.5])),
+            ("response_ids", json!([4_294_967_296_u64])),
+            ("old_logprobs", json!([[]])),
+        ] {
+            let mut line = json!({"group": "a", "turns": [turn(), turn()]});
+            line["turns"][1][key] = value;
+            let error = read_line(&line).unwrap_err();
+            assert!(
+                error.starts_with(&format!("turn 1: `{key}` is ")) && error.contains("it must be"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_list_of_values_is_refused() {
+        for ids in [json!(null), json!([])] {
+            let mut line = json!({"group": "a", "turns": [turn()]});
+            line["turns"][0]["values"] = json!([]);
+            line["turns"][0]["response_ids"] = ids;
+            let error = read_line(&line).unwrap_err();
+            assert!(error.starts_with("turn 0: `values` is an empty list"), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let text = json!({"group": "a", "turns": [turn()]}).to_string();
+        std::fs::write(&path, text.replace("1.0", "NaN")).unwrap();
+        let error = records(&path).err().unwrap().to_string();
+        assert!(error.contains("line 1: `turns.reward` is NaN, and JSON has no such number"), "{error}");
+        // A run of another version may write more.
+        std::fs::write(&path, text.replacen('{', r#"{"schema_version": 1, "more": [NaN],"#, 1)).unwrap();
+        assert_eq!(records(&path).unwrap().len(), 1);
+    }
 }

@@ -86,7 +86,15 @@ pub(crate) fn records(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Record
     let mut agents: Vec<Option<String>> = Vec::new();
     let mut unscored = 0;
     lines::each(path, |line, text| {
-        let value: Value = lines::parse(path, line, text)?;
+        let used = |keys: &[&str]| {
+            matches!(
+                keys,
+                ["reward" | "example_id"]
+                    | ["traces", "rewards", _, "score" | "weight"]
+                    | ["traces", "nodes", "entropies"]
+            )
+        };
+        let value: Value = lines::parse(path, line, text, used)?;
         let fail = |error: serde_json::Error| DumpError::line(path, line, lines::json_reason(&error));
         if value.get("traces").is_some() {
             let episode: Episode = serde_json::from_value(value).map_err(fail)?;
@@ -259,6 +267,18 @@ mod tests {
         // Where only one is left, the name of the group says enough.
         let scored = |score: f64| episode(&[("solver", true, Some(score)), ("critic", true, None)]);
         assert_eq!(groups(&dump(&[scored(1.0), scored(0.0)])), [(json!("g1"), 2)]);
+    }
+
+    #[test]
+    fn a_reward_that_is_no_number_is_named() {
+        let text = episode(&[("solver", true, Some(0.25))]).to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.jsonl");
+        std::fs::write(&path, text.replace("0.25", "NaN")).unwrap();
+        let error = read(&path, &ReadOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("`traces.rewards.right.score` is NaN"), "{error}");
+        std::fs::write(&path, text.replacen('{', r#"{"metrics": {"score": NaN},"#, 1)).unwrap();
+        assert_eq!(groups(&read(&path, &ReadOptions::default()).unwrap()), [(json!("g1"), 1)]);
     }
 
     #[test]

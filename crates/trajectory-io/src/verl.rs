@@ -2,8 +2,9 @@
 //! `output`, `score` and `step`, and what the reward function added (`uid`, `acc`, ...).
 //!
 //! `input` and `output` are decoded text. A sample of several turns has all of them, and what the
-//! environment said between them, in `output`; they are separated by the lines of the chat template
-//! that survive decoding (see [`chat`](crate) headings `user`, `tool`, `assistant`). The score belongs
+//! environment said between them, in `output`; they are separated by the headings of the chat template
+//! that survive decoding: lines that are only `user`, `tool` or `assistant`, or, where `input` ends as Llama 3's prompts do
+//! (`Find it.assistant` and a blank line), such words at the end of a message. The score belongs
 //! to the last turn. Samples with one `uid` are a group; where there is none, samples of one step with
 //! the same `input` are. `acc` says whether a task was solved.
 //!
@@ -21,8 +22,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::decoded::Headings;
 use crate::dump::Record;
-use crate::{DumpError, chat, lines};
+use crate::{DumpError, chat, decoded, lines};
 
 #[derive(Deserialize)]
 struct SampleLine {
@@ -78,7 +80,8 @@ pub(crate) fn records(path: &Path) -> Result<Vec<Record>, DumpError> {
     let mut trajectories: Vec<BTreeMap<u64, Sample>> = Vec::new();
     let mut sessions: HashMap<(u64, String, u64), usize> = HashMap::new();
     lines::each(path, |line, text| {
-        let read: SampleLine = lines::parse(path, line, text)?;
+        let used = |keys: &[&str]| matches!(keys, ["input" | "output" | "score" | "step" | "uid" | "acc"]);
+        let read: SampleLine = lines::parse(path, line, text, used)?;
         let key = read.uid.as_ref().and_then(Value::as_str).and_then(Key::of);
         if key.as_ref().is_some_and(Key::is_padding) {
             return Ok(true);
@@ -129,15 +132,15 @@ fn trajectory(samples: &BTreeMap<u64, Sample>) -> Option<Record> {
     for (place, Sample { read, .. }) in samples.values().enumerate() {
         let heard = if place == 0 { None } else { last_heard(&read.input) };
         messages.push(heard.unwrap_or_else(|| chat::Message::given(read.input.clone())));
-        messages.extend(chat::split(&read.output));
+        messages.extend(decoded::split(&read.output, Headings::of(&read.input)));
     }
-    let goal = chat::last_prompt(&first.read.input).to_owned();
+    let goal = decoded::last_prompt(&first.read.input).to_owned();
     Some(chat::record(first.line, first.read.step, key, group, goal, messages, last.score, success))
 }
 
 /// Last words of the environment in a prompt, which may have the whole conversation before it.
 fn last_heard(input: &str) -> Option<chat::Message> {
-    chat::split(input).into_iter().rfind(|message| !message.sampled)
+    decoded::split(input, Headings::of(input)).into_iter().rfind(|message| !message.sampled)
 }
 
 #[cfg(test)]
@@ -201,6 +204,47 @@ mod tests {
 
         let error = dump(&[given[1].clone(), given[1].clone()]).unwrap_err().to_string();
         assert!(error.contains("7.jsonl: line 2: its `uid` is that of line 1 too"), "{error}");
+    }
+
+    #[test]
+    fn turns_of_llama_are_told_apart() {
+        let prompt = "system\n\nYou are in a house.user\n\nFind it.assistant\n\n";
+        let output = "go northuser\n\nA wall.assistant\n\ngo south";
+        let uid = |output: u64| format!("{}_0_{output}", PROMPTS[0]);
+        let mut first = sample(&uid(0), output, 1.0);
+        first["input"] = json!(prompt);
+        let mut later = sample(&uid(1), "open box", 1.0);
+        later["input"] = json!(format!("{prompt}{output}user\n\nA box.assistant\n\n"));
+        let read = dump(&[first, later]).unwrap();
+        let trajectory = &read.batches[0].batch.groups[0].trajectories[0];
+        let turns: Vec<(&str, &str, f64)> = trajectory
+            .turns
+            .iter()
+            .map(|turn| (turn.observation.as_str(), turn.action.as_str(), turn.reward))
+            .collect();
+        assert_eq!(
+            turns,
+            [(prompt, "go north", 0.0), ("A wall.", "go south", 0.0), ("A box.", "open box", 1.0)]
+        );
+        assert_eq!(trajectory.task.goal, "Find it.");
+    }
+
+    #[test]
+    fn numbers_of_python_count_where_they_are_read() {
+        // What a reward function adds and nobody reads, as `json.dumps` writes it.
+        let text = sample("u1", "the output says NaN", 1.0).to_string();
+        let with = |more: &str| format!("{}, {more}}}", &text[..text.len() - 1]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("7.jsonl");
+        std::fs::write(&path, with(r#""length_penalty": NaN, "parts": {"score": [-Infinity]}"#)).unwrap();
+        let dump = read(&path, &ReadOptions::default()).unwrap();
+        assert_eq!(dump.batches[0].batch.groups[0].trajectories[0].turns[0].response, "the output says NaN");
+        std::fs::write(&path, with(r#""acc": -Infinity"#)).unwrap();
+        let error = read(&path, &ReadOptions::default()).unwrap_err().to_string();
+        assert!(
+            error.contains("7.jsonl: line 1: `acc` is -Infinity, and JSON has no such number"),
+            "{error}"
+        );
     }
 
     #[test]

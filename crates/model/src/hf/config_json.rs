@@ -129,7 +129,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
 
 /// Sampling settings for `transformers`, which it uses where a call has none: those of training.
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
-    let mut value = json!({ "do_sample": true, "temperature": 1.0, "top_k": 0, "top_p": 1.0 });
+    let mut value: Value =
+        turnwise_text::training_sampling().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let tokens = &config.special_tokens;
     for (key, token) in [("bos_token_id", tokens.bos), ("pad_token_id", tokens.pad)] {
         if let Some(token) = token {

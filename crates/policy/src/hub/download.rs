@@ -101,7 +101,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut cache = Cache {
             root: folder.path().join("hub"),
-            offline: false,
+            offline: None,
             endpoint: Some(hub()),
             token: Some("token".into()),
         };
@@ -114,7 +114,7 @@ mod tests {
         }
         assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());
         // From now on no network is needed.
-        cache.offline = true;
+        cache.offline = Some("HF_HUB_OFFLINE");
         assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap(), found);
     }
 
@@ -122,7 +122,7 @@ mod tests {
     fn without_the_model_or_the_network_the_error_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_path_buf();
-        let mut cache = Cache { root, offline: false, endpoint: Some(hub()), token: None };
+        let mut cache = Cache { root, offline: None, endpoint: Some(hub()), token: None };
         let error = find_or_fetch(&model("org/other"), &cache, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("404"), "{error}");
         // Nobody listens at a port that was just free.

@@ -1,4 +1,4 @@
-//! Models of the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
+//! Models and adapters of the Hugging Face hub: `ORG/NAME` or `ORG/NAME@REVISION`.
 //!
 //! The cache that all programs of the hub share is read as it is; what is not there is fetched where the
 //! feature `hub` is built in and the network is not forbidden. A model that is in the cache whole is taken
@@ -11,6 +11,8 @@ mod download;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use turnwise_model::is_adapter;
 
 use crate::{Notes, PolicyError};
 
@@ -43,8 +45,8 @@ impl HubModel {
 struct Cache {
     /// `models--ORG--NAME/{refs, snapshots, blobs}` are in here.
     root: PathBuf,
-    /// `HF_HUB_OFFLINE` is set.
-    offline: bool,
+    /// The variable that forbids to fetch, where one does.
+    offline: Option<&'static str>,
     /// Another hub than huggingface.co (`HF_ENDPOINT`).
     #[cfg(feature = "hub")]
     endpoint: Option<String>,
@@ -54,21 +56,24 @@ struct Cache {
 }
 
 impl Cache {
-    /// As `huggingface_hub` finds it: `HF_HUB_CACHE`, else `HF_HOME/hub`, else
-    /// `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`.
+    /// As `huggingface_hub` finds it: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else `HF_HOME/hub`, else
+    /// `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`, each with `~` and `$NAME` filled in.
     fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
-        let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let home = || set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
+        let folder = |name: &str| set(name).map(|value| expanded(value, home().as_deref(), &variable));
         let root = folder("HF_HUB_CACHE")
+            .or_else(|| folder("HUGGINGFACE_HUB_CACHE"))
             .or_else(|| Some(folder("HF_HOME")?.join("hub")))
             .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("huggingface/hub")))
-            .or_else(|| {
-                Some(folder("HOME").or_else(|| folder("USERPROFILE"))?.join(".cache/huggingface/hub"))
-            })?;
+            .or_else(|| Some(home()?.join(".cache/huggingface/hub")))?;
         let yes = |value: &OsString| {
             let value = value.to_string_lossy().to_uppercase();
             ["1", "ON", "YES", "TRUE"].contains(&value.as_str())
         };
-        let offline = variable("HF_HUB_OFFLINE").as_ref().is_some_and(yes);
+        // The first that says anything decides.
+        let offline = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].into_iter().find(|name| set(name).is_some());
+        let offline = offline.filter(|name| set(name).as_ref().is_some_and(yes));
         #[cfg(feature = "hub")]
         let text = |name: &str| variable(name)?.into_string().ok().filter(|text| !text.is_empty());
         Some(Self {
@@ -96,9 +101,44 @@ impl Cache {
     }
 }
 
+/// A folder's name with `~` at its start and `$NAME` or `${NAME}` in it filled in, as Python's `expanduser` and `expandvars` do.
+/// What is not set stays as it is written.
+fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let text = match value.into_string() {
+        Ok(text) => text,
+        Err(value) => return value.into(),
+    };
+    let after = text.strip_prefix('~').filter(|after| after.is_empty() || after.starts_with('/'));
+    let text = match (after, home.and_then(Path::to_str)) {
+        (Some(after), Some(home)) => format!("{}{after}", home.trim_end_matches('/')),
+        _ => text,
+    };
+    let mut out = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let word = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').count();
+        // The name, and the bytes that it takes behind the `$`.
+        let (name, length) = match after.strip_prefix('{').and_then(|inside| inside.split_once('}')) {
+            Some((name, _)) => (name, name.len() + 2),
+            None => (&after[..word(after)], word(after)),
+        };
+        match variable(name).filter(|_| !name.is_empty()).and_then(|value| value.into_string().ok()) {
+            Some(value) => out.push_str(&value),
+            None => out.push_str(&rest[before.len()..=before.len() + length]),
+        }
+        rest = &after[length..];
+    }
+    PathBuf::from(out + rest)
+}
+
 /// The first file that a model folder lacks; none where it can be loaded.
 fn missing(folder: &Path) -> Option<String> {
     let there = |name: &str| folder.join(name).is_file();
+    // An adapter says itself which model it stands on, and may have that one's tokenizer.
+    if is_adapter(folder) {
+        return (!there("adapter_model.safetensors")).then(|| "adapter_model.safetensors".into());
+    }
     if !there("config.json") {
         return Some("config.json".into());
     }
@@ -156,8 +196,8 @@ fn fetch(
     lacking: &str,
     notes: &mut Notes<'_>,
 ) -> Result<PathBuf, PolicyError> {
-    if cache.offline {
-        return Err(fail(model, format!("{lacking}, and HF_HUB_OFFLINE forbids to fetch it; unset it")));
+    if let Some(variable) = cache.offline {
+        return Err(fail(model, format!("{lacking}, and {variable} forbids to fetch it; unset it")));
     }
     download::download(model, cache, notes).map_err(|error| {
         let hint =
@@ -183,7 +223,7 @@ fn fetch(
 ) -> Result<PathBuf, PolicyError> {
     let HubModel { id, revision } = model;
     let revision = if revision == "main" { String::new() } else { format!(" --revision {revision}") };
-    let offline = if cache.offline { " with HF_HUB_OFFLINE unset" } else { "" };
+    let offline = cache.offline.map_or_else(String::new, |variable| format!(" with {variable} unset"));
     Err(fail(
         model,
         format!(

@@ -38,17 +38,44 @@ fn the_cache_is_where_the_hubs_programs_look_for_it() {
         Cache::find(|name| variables.get(name).map(OsString::from))
     };
     let root = |variables: &[(&str, &str)]| find(variables).unwrap().root;
-    let all = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x"), ("HF_HOME", "/f"), ("HF_HUB_CACHE", "/c")];
-    for (count, expected) in
-        [(1, "/h/.cache/huggingface/hub"), (2, "/x/huggingface/hub"), (3, "/f/hub"), (4, "/c")]
-    {
+    let all = [
+        ("HOME", "/h"),
+        ("XDG_CACHE_HOME", "/x"),
+        ("HF_HOME", "/f"),
+        ("HUGGINGFACE_HUB_CACHE", "/g"),
+        ("HF_HUB_CACHE", "/c"),
+    ];
+    let expected = ["/h/.cache/huggingface/hub", "/x/huggingface/hub", "/f/hub", "/g", "/c"];
+    for (count, expected) in (1..).zip(expected) {
         assert_eq!(root(&all[..count]), Path::new(expected));
+    }
+    for (value, expected) in [
+        ("~/c", "/h/c"),
+        ("~", "/h"),
+        ("~other/c", "~other/c"),
+        ("/a/~/c", "/a/~/c"),
+        ("$DISK/c", "/d/c"),
+        ("/m${DISK}x/$DISK", "/m/dx//d"),
+        ("$DISK_2/$", "$DISK_2/$"),
+        ("${NONE}/${DISK", "${NONE}/${DISK"),
+        ("é$DISKé", "é/dé"),
+    ] {
+        let variables = [("HOME", "/h"), ("DISK", "/d"), ("HF_HUB_CACHE", value)];
+        assert_eq!(root(&variables), Path::new(expected), "{value}");
+        let variables = [("HOME", "/h"), ("DISK", "/d"), ("HF_HOME", value)];
+        assert_eq!(root(&variables), Path::new(expected).join("hub"), "{value}");
     }
     assert_eq!(root(&[("HOME", "/h"), ("HF_HOME", "")]), Path::new("/h/.cache/huggingface/hub"));
     assert_eq!(find(&[]), None);
-    for (value, offline) in [("1", true), ("true", true), ("ON", true), ("0", false), ("", false)] {
-        assert_eq!(find(&[("HOME", "/h"), ("HF_HUB_OFFLINE", value)]).unwrap().offline, offline, "{value}");
+    for name in ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"] {
+        for (value, offline) in [("1", true), ("true", true), ("ON", true), ("0", false), ("", false)] {
+            let found = find(&[("HOME", "/h"), (name, value)]).unwrap().offline;
+            assert_eq!(found, offline.then_some(name), "{value}");
+        }
     }
+    // The hub's own counts where both are set.
+    let both = [("HOME", "/h"), ("HF_HUB_OFFLINE", "0"), ("TRANSFORMERS_OFFLINE", "1")];
+    assert_eq!(find(&both).unwrap().offline, None);
 }
 
 pub(super) const COMMIT: &str = "7ae557604adf67be50417f59c2c2f167def9a775";
@@ -114,11 +141,20 @@ fn a_model_that_is_there_in_part_is_not_taken() {
     assert_eq!(find_or_fetch(&model("org/name"), &cache, &mut |_| ()).unwrap(), snapshot);
 }
 
+#[test]
+fn an_adapter_in_the_cache_is_found_where_it_is_whole() {
+    let (_folder, cache, snapshot) = cache(&["adapter_config.json", "README.md"]);
+    let find = || find_or_fetch(&model("org/name"), &cache, &mut |_| ()).map_err(|error| error.to_string());
+    assert!(find().unwrap_err().contains("without adapter_model.safetensors"));
+    fs::write(snapshot.join("adapter_model.safetensors"), "").unwrap();
+    assert_eq!(find().unwrap(), snapshot);
+}
+
 #[cfg(not(feature = "hub"))]
 #[test]
 fn a_build_without_a_network_says_how_to_fetch() {
     let (_folder, mut cache, _) = cache(&[]);
-    cache.offline = false;
+    cache.offline = None;
     let error = find_or_fetch(&model("org/other@v2"), &cache, &mut |_| ()).unwrap_err().to_string();
     for expected in ["hf download org/other --revision v2", "--features hub"] {
         assert!(error.contains(expected), "{error}");

@@ -94,34 +94,58 @@ pub(super) struct Connection {
     largest: usize,
     timeout: Duration,
     idle: Duration,
+    /// Time at which all that is done with it ends.
+    end: Option<Instant>,
     /// True if the last request was a `HEAD`.
     headless: bool,
+    /// True if the client may be sending what nobody reads: the body of a request that was refused.
+    unread: bool,
 }
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, options: &ServerOptions) -> Self {
         // Answers are written whole: waiting for more only delays them.
         let _ = stream.set_nodelay(true);
-        let _ = stream.set_write_timeout(Some(options.timeout));
         Self {
             stream,
             buffer: Vec::new(),
             largest: options.largest_request,
             timeout: options.timeout,
             idle: options.idle,
+            end: None,
             headless: false,
+            unread: false,
         }
+    }
+
+    /// The same, which waits for nothing after a time.
+    pub(super) fn until(mut self, end: Instant) -> Self {
+        self.end = Some(end);
+        self
+    }
+
+    /// The time a while from now, but none after the end.
+    fn after(&self, wait: Duration) -> Instant {
+        let then = Instant::now() + wait;
+        self.end.map_or(then, |end| then.min(end))
     }
 
     /// Waits for a request to begin; false where the client has closed the connection, or sent nothing for long.
     pub(super) fn wait(&mut self) -> bool {
-        !self.buffer.is_empty() || matches!(self.receive(Instant::now() + self.idle), Ok(1..))
+        !self.buffer.is_empty() || matches!(self.receive(self.after(self.idle)), Ok(1..))
     }
 
     /// The request that has begun ([`Connection::wait`]). What is wrong with it comes back as the answer.
     pub(super) fn read(&mut self) -> Result<Request, Reply> {
+        self.unread = true;
+        let request = self.read_whole()?;
+        self.unread = false;
+        Ok(request)
+    }
+
+    fn read_whole(&mut self) -> Result<Request, Reply> {
         // The clock starts with the first byte.
-        let until = Instant::now() + self.timeout;
+        let until = self.after(self.timeout);
         let head = loop {
             if let Some(head) = self.head()? {
                 break head;
@@ -129,7 +153,7 @@ impl Connection {
             match self.receive(until) {
                 Ok(0) => return Err(Reply::detail(400, "the request breaks off")),
                 Ok(_) => {}
-                Err(error) => return Err(late(&error)),
+                Err(error) => return Err(self.late(&error)),
             }
         };
         self.headless = head.bodyless;
@@ -138,13 +162,13 @@ impl Connection {
         }
         if head.expects && self.buffer.len() < head.size + head.length {
             // Where this fails the body does not arrive either.
-            let _ = self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+            let _ = self.write(b"HTTP/1.1 100 Continue\r\n\r\n", until);
         }
         while self.buffer.len() < head.size + head.length {
             match self.receive(until) {
                 Ok(0) => return Err(Reply::detail(400, "the request breaks off")),
                 Ok(_) => {}
-                Err(error) => return Err(late(&error)),
+                Err(error) => return Err(self.late(&error)),
             }
         }
         let rest = self.buffer.split_off(head.size + head.length);
@@ -155,22 +179,35 @@ impl Connection {
 
     /// Waits for more bytes until a time.
     fn receive(&mut self, until: Instant) -> io::Result<usize> {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
         let mut bytes = [0; 16 << 10];
+        let count = self.read_some(&mut bytes, until)?;
+        self.buffer.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn read_some(&mut self, bytes: &mut [u8], until: Instant) -> io::Result<usize> {
         loop {
-            match self.stream.read(&mut bytes) {
+            self.stream.set_read_timeout(Some(left(until)?))?;
+            match self.stream.read(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-                Ok(count) => {
-                    self.buffer.extend_from_slice(&bytes[..count]);
-                    return Ok(count);
-                }
+                read => return read,
             }
         }
+    }
+
+    /// Sends bytes until a time. The socket's own limit is one of every single call, so that a client which fetches a little at a
+    /// time could hold the connection for long.
+    fn write(&mut self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(left(until)?))?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The head, if it has arrived whole.
@@ -239,27 +276,45 @@ impl Connection {
         if !self.headless {
             bytes.extend_from_slice(&reply.body);
         }
-        self.stream.write_all(&bytes)?;
+        self.write(&bytes, self.after(self.timeout))?;
         if !keep {
-            // The client reads to the end before the connection goes: closing with unread bytes would reset it.
-            let _ = self.stream.shutdown(std::net::Shutdown::Write);
-            let _ = self.stream.set_read_timeout(Some(Duration::from_millis(200)));
-            let mut rest = [0; 16 << 10];
-            for _ in 0..64 {
-                if !matches!(self.stream.read(&mut rest), Ok(1..)) {
-                    break;
-                }
-            }
+            self.close();
         }
         Ok(())
     }
+
+    /// Ends a connection so that the client reads to the end of the answer: closing with unread bytes would reset it.
+    fn close(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let (until, most) = if self.unread {
+            // A client that is still sending looks at the answer when it is done.
+            (self.after(self.timeout), self.largest.saturating_mul(4).max(1 << 20))
+        } else {
+            (self.after(Duration::from_millis(200)), 1 << 20)
+        };
+        let (mut bytes, mut count) = ([0; 16 << 10], 0);
+        while count < most {
+            match self.read_some(&mut bytes, until) {
+                Ok(read @ 1..) => count += read,
+                _ => return,
+            }
+        }
+    }
+
+    fn late(&mut self, error: &io::Error) -> Reply {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                // It had its time.
+                self.unread = false;
+                Reply::detail(408, "the request did not arrive in time")
+            }
+            _ => Reply::detail(400, "the request breaks off"),
+        }
+    }
 }
 
-fn late(error: &io::Error) -> Reply {
-    match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-            Reply::detail(408, "the request did not arrive in time")
-        }
-        _ => Reply::detail(400, "the request breaks off"),
-    }
+/// The time left until another.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }

@@ -1,7 +1,8 @@
 //! A server of Search-R1's protocol over any retriever.
 //!
 //! `POST /retrieve` answers queries, `GET /health` says that the server is up. One thread a connection, as many as the
-//! options allow; one more is answered with 503. Connections are kept for further requests.
+//! options allow; one more is answered with 503, within a second, and closed unanswered where too many wait for that.
+//! Connections are kept for further requests.
 //!
 //! | file | subject |
 //! |---|---|
@@ -29,9 +30,13 @@ pub struct ServerOptions {
     pub most_passages: usize,
     /// Most queries of a request.
     pub most_queries: usize,
+    /// Most passages of an answer, those of all its queries together.
+    pub most_results: usize,
+    /// Most bytes of an answer's body.
+    pub largest_answer: usize,
     /// Most bytes of a request's body.
     pub largest_request: usize,
-    /// Most connections at a time.
+    /// Most connections that are served at a time; those that are turned away count for themselves.
     pub connections: usize,
     /// Time that a request may take to arrive once it has begun, that an answer may take to be fetched, and that requests under
     /// way have once the server is stopped.
@@ -48,6 +53,9 @@ impl Default for ServerOptions {
             top_k: 3,
             most_passages: 1000,
             most_queries: 4096,
+            most_results: 100_000,
+            // What our own client reads at most.
+            largest_answer: 64 << 20,
             largest_request: 16 << 20,
             connections: 256,
             timeout: Duration::from_secs(30),
@@ -57,13 +65,22 @@ impl Default for ServerOptions {
     }
 }
 
+/// Most connections that are being turned away at a time; further ones are closed without a word.
+const MOST_TURNED_AWAY: usize = 32;
+
+/// Time for hearing the request of a connection that is turned away, and again for telling it so.
+const TURNING_AWAY: Duration = Duration::from_millis(500);
+
 /// Counts of a server's work.
 #[derive(Debug, Default)]
 struct Counters {
     requests: AtomicU64,
     queries: AtomicU64,
     failed: AtomicU64,
-    open: AtomicUsize,
+    /// Connections that are served.
+    served: AtomicUsize,
+    /// Connections that are being turned away.
+    turned_away: AtomicUsize,
     /// Requests that have begun and are not answered yet; a connection that is only kept has none.
     under_way: AtomicUsize,
 }
@@ -168,8 +185,11 @@ impl Server {
                 }
             };
             failures = 0;
-            let busy = self.counters.open.fetch_add(1, Ordering::SeqCst) >= self.options.connections;
-            let open = Open(Arc::clone(&self.counters));
+            let served = Place::take(&self.counters, |counters| &counters.served, self.options.connections);
+            let busy = served.is_none();
+            let place = served
+                .or_else(|| Place::take(&self.counters, |counters| &counters.turned_away, MOST_TURNED_AWAY));
+            let Some(place) = place else { continue };
             let worker = Worker {
                 retriever: Arc::clone(retriever),
                 options: self.options,
@@ -177,7 +197,7 @@ impl Server {
                 stop: Arc::clone(&self.stop),
             };
             let started = std::thread::Builder::new().name("retrieve".to_owned()).spawn(move || {
-                let _open = open;
+                let _place = place;
                 if busy {
                     worker.turn_away(stream);
                 } else {
@@ -198,12 +218,26 @@ impl Server {
     }
 }
 
-/// Counts an open connection as long as it lives.
-struct Open(Arc<Counters>);
+/// One of the two counts of connections.
+type Count = fn(&Counters) -> &AtomicUsize;
 
-impl Drop for Open {
+/// Counts a connection as long as it lives.
+struct Place(Arc<Counters>, Count);
+
+impl Place {
+    /// A place, unless `most` are taken. Places are taken by one thread and given back by many.
+    fn take(counters: &Arc<Counters>, count: Count, most: usize) -> Option<Self> {
+        if count(counters).fetch_add(1, Ordering::SeqCst) < most {
+            return Some(Self(Arc::clone(counters), count));
+        }
+        count(counters).fetch_sub(1, Ordering::SeqCst);
+        None
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        (self.1)(&self.0).fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -233,9 +267,10 @@ struct Worker {
 
 impl Worker {
     fn turn_away(&self, stream: TcpStream) {
-        let mut connection = Connection::new(stream, &self.options);
+        let mut connection = Connection::new(stream, &self.options).until(Instant::now() + TURNING_AWAY);
         // It is answered once it has sent its request: a client that is still writing would see a broken connection.
         let _ = connection.wait() && connection.read().is_ok();
+        let mut connection = connection.until(Instant::now() + TURNING_AWAY);
         let _ = connection.send(&Reply::detail(503, "too many connections; try again").after(1), false);
     }
 
@@ -286,10 +321,21 @@ impl Worker {
             return Reply::detail(
                 422,
                 &format!(
-                    "{} queries for {top_k} passages each: at most {} queries and {} passages are answered",
+                    "`queries` has {} entries and `topk` is {top_k}: at most {} queries and {} passages are answered",
                     queries.len(),
                     options.most_queries,
                     options.most_passages
+                ),
+            );
+        }
+        let results = queries.len().saturating_mul(top_k);
+        if results > options.most_results {
+            return Reply::detail(
+                422,
+                &format!(
+                    "`queries` times `topk` asks for {results} passages, and an answer has at most {}: send fewer queries at \
+                     once, or a smaller topk",
+                    options.most_results
                 ),
             );
         }
@@ -303,10 +349,20 @@ impl Worker {
             Reply::detail(status, reason)
         };
         match searched {
-            Ok(Ok(lists)) => match protocol::answer(&lists, request.return_scores) {
-                Ok(body) => Reply::bytes(body),
-                Err(error) => failed(500, &error.to_string()),
-            },
+            Ok(Ok(lists)) => {
+                match protocol::answer_within(&lists, request.return_scores, options.largest_answer) {
+                    Ok(Some(body)) => Reply::bytes(body),
+                    Ok(None) => Reply::detail(
+                        422,
+                        &format!(
+                            "the passages have more than {} bytes, which is the most of an answer: send fewer `queries` at \
+                             once, or a smaller `topk`",
+                            options.largest_answer
+                        ),
+                    ),
+                    Err(error) => failed(500, &error.to_string()),
+                }
+            }
             Ok(Err(error)) if error.is_transient() => failed(503, &error.to_string()).after(1),
             Ok(Err(error)) => failed(500, &error.to_string()),
             Err(_) => failed(500, "the search ended by a panic"),

@@ -203,6 +203,99 @@ fn too_many_connections_are_told_to_come_again() {
 }
 
 #[test]
+fn connections_that_are_turned_away_take_no_place_and_no_time() {
+    let server = serve(ServerOptions { connections: 1, ..ServerOptions::default() });
+    let body = r#"{"queries": ["a"]}"#;
+    let kept = TcpStream::connect(server.address).unwrap();
+    let start = Instant::now();
+    // Silent ones: the first are told after a while, the last are closed at once.
+    std::thread::sleep(Duration::from_millis(50));
+    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let mut ends = Vec::new();
+    for mut stream in silent.iter().rev() {
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        ends.push((text.starts_with("HTTP/1.1 503 "), start.elapsed()));
+    }
+    assert!(ends[..8].iter().all(|(told, _)| !told) && ends[8..].iter().all(|(told, _)| *told), "{ends:?}");
+    assert!(ends.iter().all(|(_, after)| *after < Duration::from_secs(5)), "{ends:?}");
+    // As soon as the one that is served goes, another is, however many are being turned away.
+    let _silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(50));
+    drop(kept);
+    std::thread::sleep(Duration::from_millis(100));
+    let answer = raw(&server, &post(body));
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+}
+
+#[test]
+fn a_body_that_is_too_large_is_answered_though_it_is_sent() {
+    let options = ServerOptions { largest_request: 4 << 20, ..ServerOptions::default() };
+    let server = serve(options);
+    for (head, length, status) in [
+        ("Content-Length: 12582912", 12 << 20, "413"),
+        ("Transfer-Encoding: chunked", 12 << 20, "411"),
+        ("Content-Length: 0\r\nContent-Length: 0", 4 << 20, "400"),
+    ] {
+        let start = Instant::now();
+        let mut bytes = format!("POST /retrieve HTTP/1.1\r\n{head}\r\n\r\n").into_bytes();
+        bytes.resize(bytes.len() + length, b'x');
+        let answer = raw(&server, &bytes);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head}: {answer}");
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+    // What is more than four times too large is not listened to.
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(b"POST /retrieve HTTP/1.1\r\nContent-Length: 10000000000\r\n\r\n").unwrap();
+    let some = vec![b'x'; 1 << 20];
+    assert!((0..100).any(|_| stream.write_all(&some).is_err()));
+}
+
+#[test]
+fn answers_are_bounded() {
+    let options = ServerOptions { most_results: 20, largest_answer: 2_000, ..short() };
+    let server = serve(options);
+    let ask = |queries: usize, query: &str, top_k: usize| {
+        raw(&server, &post(&serde_json::json!({"queries": vec![query; queries], "topk": top_k}).to_string()))
+    };
+    assert!(ask(4, "a", 5).starts_with("HTTP/1.1 200 OK"));
+    let answer = ask(3, "a", 7);
+    assert!(
+        answer.starts_with("HTTP/1.1 422 ") && answer.contains("`queries` times `topk` asks for 21"),
+        "{answer}"
+    );
+    let answer = ask(4, &"a".repeat(500), 1);
+    assert!(answer.starts_with("HTTP/1.1 422 ") && answer.contains("more than 2000 bytes"), "{answer}");
+    assert!(answer.contains("`topk`"), "{answer}");
+}
+
+#[test]
+fn an_answer_has_one_time_for_all_of_it() {
+    let options = ServerOptions { largest_request: 4 << 20, ..short() };
+    let server = serve(options);
+    // Some 20 MB, fetched so slowly that it takes seconds, and never so slowly that a single write would be late.
+    let body = serde_json::json!({"queries": ["a".repeat(1 << 20)], "topk": 20}).to_string();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(&post(&body)).unwrap();
+    let (start, mut piece, mut read) = (Instant::now(), vec![0; 64 << 10], 0);
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        read += count;
+        // Once the server has given up, what is on its way arrives without a pause.
+        if start.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(20));
+        } else {
+            break;
+        }
+    }
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(read > 0 && read + rest.len() < 20 << 20, "{read} and {} bytes", rest.len());
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn a_server_that_is_stopped_answers_what_is_under_way() {
     let options = ServerOptions { idle: Duration::from_mins(1), ..ServerOptions::default() };
     let server = Server::bind("127.0.0.1:0", options).unwrap();

@@ -11,8 +11,15 @@
 //! way of printing values, `raise_exception`, `strftime_now`, the `generation` tags of training templates, string
 //! methods. [`ChatFormat`] grows a conversation token by token without tokenising an earlier turn twice.
 //!
-//! Left out: images and documents, `continue_final_message`, and the operator `~` prints `true`, `false` and `none` in
-//! Jinja's spelling (`{{ .. }}` and the filter `string` print them as Python does).
+//! Left out, and refused with the line that uses it: `continue_final_message`, `%` between a text and values (the filter
+//! `format` works), a minus before a name with an attribute or index (`-x.y`; `-(x.y)` works), blocks and other files,
+//! `cycler`, `joiner`, `varargs`, the filters `truncate`, `wordwrap`, `center`, `wordcount`, `striptags`, `random` and
+//! `filesizeformat`, a third argument of `join` and `replace`, a way of rounding, numbers of texts that are none, the length of
+//! what is undefined, and methods of texts that [`minijinja_contrib::pycompat`] does not have (`rsplit`, `removeprefix` ..).
+//!
+//! Different without a word: images and documents are not there, tuples are lists and print as such, `is sequence` is false of a
+//! list cut by `[a:b]`, `true is number` is false, `7 % -3` is 1, `{% autoescape %}` escapes nothing, a loop over `none` runs no
+//! time, and `\U` with eight digits stays as it is.
 
 mod clock;
 mod format;
@@ -20,6 +27,8 @@ mod python;
 mod source;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::PathBuf;
 
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, ErrorKind, State, Value};
@@ -27,6 +36,7 @@ use minijinja::{Environment, ErrorKind, State, Value};
 pub use format::{ChatFormat, ChatSettings};
 
 use crate::TextError;
+use crate::whole::wrong;
 
 /// The time that `strftime_now` sees unless another is set: 26 July 2024, the day that Llama's templates fall back to.
 /// A fixed one, so that a prompt does not change from one day to the next.
@@ -121,8 +131,17 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     /// The template as it was written, by name.
     sources: BTreeMap<String, String>,
+    /// The files that templates are from, by name; those that are from none are not in here.
+    files: BTreeMap<String, PathBuf>,
     /// `bos_token` and the like, by name.
     named_tokens: BTreeMap<String, String>,
+}
+
+/// A template's text, and the file that it is from.
+#[derive(Clone, Debug)]
+pub(crate) struct TemplateFile {
+    pub(crate) path: PathBuf,
+    pub(crate) source: String,
 }
 
 impl ChatTemplate {
@@ -132,20 +151,36 @@ impl ChatTemplate {
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
     ) -> Result<Self, TextError> {
+        Self::compile(sources, BTreeMap::new(), named_tokens)
+    }
+
+    /// The same with templates from files, which errors name.
+    pub(crate) fn from_files(
+        templates: BTreeMap<String, TemplateFile>,
+        named_tokens: BTreeMap<String, String>,
+    ) -> Result<Self, TextError> {
+        let files = templates.iter().map(|(name, file)| (name.clone(), file.path.clone())).collect();
+        let sources = templates.into_iter().map(|(name, file)| (name, file.source)).collect();
+        Self::compile(sources, files, named_tokens)
+    }
+
+    fn compile(
+        sources: BTreeMap<String, String>,
+        files: BTreeMap<String, PathBuf>,
+        named_tokens: BTreeMap<String, String>,
+    ) -> Result<Self, TextError> {
         let mut environment = environment();
         for (name, source) in &sources {
             environment
                 .add_template_owned(name.clone(), source::rewritten(source))
-                .map_err(|error| broken(name, &error))?;
+                .map_err(|error| broken(name, files.get(name), &error))?;
         }
         if !sources.contains_key("default") && sources.len() != 1 {
             let names: Vec<&str> = sources.keys().map(String::as_str).collect();
-            return Err(TextError::Chat(format!(
-                "several templates and none named `default`: {}",
-                names.join(", ")
-            )));
+            let reason = format!("several chat templates and none named `default`: {}", names.join(", "));
+            return Err(refusal(files.values().next(), reason));
         }
-        Ok(Self { environment, sources, named_tokens }.at(FIXED_TIME))
+        Ok(Self { environment, sources, files, named_tokens }.at(FIXED_TIME))
     }
 
     /// A single template without named tokens.
@@ -195,15 +230,24 @@ impl ChatTemplate {
         if let Some(thinking) = options.thinking {
             variables.insert("enable_thinking", Value::from(thinking));
         }
-        let template = self.environment.get_template(name).map_err(|error| broken(name, &error))?;
-        template.render(variables).map_err(|error| broken(name, &error))
+        let fail = |error| broken(name, self.files.get(name), &error);
+        self.environment.get_template(name).and_then(|template| template.render(variables)).map_err(fail)
     }
 }
 
-fn broken(name: &str, error: &minijinja::Error) -> TextError {
-    let index = error.line().map_or_else(String::new, |line| format!("line {line}: "));
+fn broken(name: &str, file: Option<&PathBuf>, error: &minijinja::Error) -> TextError {
+    // Templates in a JSON file have lines of their own.
+    let index = error.line().map_or_else(String::new, |line| format!("line {line} of it: "));
     let reason = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-    TextError::Chat(format!("template `{name}`: {index}{reason}"))
+    refusal(file, format!("template `{name}`: {index}{reason}"))
+}
+
+/// An error about a template, with its file where it is from one.
+fn refusal(file: Option<&PathBuf>, reason: impl Display) -> TextError {
+    match file {
+        Some(path) => wrong(path, reason),
+        None => TextError::Chat(reason.to_string()),
+    }
 }
 
 /// The Jinja of `transformers`.
@@ -212,7 +256,12 @@ fn environment() -> Environment<'static> {
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(|state, value, method, arguments| {
+        if method == source::SLICE {
+            return python::slice(value, arguments);
+        }
+        minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
+    });
     environment.set_formatter(|out, _state, value| {
         out.write_str(&python::text(value)).map_err(|_| ErrorKind::WriteFailure.into())
     });
@@ -231,6 +280,9 @@ fn environment() -> Environment<'static> {
     });
     environment
 }
+
+/// Most spaces of a level of JSON: a template that asks for more would fill the memory.
+const WIDEST_INDENT: usize = 64;
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`: Python's `json.dumps`.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that filters have")]
@@ -256,7 +308,13 @@ fn to_json(
     let indent = match argument(1, "indent") {
         None => None,
         Some(indent) if indent.as_str().is_some() => Some(python::text(&indent)),
-        Some(indent) => Some(" ".repeat(usize::try_from(indent)?)),
+        Some(indent) => match usize::try_from(indent)? {
+            width @ ..=WIDEST_INDENT => Some(" ".repeat(width)),
+            width => {
+                let reason = format!("tojson: indent is {width}, and at most {WIDEST_INDENT} is supported");
+                return Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason));
+            }
+        },
     };
     let style = python::JsonStyle {
         ascii: argument(0, "ensure_ascii").is_some_and(|value| value.is_true()),

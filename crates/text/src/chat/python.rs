@@ -1,4 +1,4 @@
-//! Values as Python writes them: `str`, `repr` and `json.dumps`.
+//! Values as Python writes them (`str`, `repr` and `json.dumps`) and cuts them (slices).
 
 use std::fmt::Write as _;
 
@@ -218,6 +218,51 @@ impl JsonWriter<'_> {
     }
 }
 
+/// `value[start:stop:step]` of a text or a list. Of what cannot be cut it is undefined, as in Jinja; of undefined values it fails.
+pub(super) fn slice(value: &Value, bounds: &[Value]) -> Result<Value, Error> {
+    let text: Option<Vec<char>> = value.as_str().map(|text| text.chars().collect());
+    let items: Vec<Value> = match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => value.try_iter()?.collect(),
+        ValueKind::Undefined => return Err(ErrorKind::UndefinedError.into()),
+        _ if text.is_some() => Vec::new(),
+        _ => return Ok(Value::UNDEFINED),
+    };
+    let [start, stop, step] = bounds else { return Err(ErrorKind::MissingArgument.into()) };
+    let number =
+        |value: &Value| if value.is_none() { Ok(None) } else { i64::try_from(value.clone()).map(Some) };
+    let step = number(step)?.unwrap_or(1);
+    let length = text.as_ref().map_or(items.len(), Vec::len) as i64;
+    // The places that a bound may name, and from which to which it goes without one.
+    let (least, most) = if step < 0 { (-1, length - 1) } else { (0, length) };
+    let (first, last) = if step < 0 { (most, least) } else { (least, most) };
+    let place = |bound: Option<i64>, without: i64| match bound {
+        None => without,
+        Some(bound) if bound < 0 => bound.saturating_add(length).max(least),
+        Some(bound) => bound.min(most),
+    };
+    let (mut at, end) = (place(number(start)?, first), place(number(stop)?, last));
+    let mut places = Vec::new();
+    match step {
+        0 => return Err(Error::new(ErrorKind::InvalidOperation, "the step of a slice is 0")),
+        1.. => {
+            while at < end {
+                places.push(at as usize);
+                at = at.saturating_add(step);
+            }
+        }
+        _ => {
+            while at > end {
+                places.push(at as usize);
+                at = at.saturating_add(step);
+            }
+        }
+    }
+    Ok(match text {
+        Some(text) => places.into_iter().map(|at| text[at]).collect::<String>().into(),
+        None => places.into_iter().map(|at| items[at].clone()).collect::<Vec<Value>>().into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +296,34 @@ mod tests {
         ] {
             assert_eq!(quoted(text), expected);
         }
+    }
+
+    #[test]
+    fn slices_are_those_of_python() {
+        let letters = |length: usize| "abcde".chars().take(length).collect::<String>();
+        let list = |text: &str| Value::from(text.chars().map(Value::from).collect::<Vec<_>>());
+        // Recorded from Python 3: `"abcde"[:length][start:stop:step]`.
+        for (length, start, stop, step, expected) in [
+            (5, None, None, Some(-1), "edcba"),
+            (5, None, None, Some(-2), "eca"),
+            (5, Some(3), Some(0), Some(-1), "dcb"),
+            (5, Some(-2), Some(-5), Some(-2), "db"),
+            (5, Some(9), Some(-9), Some(-3), "eb"),
+            (5, Some(1), None, Some(2), "bd"),
+            (5, Some(-9), Some(9), None, "abcde"),
+            (5, Some(0), Some(3), Some(-1), ""),
+            (1, Some(2), Some(0), Some(-1), ""),
+            (0, Some(2), Some(0), Some(-1), ""),
+            (0, None, None, Some(-1), ""),
+            (5, Some(i64::MIN), Some(i64::MAX), Some(i64::MAX), "a"),
+            (5, Some(i64::MAX), Some(i64::MIN), Some(i64::MIN), "e"),
+        ] {
+            let bounds =
+                [start, stop, step].map(|bound: Option<i64>| bound.map_or(Value::from(()), Value::from));
+            let text = letters(length);
+            assert_eq!(slice(&Value::from(text.as_str()), &bounds).unwrap().as_str(), Some(expected));
+            assert_eq!(slice(&list(&text), &bounds).unwrap(), list(expected), "{text} {bounds:?}");
+        }
+        assert!(slice(&Value::from("a"), &[0, 0, 0].map(Value::from)).is_err());
     }
 }

@@ -54,3 +54,39 @@ fn reasoning_goes_by_any_of_its_names() {
     assert!(Message::from_json(r#"{"content": "a"}"#).is_err());
     assert!(Message::from_json("[").is_err());
 }
+
+#[test]
+fn slices_with_a_step_stand_wherever_slices_may() {
+    for (source, expected) in [
+        ("{{ 'abc'[::-1][0] }}{{ 'abc'[::-1][1:] }}", "cba"),
+        ("{{ [1, 2, 3][::-1][0] }} {{ [1, 2, 3][::-1] }} {{ [][::-1] | length }}", "3 [3, 2, 1] 0"),
+        ("{{ [[1, 2], [3]][::-1][1][::-1] }}", "[2, 1]"),
+        ("{{ messages[::-1][0].content }}{{ (1, 2)[::-1] | first }}", "hi2"),
+        ("{{ {'a': {'b': 'xy'[::-1]}} }}", "{'a': {'b': 'yx'}}"),
+        ("{% raw %}{{ x[::-1] }}{% endraw %}", "{{ x[::-1] }}"),
+        ("{{ none[::-1] }}{{ {}[::-1] }}", ""),
+        ("{{ [][2:0:-1] }}{{ [1, 2, 3, 4][3:0:-2] }}{{ 'abc'[0::2] }}", "[][4, 2]ac"),
+    ] {
+        assert_eq!(say(source), expected, "{source}");
+    }
+    let error = render("{{ x[::-1] }}", &[], &RenderOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("undefined"), "{error}");
+}
+
+#[test]
+fn line_breaks_of_other_systems_are_no_text() {
+    let source = "{% if true %}\r\na\r\n{% endif %}\r\nb\rc\r\n";
+    assert_eq!(say(source), "a\nb\nc");
+    let template = ChatTemplate::from_source(source).unwrap();
+    assert_eq!(template.source(), source, "it is kept as it was written");
+}
+
+#[test]
+fn json_is_indented_within_bounds() {
+    assert_eq!(say("{{ [1] | tojson(indent=64) }}"), format!("[\n{}1\n]", " ".repeat(64)));
+    for indent in ["65", "10000000000000"] {
+        let source = format!("{{{{ [1] | tojson(indent={indent}) }}}}");
+        let error = render(&source, &[], &RenderOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("indent") && error.contains("64"), "{error}");
+    }
+}

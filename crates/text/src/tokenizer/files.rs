@@ -19,7 +19,7 @@ use tokenizers::AddedToken;
 
 use super::{MOST_IDS, Tokenizer, refused};
 use crate::TextError;
-use crate::chat::ChatTemplate;
+use crate::chat::{ChatTemplate, TemplateFile};
 use crate::whole::{failed, read, write, wrong};
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -35,6 +35,11 @@ const MORE_CHATS: &str = "additional_chat_templates";
 
 /// Files that go with a model wherever it is saved.
 const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
+
+/// Settings of `generation_config.json` by which `transformers` samples as training does: from the whole distribution, as it is.
+pub fn training_sampling() -> [(&'static str, Value); 4] {
+    [("do_sample", json!(true)), ("temperature", json!(1.0)), ("top_k", json!(0)), ("top_p", json!(1.0))]
+}
 
 /// Settings of sampling in `generation_config.json`, besides the four that are set to those of training.
 const SAMPLING: [&str; 14] = [
@@ -110,6 +115,7 @@ impl Tokenizer {
         })?;
         let named = named_tokens(folder, &settings)?;
         let (end, padding) = end_and_padding(folder, &named, &tokenizer)?;
+        let named = named.into_iter().map(|(role, token)| (role.to_owned(), token.text)).collect();
         let files = COMPANIONS
             .iter()
             .filter(|name| folder.join(name).is_file())
@@ -118,7 +124,7 @@ impl Tokenizer {
         let mut companions = Companions { end, padding, chat: None, files };
         let templates = chat_templates(folder, &settings, &mut companions.files)?;
         if !templates.is_empty() {
-            companions.chat = Some(Arc::new(ChatTemplate::new(templates, named)?));
+            companions.chat = Some(Arc::new(ChatTemplate::from_files(templates, named)?));
         }
         tokenizer.companions = Arc::new(companions);
         Ok(tokenizer)
@@ -345,32 +351,39 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// The texts of the tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
-fn named_tokens(folder: &Path, settings: &Map<String, Value>) -> Result<BTreeMap<String, String>, TextError> {
+/// A token with a role, and the file that names it.
+struct NamedToken {
+    text: String,
+    file: &'static str,
+}
+
+/// The tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
+fn named_tokens(
+    folder: &Path,
+    settings: &Map<String, Value>,
+) -> Result<BTreeMap<&'static str, NamedToken>, TextError> {
     let older = object(folder, NAMED)?.unwrap_or_default();
     let mut named = BTreeMap::new();
     for role in ROLES {
-        let text = |table: &Map<String, Value>| {
-            table.get(role).map(texts).unwrap_or_default().first().map(|text| (*text).to_owned())
+        let token = |table: &Map<String, Value>, file: &'static str| {
+            let text =
+                table.get(role).map(texts).unwrap_or_default().first().map(|text| (*text).to_owned())?;
+            Some(NamedToken { text, file })
         };
-        if let Some(text) = text(settings).or_else(|| text(&older)) {
-            named.insert(role.to_owned(), text);
+        if let Some(token) = token(settings, SETTINGS).or_else(|| token(&older, NAMED)) {
+            named.insert(role, token);
         }
     }
     Ok(named)
 }
 
-/// The ids that end a response and the id of padding.
-///
 /// A `generation_config.json` with the sampling of training. One that has it stays as it is to the byte, and so does one that is
 /// no JSON object.
 fn generation_of_training(content: &[u8]) -> Vec<u8> {
     let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
     let before = entries.clone();
     entries.retain(|key, _| !SAMPLING.contains(&key.as_str()));
-    for (key, value) in
-        [("do_sample", json!(true)), ("temperature", json!(1.0)), ("top_k", json!(0)), ("top_p", json!(1.0))]
-    {
+    for (key, value) in training_sampling() {
         entries.insert(key.to_owned(), value);
     }
     if entries == before {
@@ -380,11 +393,13 @@ fn generation_of_training(content: &[u8]) -> Vec<u8> {
     serde_json::to_vec_pretty(&Value::Object(entries)).unwrap_or_else(|_| content.to_vec())
 }
 
+/// The ids that end a response and the id of padding.
+///
 /// A response ends with any id that `generation_config.json` lists (a number or a list) and with the tokenizer's
 /// `eos_token`; `config.json` is asked where neither says anything.
 fn end_and_padding(
     folder: &Path,
-    named: &BTreeMap<String, String>,
+    named: &BTreeMap<&'static str, NamedToken>,
     tokenizer: &Tokenizer,
 ) -> Result<(Vec<u32>, Option<u32>), TextError> {
     let ids = |name: &str, key: &str| -> Result<Vec<u32>, TextError> {
@@ -404,7 +419,15 @@ fn end_and_padding(
         };
         listed.iter().map(id).collect()
     };
-    let role = |role: &str| named.get(role).and_then(|text| tokenizer.token_id(text));
+    let role = |role: &str| named.get(role).and_then(|token| tokenizer.token_id(&token.text));
+    if let Some(NamedToken { text, file }) = named.get("eos_token")
+        && role("eos_token").is_none()
+    {
+        // Passed over, the model would go on after the end of its response.
+        let reason =
+            format!("eos_token: `{text}` is no token of the tokenizer; name the one that ends a response");
+        return Err(wrong(&folder.join(file), reason));
+    }
     let mut end = ids(GENERATION, "eos_token_id")?;
     end.extend(role("eos_token").filter(|id| !end.contains(id)));
     if end.is_empty() {
@@ -414,20 +437,43 @@ fn end_and_padding(
     Ok((end, padding))
 }
 
-/// The folder's chat templates by name; the plain one is `default`. Those in files of their own come before what
-/// `tokenizer_config.json` says; `files` gets the additional ones.
+/// The folder's chat templates by name; the plain one is `default`. Where there are files of templates, what
+/// `tokenizer_config.json` says counts for nothing, as in `transformers`; `files` gets the additional ones.
 fn chat_templates(
     folder: &Path,
     settings: &Map<String, Value>,
     files: &mut Vec<(String, Vec<u8>)>,
-) -> Result<BTreeMap<String, String>, TextError> {
+) -> Result<BTreeMap<String, TemplateFile>, TextError> {
     let mut templates = BTreeMap::new();
+    let read_text = |path: &Path| String::from_utf8(read(path)?).map_err(|error| wrong(path, error));
+    let plain = folder.join(CHAT);
+    if plain.is_file() {
+        let source = read_text(&plain)?;
+        templates.insert("default".to_owned(), TemplateFile { path: plain, source });
+    }
+    let more = folder.join(MORE_CHATS);
+    if more.is_dir() {
+        for entry in std::fs::read_dir(&more).map_err(failed(&more))? {
+            let path = entry.map_err(failed(&more))?.path();
+            let name = path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
+            if let (Some(name), Some("jinja")) = (name, path.extension().and_then(|end| end.to_str())) {
+                let source = read_text(&path)?;
+                files.push((format!("{MORE_CHATS}/{name}.jinja"), source.clone().into_bytes()));
+                templates.insert(name, TemplateFile { path, source });
+            }
+        }
+    }
+    if !templates.is_empty() {
+        return Ok(templates);
+    }
     let origin = folder.join(SETTINGS);
+    let mut add = |name: &str, source: &str| {
+        let file = TemplateFile { path: origin.clone(), source: source.to_owned() };
+        templates.insert(name.to_owned(), file);
+    };
     match settings.get("chat_template") {
         None | Some(Value::Null) => {}
-        Some(Value::String(source)) => {
-            templates.insert("default".to_owned(), source.clone());
-        }
+        Some(Value::String(source)) => add("default", source),
         Some(Value::Array(list)) => {
             for entry in list {
                 let text = |key: &str| entry.get(key).and_then(Value::as_str);
@@ -435,26 +481,10 @@ fn chat_templates(
                     let reason = "chat_template: an entry of a list of templates has `name` and `template`";
                     return Err(wrong(&origin, reason));
                 };
-                templates.insert(name.to_owned(), source.to_owned());
+                add(name, source);
             }
         }
         Some(_) => return Err(wrong(&origin, "chat_template: expected a text or a list of named templates")),
-    }
-    let text = |path: &Path| String::from_utf8(read(path)?).map_err(|error| wrong(path, error));
-    if folder.join(CHAT).is_file() {
-        templates.insert("default".to_owned(), text(&folder.join(CHAT))?);
-    }
-    let more = folder.join(MORE_CHATS);
-    if more.is_dir() {
-        for entry in std::fs::read_dir(&more).map_err(failed(&more))? {
-            let path = entry.map_err(failed(&more))?.path();
-            let name = path.file_stem().and_then(|stem| stem.to_str());
-            if let (Some(name), Some("jinja")) = (name, path.extension().and_then(|end| end.to_str())) {
-                let source = text(&path)?;
-                files.push((format!("{MORE_CHATS}/{name}.jinja"), source.clone().into_bytes()));
-                templates.insert(name.to_owned(), source);
-            }
-        }
     }
     Ok(templates)
 }

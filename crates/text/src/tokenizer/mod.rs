@@ -20,14 +20,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use files::Companions;
+pub use files::training_sampling;
 pub use stream::DecodeStream;
 
 use scanner::Scanner;
 use serde_json::json;
 use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{DecoderWrapper, Model as _, ModelWrapper, PreTokenizerWrapper, Trainer as _};
 
 use crate::TextError;
+use crate::whole::{read, write, wrong};
 
 /// Ids from here on are a broken file: a table of them would fill the memory.
 const MOST_IDS: usize = 1 << 24;
@@ -82,9 +86,8 @@ struct Fast {
 impl Tokenizer {
     /// Reads a `tokenizer.json`.
     pub fn load(path: &Path) -> Result<Self, TextError> {
-        let io = |source| TextError::Io { path: path.display().to_string(), source };
-        Self::from_json(&std::fs::read(path).map_err(io)?).map_err(|error| match error {
-            TextError::Tokenizer(reason) => TextError::File { path: path.display().to_string(), reason },
+        Self::from_json(&read(path)?).map_err(|error| match error {
+            TextError::Tokenizer(reason) => wrong(path, reason),
             other => other,
         })
     }
@@ -99,10 +102,9 @@ impl Tokenizer {
         self.library.to_string(true).map_err(refused)
     }
 
-    /// Writes a `tokenizer.json`.
+    /// Writes a `tokenizer.json`, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
-        let io = |source| TextError::Io { path: path.display().to_string(), source };
-        std::fs::write(path, self.to_json()?).map_err(io)
+        write(path, self.to_json()?.as_bytes())
     }
 
     /// Makes a tokenizer from the texts a small model will read and write.
@@ -234,6 +236,7 @@ impl Tokenizer {
                     .into(),
             ));
         }
+        respell(&mut library)?;
         let alphabet = byte_alphabet();
         let byte_of: HashMap<char, u8> =
             (0..=u8::MAX).map(|byte| (alphabet[usize::from(byte)], byte)).collect();
@@ -422,6 +425,29 @@ impl SpecialTokens {
             emit(Segment::Text(&text[start..]));
         }
     }
+}
+
+/// Rewrites a regex that an earlier version spelt so that some engines cut otherwise by it ([`Scanner::regex`]). The library's
+/// own engine is one of them, and what is saved from here on should be read right elsewhere.
+fn respell(library: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
+    let Some(PreTokenizerWrapper::Sequence(parts)) = library.get_pre_tokenizer() else { return Ok(()) };
+    let mut parts: Vec<PreTokenizerWrapper> = parts.as_ref().to_vec();
+    let mut changed = false;
+    for part in &mut parts {
+        if let PreTokenizerWrapper::Split(split) = part
+            && let SplitPattern::Regex(regex) = &split.pattern
+            && let Some(spelt) = Scanner::from_regex(regex).map(|scanner| scanner.regex())
+            && spelt != *regex
+        {
+            let pattern = SplitPattern::Regex(spelt);
+            *split = Split::new(pattern, split.behavior, split.invert).map_err(refused)?;
+            changed = true;
+        }
+    }
+    if changed {
+        library.with_pre_tokenizer(Some(Sequence::new(parts)));
+    }
+    Ok(())
 }
 
 /// The ids that a tokenizer's post-processor puts before a text.

@@ -44,12 +44,23 @@ impl Scanner {
 
     /// The regex that cuts as this scanner does.
     pub(super) fn regex(&self) -> String {
+        // With a backslash before them many engines take `<` and `>` for the start and end of a word.
+        self.spelt(|character| character.is_ascii_control() || matches!(character, '<' | '>'))
+    }
+
+    /// The regex as earlier versions wrote it, which engines that know `\<` and `\>` cut otherwise by.
+    fn earlier_regex(&self) -> String {
+        self.spelt(|character| character.is_ascii_control())
+    }
+
+    /// The regex with the numbers of some ASCII characters in place of them; the others are escaped where they are no words.
+    fn spelt(&self, as_number: fn(char) -> bool) -> String {
         let mut regex = String::new();
         for phrase in &self.phrases {
             for character in phrase.chars() {
                 if character.is_ascii_alphanumeric() || character == ' ' || !character.is_ascii() {
                     regex.push(character);
-                } else if character.is_ascii_control() {
+                } else if as_number(character) {
                     // Writing to a string cannot fail.
                     let _ = write!(regex, "\\x{:02X}", character as u32);
                 } else {
@@ -62,7 +73,7 @@ impl Scanner {
         regex + if self.apart { TAIL_APART } else { TAIL }
     }
 
-    /// The scanner of a regex made by [`Scanner::regex`]; `None` for any other.
+    /// The scanner of a regex made by [`Scanner::regex`], by this version or an earlier one; `None` for any other.
     pub(super) fn from_regex(regex: &str) -> Option<Self> {
         // Neither end is the end of the other.
         let joined = regex.strip_suffix(TAIL).map(|head| (head, false));
@@ -84,7 +95,7 @@ impl Scanner {
             }
         }
         let scanner = Self::new(&phrases, apart);
-        (scanner.regex() == regex).then_some(scanner)
+        (scanner.regex() == regex || scanner.earlier_regex() == regex).then_some(scanner)
     }
 
     /// Bytes of the first piece of `text`; 0 only for an empty text.
@@ -188,11 +199,17 @@ mod tests {
     #[test]
     fn a_scanner_comes_back_from_its_regex() {
         let phrases: Vec<String> =
-            ["a|b", "\\x", "tab\there", "line\n", "é (x)*", "plain words"].map(String::from).to_vec();
+            ["a|b", "\\x", "tab\there", "line\n", "é (x)*", "plain words", "<a>", "next >"]
+                .map(String::from)
+                .to_vec();
         for apart in [false, true] {
             let scanner = Scanner::new(&phrases, apart);
-            let again = Scanner::from_regex(&scanner.regex()).unwrap();
-            assert_eq!((scanner.phrases(), apart), (again.phrases(), again.apart));
+            assert!(!scanner.regex().contains("\\<") && scanner.regex().contains(r"\x3Ca\x3E"));
+            assert!(scanner.earlier_regex().contains(r"\<a\>"));
+            for regex in [scanner.regex(), scanner.earlier_regex()] {
+                let again = Scanner::from_regex(&regex).unwrap();
+                assert_eq!((scanner.phrases(), apart), (again.phrases(), again.apart));
+            }
         }
         assert!(Scanner::from_regex(r"\p{L}+").is_none());
         assert!(Scanner::from_regex(&format!("a+|{TAIL}")).is_none());

@@ -13,7 +13,9 @@ const TEXTS: [&str; 4] = [
 
 fn config(max_pieces: usize) -> TokenizerConfig {
     TokenizerConfig {
-        phrases: ["You arrive at", ", and a", "is closed.", "never seen"].map(String::from).to_vec(),
+        phrases: ["You arrive at", ", and a", "is closed.", "never seen", "<a>", "next >"]
+            .map(String::from)
+            .to_vec(),
         max_pieces,
         special_tokens: ["<act>", "<end>", "<end>>"].map(String::from).to_vec(),
         ..TokenizerConfig::default()
@@ -71,6 +73,29 @@ fn training_is_deterministic_and_survives_the_file() {
     // Other texts make another file.
     let other = Tokenizer::train(TEXTS.into_iter().take(2), &config(20)).unwrap();
     assert_ne!(other.to_json().unwrap(), tokenizer.to_json().unwrap());
+}
+
+#[test]
+fn a_file_of_an_earlier_version_is_read_and_cuts_the_same() {
+    let tokenizer = trained();
+    let now = tokenizer.to_json().unwrap();
+    // As it was written: the backslashes are doubled in JSON.
+    let then = now.replace(r"\\x3C", r"\\<").replace(r"\\x3E", r"\\>");
+    assert!(then != now && then.contains(r"\\<a\\>|"));
+    let mut again = Tokenizer::from_json(then.as_bytes()).unwrap();
+    assert!(again.fast.is_some());
+    assert_eq!(again.to_json().unwrap(), now);
+    let texts = ["a <a> b next > c", "<a>", "next >next > a next", "go<a>and a, a b"];
+    for fast in [true, false] {
+        for text in texts {
+            assert_eq!(again.encode(text), tokenizer.encode(text), "{text:?}, fast: {fast}");
+        }
+        again.fast = None;
+    }
+    // Without the rewriting the library cuts otherwise.
+    let library = tokenizers::Tokenizer::from_bytes(then).unwrap();
+    let ids = |text| library.encode_fast(text, false).unwrap().get_ids().to_vec();
+    assert!(texts.iter().any(|text| ids(*text) != tokenizer.encode(text)));
 }
 
 #[test]
@@ -143,6 +168,11 @@ fn text() -> impl Strategy<Value = String> {
             "<end>",
             "<end>>",
             "<en",
+            "<a>",
+            "next >",
+            "<a ",
+            "a>",
+            "next",
             "\n",
             "\r\n",
             " ",
@@ -248,4 +278,18 @@ fn the_token_before_every_text_is_that_of_the_post_processor() {
     assert!(!before.encode("a").contains(&act), "what goes on in the middle of a text gets none");
     let after = with_keys(&[("post_processor", template(json!([text, special])))]);
     assert!(after.text_prefix().is_empty());
+}
+
+#[test]
+fn a_file_is_saved_whole_in_place_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, "an older one").unwrap();
+    let kept = std::fs::File::open(&path).unwrap();
+    trained().save(&path).unwrap();
+    assert_eq!(Tokenizer::load(&path).unwrap().to_json().unwrap(), trained().to_json().unwrap());
+    // Who is reading the older one reads it to its end.
+    assert_eq!(std::io::read_to_string(kept).unwrap(), "an older one");
+    let error = trained().save(&folder.path().join("none/tokenizer.json")).unwrap_err().to_string();
+    assert!(error.contains("none/tokenizer.json"), "{error}");
 }

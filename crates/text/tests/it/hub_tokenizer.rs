@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use turnwise_text::Tokenizer;
-use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate};
+use turnwise_text::chat::{ChatFormat, ChatSettings, ChatTemplate, RenderOptions, Tool};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/hub").join(name)
@@ -60,11 +60,7 @@ fn a_saved_folder_reads_as_it_was() {
 
 /// A copy of a golden folder with one file changed.
 fn changed(from: &str, file: &str, change: impl FnOnce(String) -> Option<String>) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(golden(from)).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
-    }
+    let folder = copy(from);
     let path = folder.path().join(file);
     match change(std::fs::read_to_string(&path).unwrap_or_default()) {
         Some(text) => std::fs::write(path, text).unwrap(),
@@ -75,11 +71,7 @@ fn changed(from: &str, file: &str, change: impl FnOnce(String) -> Option<String>
 
 #[test]
 fn a_saved_folder_samples_as_training_does() {
-    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for entry in std::fs::read_dir(golden("parts")).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, from.path().join(path.file_name().unwrap())).unwrap();
-    }
+    let (from, to) = (copy("parts"), tempfile::tempdir().unwrap());
     let read = |folder: &Path| -> serde_json::Value {
         serde_json::from_slice(&std::fs::read(folder.join("generation_config.json")).unwrap()).unwrap()
     };
@@ -117,7 +109,15 @@ fn broken_folders_are_named() {
             "tokenizer_config.json",
             "{{- '<|im_start|>' +",
             "{{- '<|im_start|>' ++",
-            "template `default`",
+            "tokenizer_config.json: template `default`: line 5 of it",
+        ),
+        ("whole", "chat_template.jinja", "{{-", "{{- (", "chat_template.jinja: template `default`: line"),
+        (
+            "parts",
+            "tokenizer_config.json",
+            "\"eos_token\": \"<|im_end|>\"",
+            "\"eos_token\": \"<|im_and|>\"",
+            "tokenizer_config.json: eos_token: `<|im_and|>` is no token",
         ),
         ("parts", "generation_config.json", "\"pad_token_id\": ", "\"pad_token_id\": 9", "pad_token_id: 9"),
         ("whole", "tokenizer.json", "\"id\": 407", "\"id\": 507", "`<think>` is to have id 507"),
@@ -138,6 +138,62 @@ fn broken_folders_are_named() {
         Some(settings.to_string())
     });
     assert!(error.contains("is to have id"), "{error}");
+}
+
+/// A copy of a golden folder.
+fn copy(from: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(golden(from)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn an_end_token_that_is_none_is_named_with_its_file() {
+    let folder = copy("whole");
+    let path = |name: &str| folder.path().join(name);
+    let settings = std::fs::read_to_string(path("tokenizer_config.json")).unwrap();
+    let without = settings.replace("\"eos_token\": \"<|im_end|>\",", "");
+    assert_ne!(settings, without);
+    std::fs::write(path("tokenizer_config.json"), without).unwrap();
+    Tokenizer::load_folder(folder.path()).unwrap();
+    std::fs::write(path("special_tokens_map.json"), r#"{"eos_token": {"content": "</s>"}}"#).unwrap();
+    let error = Tokenizer::load_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("special_tokens_map.json: eos_token: `</s>` is no token"), "{error}");
+    // The newer file's counts, and that one is.
+    std::fs::write(path("tokenizer_config.json"), settings).unwrap();
+    Tokenizer::load_folder(folder.path()).unwrap();
+}
+
+#[test]
+fn files_of_templates_take_the_place_of_all_in_the_settings() {
+    let folder = copy("parts");
+    let path = folder.path().join("tokenizer_config.json");
+    let mut settings: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    settings["chat_template"] = serde_json::json!([
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "with tools"},
+    ]);
+    std::fs::write(&path, settings.to_string()).unwrap();
+    let render = || {
+        let tokenizer = Tokenizer::load_folder(folder.path()).unwrap();
+        let options =
+            RenderOptions { tools: vec![Tool::from_json("{}").unwrap()], ..RenderOptions::default() };
+        tokenizer.chat_template().unwrap().render(&[], &options).unwrap()
+    };
+    assert_eq!(render(), "with tools");
+    std::fs::write(folder.path().join("chat_template.jinja"), "of its own").unwrap();
+    assert_eq!(render(), "of its own");
+    // An error of rendering names the file, too.
+    std::fs::write(folder.path().join("chat_template.jinja"), "\n{{ raise_exception('no') }}").unwrap();
+    let tokenizer = Tokenizer::load_folder(folder.path()).unwrap();
+    let error = tokenizer.chat_template().unwrap().render(&[], &RenderOptions::default()).unwrap_err();
+    assert!(
+        error.to_string().ends_with("chat_template.jinja: template `default`: line 2 of it: no"),
+        "{error}"
+    );
 }
 
 #[derive(Deserialize)]

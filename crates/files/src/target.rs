@@ -1,0 +1,75 @@
+//! What the path of an output leads to.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Most links one behind the other, as on Linux.
+const MOST_LINKS: usize = 40;
+
+/// What a path leads to, links followed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A file, or a place for one: it can be replaced.
+    File(PathBuf),
+    /// A device, a pipe, or a name of what a process holds open: it can be written to.
+    Special(PathBuf),
+}
+
+/// What a path leads to. The last part of it, and of what links name, need not be there.
+pub(crate) fn of(path: &Path) -> io::Result<Target> {
+    let mut path = path.to_path_buf();
+    let mut device = false;
+    for _ in 0..MOST_LINKS {
+        let Some(name) = path.file_name() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"));
+        };
+        // The folder is real from here on, so that `/dev/fd` is seen for what it is.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")))?;
+        let full = folder.join(name);
+        // What stands there as a link is an open file, and the link's text need not be a path.
+        if full.starts_with("/proc") {
+            return Ok(Target::Special(full));
+        }
+        // Memory that is shared has its files there.
+        device |= full.starts_with("/dev") && !full.starts_with("/dev/shm");
+        match fs::symlink_metadata(&full) {
+            Ok(found) if found.is_symlink() => path = folder.join(fs::read_link(&full)?),
+            Ok(found) if device || !found.is_file() && !found.is_dir() => return Ok(Target::Special(full)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) if device => return Ok(Target::Special(full)),
+            _ => return Ok(Target::File(full)),
+        }
+    }
+    Err(io::Error::other("too many links, one behind the other"))
+}
+
+/// Opens what can be written to. An ordinary file behind it goes on at its end.
+pub(crate) fn open_special(path: &Path) -> io::Result<File> {
+    #[cfg(unix)]
+    if let Some(own) = own_output(path)? {
+        return Ok(own);
+    }
+    File::options().append(true).open(path)
+}
+
+/// The program's own output or its errors, where a path names them. Opened anew, a file would have a place of its own in it, and
+/// what the program says next would overwrite what was written.
+#[cfg(unix)]
+fn own_output(path: &Path) -> io::Result<Option<File>> {
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+    let folders = [PathBuf::from("/dev/fd"), PathBuf::from(format!("/proc/{}/fd", std::process::id()))];
+    let own = path.parent().is_some_and(|folder| folders.iter().any(|own| own == folder));
+    let descriptor = match path.file_name().and_then(|name| name.to_str()).filter(|_| own) {
+        Some("1") => {
+            let mut output = io::stdout();
+            output.flush()?;
+            output.as_fd().try_clone_to_owned()?
+        }
+        Some("2") => io::stderr().as_fd().try_clone_to_owned()?,
+        _ => return Ok(None),
+    };
+    Ok(Some(File::from(descriptor)))
+}

@@ -1,0 +1,95 @@
+//! Numbers that Python's `json.dumps` writes and JSON does not have.
+
+/// What Python writes in place of numbers that are not finite. The first that fits counts.
+const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+
+/// The text with null in place of numbers that are not finite; nothing where there are none. Inside of texts everything stays.
+///
+/// # Errors
+/// The reason, where one of them stands under a key that is `used`. The keys are those that lead to it, outermost first; places
+/// in lists have none.
+pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
+    let bytes = text.as_bytes();
+    let mut out = String::new();
+    let (mut done, mut at) = (0, 0);
+    // The key that was read last in each object or list that is open, and the text that was read last.
+    let (mut open, mut last) = (vec![""], "");
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'"' => {
+                let end = at + text_length(&bytes[at..]);
+                last = text.get(at..end).unwrap_or_default();
+                at = end + 1;
+            }
+            b':' => open.iter_mut().next_back().into_iter().for_each(|key| *key = last),
+            b'{' | b'[' => open.push(""),
+            b'}' | b']' => drop(open.pop()),
+            b'N' | b'I' | b'-' => {
+                let start = at - 1;
+                let Some(word) = WORDS.into_iter().find(|word| text[start..].starts_with(word)) else {
+                    continue;
+                };
+                let keys: Vec<&str> = open.iter().copied().filter(|key| !key.is_empty()).collect();
+                if used(&keys) {
+                    return Err(format!(
+                        "`{}` is {word}, and JSON has no such number; write a number, or null where there is none",
+                        keys.join(".")
+                    ));
+                }
+                out.push_str(&text[done..start]);
+                out.push_str("null");
+                at = start + word.len();
+                done = at;
+            }
+            _ => {}
+        }
+    }
+    Ok((done > 0).then(|| out + &text[done..]))
+}
+
+/// The bytes of a text from behind its opening quote up to the closing one.
+fn text_length(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => break,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    at.min(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_null;
+
+    #[test]
+    fn numbers_outside_of_texts_become_null() {
+        let never = |_: &[&str]| false;
+        for (text, expected) in [
+            (
+                r#"{"a": NaN, "b": [1, -Infinity, {"c": Infinity}], "é": "NaN \" NaN\\"}"#,
+                Some(r#"{"a": null, "b": [1, null, {"c": null}], "é": "NaN \" NaN\\"}"#),
+            ),
+            (r#"{"a": -1, "NaN": null}"#, None),
+            ("NaN", Some("null")),
+            (r#"{"a": "NaN"#, None),
+            (r#"{"a": "\"#, None),
+            ("]}NaN", Some("]}null")),
+        ] {
+            assert_eq!(as_null(text, never).unwrap().as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_used_is_named() {
+        let text =
+            r#"{"x": {"reward": NaN}, "turns": [{"entropy": 1}, {"a": "reward", "reward": -Infinity}]}"#;
+        let error = as_null(text, |keys| keys == ["turns", "reward"]).unwrap_err();
+        assert!(error.starts_with("`turns.reward` is -Infinity, and JSON has no such number"), "{error}");
+        let error = as_null(r#"{"values": [[1], NaN]}"#, |keys| keys == ["values"]).unwrap_err();
+        assert!(error.starts_with("`values` is NaN"), "{error}");
+    }
+}
