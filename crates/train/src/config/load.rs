@@ -76,6 +76,27 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
     resolve(&merged, worlds, methods)
 }
 
+/// The text that overrides give a key such as `env.kind`, however it is spelt; `None` where they do not name it.
+///
+/// # Errors
+/// An argument that is no setting.
+pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, TrainError> {
+    let mut merged = Layer::default();
+    for text in overrides {
+        merged.put(Layer::argument(text)?);
+    }
+    let mut table = &merged.table;
+    let mut parts = key.split('.').peekable();
+    while let Some(part) = parts.next() {
+        match table.get(part) {
+            Some(Value::Table(inner)) => table = inner,
+            Some(Value::String(text)) if parts.peek().is_none() => return Ok(Some(text.clone())),
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
 /// The sources, laid one over the other.
 fn merge(
     files: Vec<Layer>,

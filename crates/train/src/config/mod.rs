@@ -48,7 +48,7 @@ pub use env::EnvConfig;
 pub(crate) use env::env_schema;
 pub use layers::Origins;
 pub use learner::{LossForm, PolicyLearnerConfig, ReductionSetting, TinkerConfig};
-pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with};
+pub use load::{ConfigSource, load, load_resolved, load_resolved_with, load_with, overridden};
 pub use methods::{CriticConfig, DecomposerConfig, OverlongSettings, TurnRdSettings};
 pub use presets::presets;
 pub use rollout::{Layout, OnError, RolloutConfig};
@@ -158,6 +158,8 @@ pub enum Validity {
     Format,
     /// The action is one of the admissible ones too, where the world lists any.
     Admissible,
+    /// The world understood the action too (Sokoban: one of its words occurs, verl-agent's rule there).
+    Understood,
 }
 
 /// Something that can be left to the model's files.

@@ -237,3 +237,17 @@ fn a_switch_that_is_written_lets_its_settings_stand() {
     std::fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
     assert_eq!(load_resolved(&path).unwrap(), config);
 }
+
+#[test]
+fn an_override_is_found_however_it_is_spelt() {
+    let kind = |overrides: &[&str]| {
+        let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
+        overridden(&overrides, "env.kind").unwrap()
+    };
+    for spelt in ["env.kind=webshop", "env.kind = \"webshop\"", "env={kind='webshop', max_turns=3}"] {
+        assert_eq!(kind(&[spelt]).as_deref(), Some("webshop"), "{spelt}");
+    }
+    assert_eq!(kind(&["env.kind=alfworld", "env.kind=webshop"]).as_deref(), Some("webshop"));
+    assert_eq!(kind(&["env.max_turns=3", "envkind=webshop"]), None);
+    assert!(overridden(&["env.kind".to_owned()], "env.kind").is_err());
+}

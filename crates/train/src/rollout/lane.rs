@@ -20,7 +20,7 @@ use turnwise_text::TextError;
 use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
-use crate::config::Layout;
+use crate::config::{Layout, Validity};
 use crate::rollout::prompting::Prompter;
 
 /// A trajectory under way.
@@ -351,6 +351,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         if let Some(turn) = live.trajectory.turns.last_mut() {
             turn.reward = step.reward;
             turn.progress = step.progress;
+            turn.valid &= step.understood || self.context.valid != Validity::Understood;
         }
         for metric in step.metrics {
             metric.merge_into(&mut live.trajectory.metrics);

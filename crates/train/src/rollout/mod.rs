@@ -33,7 +33,7 @@ use turnwise_text::Tokenizer;
 use turnwise_text::chat::ChatFormat;
 
 use crate::TrainError;
-use crate::config::{Config, Layout};
+use crate::config::{Config, Layout, Validity};
 use crate::rollout::engines::{sampling_lanes, sampling_params};
 use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
@@ -75,6 +75,8 @@ pub struct RolloutContext<'a> {
     pub chat: Option<&'a ChatFormat>,
     /// Parser that makes actions of responses.
     pub parser: &'a ActionParser,
+    /// When a response counts as a valid action.
+    pub valid: Validity,
     /// Layout of turns as sequences.
     pub layout: Layout,
     /// Earlier turns shown in a windowed prompt.
@@ -113,6 +115,7 @@ impl<'a> RolloutContext<'a> {
             template,
             chat,
             parser,
+            valid: config.prompt.valid,
             layout: config.prompt.layout,
             history: config.prompt.history,
             params: sampling_params(config, prompter, temperature),

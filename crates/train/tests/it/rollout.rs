@@ -13,7 +13,7 @@ use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
 use turnwise_env::registry::Registry;
 use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::Layout;
+use turnwise_train::config::{Layout, Validity};
 use turnwise_train::rollout::pool::EnvCalls;
 use turnwise_train::rollout::{self, Job, RolloutContext, is_faulty, run_with_resampling};
 
@@ -60,6 +60,7 @@ impl Environment for Episode {
             reward: 1.0,
             terminated: self.steps == 4,
             success: self.steps == 4,
+            understood: !action.text().contains("seven"),
             metrics: vec![Metric::sum("steps", 1.0), Metric::last("latest", self.steps as f64)],
             ..Step::default()
         })
@@ -139,11 +140,12 @@ struct Settings {
     instant: bool,
     calls: EnvCalls,
     max_resamples: u64,
+    valid: Validity,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { instant: true, calls: EnvCalls::default(), max_resamples: 0 }
+        Self { instant: true, calls: EnvCalls::default(), max_resamples: 0, valid: Validity::Format }
     }
 }
 
@@ -159,6 +161,7 @@ fn play(tasks: Vec<Task>, settings: &Settings) -> (Vec<Trajectory>, usize) {
         template: &template,
         chat: None,
         parser: &parser,
+        valid: settings.valid,
         layout: Layout::Windowed,
         history: 2,
         params: turnwise_core::SamplingParams { max_tokens: 64, ..Default::default() },
@@ -234,7 +237,7 @@ fn an_environment_that_hangs_or_breaks_ends_its_own_trajectory() {
     let tasks =
         || goals.iter().enumerate().map(|(number, goal)| task(number, goal, TaskLimits::default())).collect();
     let calls = EnvCalls { threads: 2, timeout: Duration::from_millis(300), ..EnvCalls::default() };
-    let settings = Settings { instant: false, calls, max_resamples: 1 };
+    let settings = Settings { instant: false, calls, max_resamples: 1, ..Settings::default() };
     let (played, again) = play(tasks(), &settings);
     assert_eq!(again, 2);
     let faulty: Vec<bool> = played.iter().map(is_faulty).collect();
@@ -338,6 +341,20 @@ impl Sampler for Replies<'_> {
 }
 
 #[test]
+fn an_action_that_the_world_does_not_understand_is_invalid_where_that_is_asked_for() {
+    let tasks = || (0..8).map(|number| task(number, "count", TaskLimits::default())).collect();
+    let flags = |valid: Validity| {
+        let (played, _) = play(tasks(), &Settings { valid, ..Settings::default() });
+        let turns = played.into_iter().flat_map(|trajectory| trajectory.turns);
+        turns.map(|turn| (turn.valid, turn.action.contains("seven"))).collect::<Vec<_>>()
+    };
+    assert!(flags(Validity::Format).iter().all(|(valid, _)| *valid));
+    let understood = flags(Validity::Understood);
+    assert!(understood.iter().all(|(valid, seven)| *valid != *seven), "{understood:?}");
+    assert!(understood.iter().any(|(valid, _)| !valid) && understood.iter().any(|(valid, _)| *valid));
+}
+
+#[test]
 fn structured_calls_reach_the_world_and_the_trajectory() {
     let tokenizer = tokenizer();
     let template = PromptTemplate::find("tools", &Registry::builtin()).unwrap();
@@ -350,6 +367,7 @@ fn structured_calls_reach_the_world_and_the_trajectory() {
         template: &template,
         chat: None,
         parser: &parser,
+        valid: Validity::Format,
         layout: Layout::Concatenated,
         history: 0,
         params: turnwise_core::SamplingParams::default(),

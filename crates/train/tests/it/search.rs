@@ -146,6 +146,7 @@ fn play(
         template: &template,
         chat: None,
         parser: &parser,
+        valid: turnwise_train::config::Validity::Format,
         layout: Layout::Concatenated,
         history: 4,
         params: SamplingParams { max_tokens: 64, ..SamplingParams::default() },

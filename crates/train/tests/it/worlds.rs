@@ -1,11 +1,19 @@
 //! A world from outside of the project, and panels that pin what tasks are made of.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
+use turnwise_env::registry::Registry;
+use turnwise_env::world::{OpenOptions, Usual, WorldKind};
 use turnwise_train::config::ConfigSource;
-use turnwise_train::config::load;
+use turnwise_train::config::{load, load_with};
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::record::panels;
 use turnwise_train::setup::World;
-use turnwise_train::{NoopObserver, RunDirectory};
+use turnwise_train::{Methods, NoopObserver, Run, RunDirectory, TrainError};
 
 use crate::custom_environment;
 
@@ -83,4 +91,124 @@ fn a_game_that_changed_under_its_name_is_noticed() {
     ] {
         assert!(error.ends_with(&expected), "{error}");
     }
+}
+
+/// A world whose episodes have one turn. Those of the task `mixed` succeed and fail by turns, all others fail; after so many of them the world is
+/// broken for good.
+#[derive(Clone)]
+struct Breaking {
+    lasts: u64,
+    played: Arc<AtomicU64>,
+    mixed: Arc<AtomicU64>,
+    task: String,
+}
+
+impl Environment for Breaking {
+    fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
+        self.task.clone_from(&task.id);
+        Ok(Observation::new("press one of the buttons"))
+    }
+
+    fn step(&mut self, _: &Action) -> Result<Step, EnvError> {
+        if self.played.fetch_add(1, Ordering::SeqCst) >= self.lasts {
+            return Err(EnvError::Other("the button fell off".into()));
+        }
+        let success = self.task == "mixed" && self.mixed.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        let reward = f64::from(u8::from(success));
+        Ok(Step {
+            observation: Observation::new("click"),
+            reward,
+            terminated: true,
+            success,
+            ..Step::default()
+        })
+    }
+}
+
+impl TaskSet for Breaking {
+    fn name(&self) -> &'static str {
+        "breaking"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        vec!["train".into(), "test".into()]
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        let names: &[&str] = if split == "train" { &["mixed", "equal"] } else { &["test"] };
+        Ok(names.iter().map(|name| Task::new(*name, "button", "press it")).collect())
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl turnwise_env::world::World for Breaking {
+    fn task_set(&self) -> &dyn TaskSet {
+        self
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct BreakingSettings {
+    lasts: u64,
+}
+
+struct BreakingKind;
+
+impl WorldKind for BreakingKind {
+    type Settings = BreakingSettings;
+
+    fn name(&self) -> &'static str {
+        "breaking"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a button that falls off"
+    }
+
+    fn open(
+        &self,
+        settings: &BreakingSettings,
+        _: &mut OpenOptions<'_>,
+    ) -> Result<Box<dyn turnwise_env::world::World>, EnvError> {
+        let (played, mixed) = (Arc::default(), Arc::default());
+        Ok(Box::new(Breaking { lasts: settings.lasts, played, mixed, task: String::new() }))
+    }
+
+    fn usual(&self) -> Usual<'static> {
+        Usual { max_turns: 1, splits: &["test"], ..Usual::default() }
+    }
+}
+
+/// One step of dynamic sampling in that world: two tasks, two episodes of each, three rounds at most.
+fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
+    let settings = "env.kind=breaking env.max_turns=1 prompt.template=plain policy.scratch.hidden_size=32 \
+                    policy.scratch.layers=1 policy.scratch.heads=2 policy.scratch.key_value_heads=1 \
+                    policy.scratch.intermediate_size=64 sft.steps=0 rollout.tasks_per_step=2 rollout.group_size=2 \
+                    rollout.max_response_tokens=4 rollout.max_context=256 \
+                    rollout.selection={kind=\"dynamic\",max_rounds=3} train.steps=1 train.num_minibatches=1 \
+                    eval.every=0 eval.splits=[]";
+    let overrides = settings.split_whitespace().map(str::to_owned).chain([format!("env.lasts={lasts}")]);
+    let source = ConfigSource { overrides: overrides.collect(), ..ConfigSource::default() };
+    let config = load_with(&source, &Registry::builtin().with(BreakingKind), &Methods::builtin())?;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut run = Run::start(config, &root, &mut NoopObserver)?;
+    run.train(&mut NoopObserver, &AtomicBool::new(false))?;
+    read_metrics(&root.join("metrics.jsonl"))
+}
+
+#[test]
+fn a_round_in_which_every_environment_fails_ends_no_step_that_has_groups() {
+    // The first round has a group to learn from and one without a difference; the two rounds that look for another fail whole.
+    let lines = train_in_breaking(4).unwrap();
+    let of = |tag: &str| lines[0].metrics.get(tag).unwrap();
+    assert_eq!((of("rollout/rounds"), of("rollout/groups"), of("rollout/groups_masked")), (3.0, 1.0, 2.0));
+    assert_eq!((of("rollout/masked"), of("rollout/error_rate"), of("train/success_rate")), (4.0, 0.5, 0.25));
+    // Without a group it is an error, in the world's own words.
+    let error = train_in_breaking(0).unwrap_err().to_string();
+    assert!(error.contains("the button fell off"), "{error}");
 }
