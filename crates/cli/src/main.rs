@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Command::Rollout(args) => commands::rollout::run(args),
         Command::Export(args) => commands::export::run(&args),
         Command::Chat(args) => commands::chat::run(args),
-        Command::Credit(args) => commands::credit::run(args),
+        Command::Credit(args) => commands::credit::run(&args),
         Command::View(args) => commands::view::run(&args),
         Command::Turnrd(args) => commands::turnrd::run(args),
         Command::Analyze(args) => commands::analyze::run(args),

@@ -97,6 +97,11 @@ impl Meter {
             self.bar.set_message(message.to_owned());
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
+            if total == 0 {
+                // The length of a pipe is not known.
+                let _ = writeln!(std::io::stderr(), "{} {message}", self.name);
+                return;
+            }
             let share = done as f64 / total.max(1) as f64;
             let left = self.started.elapsed().as_secs_f64() * (1.0 / share.max(1e-9) - 1.0);
             let _ = writeln!(

@@ -17,13 +17,13 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
             "A = episode + omega x step: the trajectory against its group, and the turn against all turns of the same state"
         }
         "hgpo" => {
-            "A = the weighted mean of level_1, level_2, ...: the turn against turns that share ever longer histories"
+            "A = the mean of level_1, level_2, ... (the turn against turns that share ever longer histories), level k with the weight (k + 1)^alpha"
         }
         "salt" => {
             "turns of one edge (state, action, next state) share the mean of their advantages; all others keep theirs"
         }
         "aem" => {
-            "A <- alpha x A, alpha below 1 for responses more uncertain than others of the scope and above 1 for more certain ones; a mask mode keeps A or sets it to 0 by alpha"
+            "A <- alpha x A, alpha below 1 for responses more uncertain than others of the scope and above 1 for more certain ones (the reverse with `mode = \"reverse\"`); with a mask A <- factor x A"
         }
         "empg" => {
             "A <- scale x A + bonus - centre: uncertain turns count less, and turns that lead to a certain one get a bonus"
@@ -42,17 +42,21 @@ pub fn stage_rule(stage: &str) -> Option<&'static str> {
 pub fn fact_meaning(stage: &str, fact: &str) -> Option<&'static str> {
     Some(match (stage, fact) {
         ("grpo" | "rloo" | "gigpo", "score") => {
-            "the trajectory's return, less the penalty for invalid actions where there is one"
+            "the trajectory's return, less the penalty where this turn is invalid (or every invalid turn's, by `penalty_scope`)"
         }
-        ("grpo" | "rloo" | "gigpo", "mean") => "mean of the scores of the group",
-        ("grpo" | "gigpo", "std") => "standard deviation of the scores of the group",
+        ("grpo" | "rloo" | "gigpo", "mean") => {
+            "mean of the returns of the group's trajectories (of its turns' scores with `population = \"turn\"`)"
+        }
+        ("grpo" | "gigpo", "std") => "standard deviation of the same",
         ("ppo", "mean_return") => "mean over the turn's tokens of the critic's targets",
         ("ppo", "tokens") => "tokens of the response",
         ("gigpo", "episode") => "the trajectory's advantage in its group",
         ("gigpo", "step") => {
             "the turn's advantage among the turns of its state; where it is the only one 0, or what `step_singleton` says"
         }
-        ("gigpo" | "hgpo", "step_return") => "discounted return from this turn on",
+        ("gigpo" | "hgpo", "step_return") => {
+            "discounted return from this turn on, less the penalty where the turn is invalid"
+        }
         ("gigpo" | "hgpo" | "outliers", "anchor") => "number of the state within the group",
         ("gigpo" | "hgpo" | "outliers", "anchor_size") => "turns of the group in that state",
         ("gigpo", "anchor_mean") => "mean step return of these turns",

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::{checkpoint_label, enclosing_run};
-use turnwise_train::config::{Config, ConfigSource};
+use turnwise_train::config::{Config, ConfigSource, overridden};
 use turnwise_train::record::directory::{RunDirectory, write_atomically, write_trajectories};
 use turnwise_train::record::panels;
 use turnwise_train::record::position::Position;
@@ -243,7 +243,8 @@ pub(crate) fn config_of(
     let mut first = Vec::new();
     if plain_model {
         // A world that an override names has prompts and splits of its own as one that `--env` names.
-        let kind = env.or_else(|| kind_of(&overrides)).unwrap_or_else(|| Config::default().env.kind);
+        let named = overridden(&overrides, "env.kind")?;
+        let kind = env.or(named).unwrap_or_else(|| Config::default().env.kind);
         first = model_defaults(policy, &kind, agent)?;
         first.push(format!("env.kind={kind}"));
     } else if let Some(kind) = env {
@@ -260,15 +261,6 @@ pub(crate) fn config_of(
     }
     first.extend(overrides);
     Ok(load(&ConfigSource { preset: None, files, overrides: first })?)
-}
-
-/// The world that the last of these overrides names.
-fn kind_of(overrides: &[String]) -> Option<String> {
-    let named = |text: &String| {
-        let (key, value) = text.split_once('=')?;
-        (key.trim() == "env.kind").then(|| value.trim().trim_matches(['"', '\'']).to_owned())
-    };
-    overrides.iter().rev().find_map(named)
 }
 
 /// The limits and the splits of an environment's usual evaluation.

@@ -1,6 +1,6 @@
 //! Files that a command writes when its long work is done, checked before it begins.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -21,7 +21,10 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     }
     // The file itself is written under this name first, and renamed.
     let part = part_of(path);
-    File::create(&part).and_then(|_| fs::remove_file(&part)).with_context(shown)
+    // What an earlier write left there goes, and a link is not followed.
+    let _ = fs::remove_file(&part);
+    let made = OpenOptions::new().write(true).create_new(true).open(&part);
+    made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
 #[cfg(test)]
@@ -37,6 +40,15 @@ mod tests {
         fs::write(&path, "kept").unwrap();
         check_output("--out", &path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
+        #[cfg(unix)]
+        {
+            // A link where the part is written leads nowhere else.
+            let other = folder.path().join("other");
+            fs::write(&other, "untouched").unwrap();
+            std::os::unix::fs::symlink(&other, part_of(&path)).unwrap();
+            check_output("--out", &path).unwrap();
+            assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
+        }
         #[cfg(unix)]
         {
             // A link whose target is not there stays, and nothing is made behind it.

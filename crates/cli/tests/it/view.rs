@@ -77,21 +77,20 @@ fn a_page_says_how_every_advantage_came_about() {
     let page = page(folder.path(), &[EXAMPLE, "--preset", "stapo"]);
     // The numbers of `turnwise credit --preset stapo --explain`.
     assert!(
-        page.contains("Advantages: <b>gigpo, with outliers</b>. Computed by `stapo`, not recorded."),
+        page.contains("Advantages: <b>gigpo, with outliers</b>. Computed by the preset <code>stapo</code>, not recorded."),
         "{page}"
     );
     assert!(page.contains("<span class=\"number\">+1.4142</span><span class=\"action\">take mug</span><span class=\"badge\">outlier</span>"));
     assert!(page.contains("<span class=\"number\">-0.7212</span><span class=\"action\">fly</span><span class=\"badge\">invalid</span>"));
-    assert!(page.contains(">anchor_mean <b>4.5125</b></span>"));
+    assert!(page.contains(">anchor_mean <b>4.513</b></span>"));
     // Both first turns are in one state: each leads to the other.
-    assert!(
-        page.contains("the same state (trajectory.turn): <a href=\"#g0t1u0\" title=\"go to bed\">1.0</a>")
-    );
+    assert!(page.contains("the same state (trajectory.turn): <a href=\"#g0t1u0\">1.0</a>"));
     assert!(
         page.contains("id=\"g0t1u0\"")
-            && page.contains("<dt>step_return</dt><dd>discounted return from this turn on</dd>")
+            && page.contains("<dt>step_return</dt><dd>discounted return from this turn on, ")
     );
     assert!(!page.contains("<script"));
+    assert!(page.contains("group 0 (a)") && page.contains("line 2"), "a file's own names");
     // Without a method there are turns and no advantages.
     let bare = self::page(folder.path(), &[EXAMPLE]);
     assert!(bare.contains("`--preset NAME` computes advantages") && bare.contains(">put mug in cabinet<"));
@@ -106,11 +105,78 @@ fn a_runs_advantages_are_computed_again_and_held_against_the_recorded_ones() {
     assert!(page.contains("a &lt;mug&gt; on a shelf") && !page.contains("<mug>"));
     let (folder, other) = self::run(-0.25);
     let page = self::page(folder.path(), &[other.to_str().unwrap()]);
-    assert!(page.contains("differs from the recorded one by as much as 2.5e-1"), "{page}");
+    assert!(page.contains("differs from the recorded one by as much as 0.25"), "{page}");
     assert!(page.contains(">-0.2500</span>"), "what was recorded is shown");
     // Another method on the same trajectories.
     let page = self::page(folder.path(), &[other.to_str().unwrap(), "--preset", "rloo"]);
-    assert!(page.contains("Computed by `rloo`") && page.contains(">-1.0000</span>"), "{page}");
+    assert!(
+        page.contains("Computed by the preset <code>rloo</code>") && page.contains(">-1.0000</span>"),
+        "{page}"
+    );
+}
+
+/// A file of these lines.
+fn lines(name: &str, lines: &[&str]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_method_gets_no_fields_that_are_not_there() {
+    // As `turnwise credit` refuses them: numbers made of nothing would look like others.
+    let out = tempfile::tempdir().unwrap();
+    let html = out.path().join("x.html");
+    let error =
+        |file: &str, preset: &str| refused(&[file, "--preset", preset, "--output", html.to_str().unwrap()]);
+    let error_of_example = error(EXAMPLE, "ppo");
+    assert!(
+        error_of_example.contains("needs `values`") && error_of_example.contains("line 1"),
+        "{error_of_example}"
+    );
+    let line = r#"{"group": 1, "turns": [{"action": "look", "reward": 1}]}"#;
+    let (_folder, path) = lines("bare.jsonl", &[line, line]);
+    for preset in ["gigpo", "hgpo", "salt-grpo"] {
+        assert!(error(path.to_str().unwrap(), preset).contains("needs `observation`"), "{preset}");
+    }
+    assert!(!html.exists());
+}
+
+#[test]
+fn a_folder_of_a_dump_is_its_steps() {
+    let line = |step: u64| {
+        format!(
+            r#"{{"input": "user\nq\nassistant\n", "output": "a", "gts": null, "score": 1.0, "step": {step}}}"#
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for step in [1, 2] {
+        let both = [line(step), line(step)].join("\n");
+        std::fs::write(folder.path().join(format!("{step}.jsonl")), both).unwrap();
+    }
+    let path = folder.path().to_str().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    assert!(page(out.path(), &[path, "--step", "1"]).contains("step 1: "));
+    assert!(page(out.path(), &[path]).contains("step 2: "), "the last one");
+    // A folder of runs names them.
+    let (runs, run) = self::run(-0.5);
+    assert!(refused(&[runs.path().to_str().unwrap()]).contains(run.to_str().unwrap()));
+}
+
+#[test]
+fn an_explanation_of_other_turns_is_refused() {
+    let (folder, run) = self::run(-0.5);
+    let path = run.join("trajectories/step-000001.jsonl.zst");
+    let mut trajectories = turnwise_train::record::directory::read_trajectories(&path).unwrap();
+    // The file of a run on its own: its step has the run's number.
+    let page = self::page(folder.path(), &[path.to_str().unwrap(), "--step", "1"]);
+    assert!(page.contains("step 1: 2 trajectories"), "{page}");
+    trajectories[0].explanation = Some(vec![Vec::new(), Vec::new()]);
+    write_trajectories(&path, trajectories.iter()).unwrap();
+    let error =
+        refused(&[path.to_str().unwrap(), "--output", folder.path().join("x.html").to_str().unwrap()]);
+    assert!(error.contains("`explanation` has 2 entries and there are 1 turns"), "{error}");
 }
 
 /// Pages being served; closed when dropped.
@@ -151,7 +217,10 @@ fn a_run_is_served_to_this_machine_alone() {
     assert!(first.contains("<h1>mug-run</h1>") && first.contains("finished at step-000001"), "{first}");
     assert!(first.contains("train/success_rate <b>0.5</b>") && first.contains("<a href=\"/step/1\">1</a>"));
     assert!(get("/step/1").contains("<a href=\"/step/1/group/0\">group 0</a>"));
-    assert!(get("/step/1/group/0").contains("trajectory 1"));
+    let group = get("/step/1/group/0");
+    assert!(group.contains("trajectory 1") && group.contains("the recorded one to the last bit"), "{group}");
+    assert!(!group.contains("<details open") && get("/step/1/group/0/open").contains("<details open"));
+    assert!(get("/step/1").contains("metrics of the step"));
     for missing in ["/step/2", "/step/1/group/1", "/step/x", "/favicon.ico", "/../etc/passwd"] {
         assert!(get(missing).starts_with("HTTP/1.1 404 "), "{missing}");
     }
@@ -165,9 +234,12 @@ fn what_cannot_be_shown_is_refused() {
     let run = run.to_str().unwrap();
     let html = folder.path().join("x.html");
     let html = html.to_str().unwrap();
+    let html_folder = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (vec!["/nowhere"], "neither a run directory nor a file"),
-        (vec![folder.path().to_str().unwrap()], "not a run directory"),
+        (vec![html_folder.path().to_str().unwrap()], "neither a run directory nor a folder of trajectories"),
+        (vec![run, "--set", "aem.lambda=2"], "--preset"),
+        (vec![run, "--preset", "ppo"], "--preset ppo"),
         (vec![run, "--step", "9"], "has no trajectories of it; there is step 1"),
         (vec![run, "--output", html, "--group", "1"], "step 1 has groups 0 to 0"),
         (vec![run, "--output", html, "--preset", "aem-grpo"], "--preset aem-grpo"),

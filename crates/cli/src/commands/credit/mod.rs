@@ -31,21 +31,10 @@ pub(crate) struct CreditArgs {
     /// The method, by preset name.
     #[arg(long, value_name = "NAME")]
     preset: String,
-    /// A switch of the method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
-    #[arg(long)]
-    verl_agent: bool,
-    /// Seed of the methods that draw.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Writer of the file.
-    #[arg(long, default_value = "auto", value_parser = format)]
-    format: FormatChoice,
-    /// A reward column of a TRL file and its weight; may be given again. All count once by default.
-    #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
-    reward: Vec<(String, f64)>,
+    #[command(flatten)]
+    switches: Switches,
+    #[command(flatten)]
+    reading: Reading,
     /// A trained TurnRD (a folder turnrd/round-NNNN of a run) that gives the credits of has-turnrd and
     /// has-turnrd-film, for trajectories of a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
@@ -70,6 +59,53 @@ pub(crate) struct CreditArgs {
     /// Groups to show here; the file has them all.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
+}
+
+/// Switches of a method that is named by `--preset`.
+#[derive(Args)]
+pub(super) struct Switches {
+    /// A switch of the method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
+    #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
+    set: Vec<String>,
+    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
+    #[arg(long, requires = "preset")]
+    verl_agent: bool,
+    /// Seed of the methods that draw.
+    #[arg(long, default_value_t = 0)]
+    pub(super) seed: u64,
+}
+
+impl Switches {
+    /// The credit part of a preset with these switches.
+    ///
+    /// # Errors
+    /// A preset or a switch that is not there.
+    pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
+        settings::config(preset, self.verl_agent, &self.set)
+    }
+}
+
+/// The way in which a file is read.
+#[derive(Args)]
+pub(super) struct Reading {
+    /// Writer of the file.
+    #[arg(long, default_value = "auto", value_parser = format)]
+    format: FormatChoice,
+    /// A reward column of a TRL file and its weight; may be given again. All count once by default.
+    #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
+    reward: Vec<(String, f64)>,
+}
+
+impl Reading {
+    /// The options for the reader.
+    pub(super) fn options(&self) -> ReadOptions {
+        ReadOptions { format: self.format.0, rewards: self.reward.clone() }
+    }
+
+    /// True if nothing was said.
+    pub(super) fn is_automatic(&self) -> bool {
+        self.format.0.is_none() && self.reward.is_empty()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -147,13 +183,13 @@ fn pool_tokens_of(network: &Path) -> anyhow::Result<Option<usize>> {
     })
 }
 
-pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         check_output("--output", path)?;
     }
-    let config = settings::config(&args.preset, args.verl_agent, &args.set)?;
+    let config = args.switches.config(&args.preset)?;
     let pipeline = Pipeline::from_config(&config)?;
-    let dump = read(&args.file, &ReadOptions { format: args.format.0, rewards: args.reward })?;
+    let dump = read(&args.file, &args.reading.options())?;
     let needs = pipeline.fields();
     let mut learned = match (&args.turnrd, &args.policy) {
         (Some(network), Some(policy)) => Some(Learned::load(network, policy, args.pool_tokens)?),
@@ -163,8 +199,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         if *field == TurnField::Credit && learned.is_some() {
             continue;
         }
-        dump.require(method, *field)
-            .map_err(|error| anyhow::anyhow!("{error}. {}", hint(&args.preset, *field)))?;
+        require(&dump, &args.preset, method, *field)?;
     }
     let encoder = args.encoder.clone().unwrap_or_default();
     let embedder = turnwise_train::embedder(&CreditConfig { encoder, ..CreditConfig::default() })?;
@@ -180,7 +215,7 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         let supplies =
             Supplies { values: Some(step.values()), credits: Some(credits), ..Supplies::default() };
         let inputs = Inputs::new(&step.batch)
-            .at(args.seed, step.step)
+            .at(args.switches.seed, step.step)
             .with_embedder(&*embedder)
             .with_supplies(&supplies);
         let report = pipeline.report(&inputs, args.explain).with_context(|| {
@@ -211,6 +246,14 @@ pub(crate) fn run(args: CreditArgs) -> anyhow::Result<ExitCode> {
         ui::print(&format!("written to {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a dump without a field that a stage of a preset needs.
+///
+/// # Errors
+/// The first line and turn without it, and what to do.
+pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
+    dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }
 
 /// Advice on a field that is missing.

@@ -6,11 +6,7 @@ use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_methods::{Methods, credit_with};
 
 /// The credit part of a preset, changed by the overrides.
-pub(in crate::commands) fn config(
-    preset: &str,
-    verl_agent: bool,
-    overrides: &[String],
-) -> anyhow::Result<CreditConfig> {
+pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
     let mut config = Methods::builtin().credit(preset)?;
     if verl_agent {
         let Some(switched) = config.verl_agent() else {
@@ -36,7 +32,7 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
 }
 
 /// Notes on a config for the user, besides its numbers.
-pub(super) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
+pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {
         notes.push(format!(

@@ -21,7 +21,12 @@ use self::http::{Reply, Request};
 /// The option, its value and what is wrong with it.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
-    let listener = TcpListener::bind(address).with_context(wrong)?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        let advice =
+            if taken { "; another one may be open: name another port, or 0 for a free one" } else { "" };
+        anyhow::anyhow!("{}: {error}{advice}", wrong())
+    })?;
     let address = listener.local_addr().with_context(wrong)?;
     Ok((listener, address))
 }

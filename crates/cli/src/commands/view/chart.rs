@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::commands::credit::table::number_text;
+use super::figure::figure;
 use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
@@ -11,6 +11,9 @@ const HEIGHT: f64 = 90.0;
 const LEFT: f64 = 52.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
+
+/// Most points that say their value under the pointer; more would make the page heavy.
+const TITLES: usize = 400;
 
 /// A small chart of `(step, value)` points with its extremes and its last value; values that are not finite are left out. Empty without points.
 ///
@@ -35,14 +38,20 @@ pub(super) fn chart(title: &str, points: &[(u64, f64)], dots: bool) -> String {
     for point in &points {
         let (x, y) = place(point);
         let _ = write!(line, "{x:.1},{y:.1} ");
-        if dots {
-            let _ = write!(marks, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+        if dots || points.len() <= TITLES {
+            let class = if dots { "" } else { " class=\"hidden\"" };
+            let _ = write!(
+                marks,
+                "<circle{class} cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}: {}</title></circle>",
+                point.0,
+                figure(point.1)
+            );
         }
     }
     let base = HEIGHT - BOTTOM;
     let mut numbers = format!(
         "<text x=\"{x}\" y=\"{top}\" text-anchor=\"end\">{}</text>",
-        number_text(high),
+        figure(high),
         x = LEFT - 4.0,
         top = MARGIN + 8.0
     );
@@ -52,7 +61,7 @@ pub(super) fn chart(title: &str, points: &[(u64, f64)], dots: bool) -> String {
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
             LEFT - 4.0,
             base - 2.0,
-            number_text(low)
+            figure(low)
         );
     }
     format!(
@@ -61,7 +70,7 @@ pub(super) fn chart(title: &str, points: &[(u64, f64)], dots: bool) -> String {
          <text x=\"{LEFT}\" y=\"{below}\">{}</text><text x=\"{WIDTH}\" y=\"{below}\" text-anchor=\"end\">{}</text>\
          <polyline points=\"{}\"/>{marks}</svg></figure>",
         escape(title),
-        number_text(last.1),
+        figure(last.1),
         first.0,
         last.0,
         line.trim_end(),
@@ -81,7 +90,8 @@ mod tests {
             svg.contains(">0.75</text>") && svg.contains(">0.25</text>") && !svg.contains("NaN"),
             "{svg}"
         );
-        assert_eq!(svg.matches("<circle").count(), 3);
+        assert_eq!(svg.matches("<circle cx").count(), 3);
+        assert!(svg.contains("<title>3: 0.75</title>"));
         assert_eq!(chart("x", &[(1, f64::NAN)], true), "");
         // A curve that does not move has one number and lies in the middle.
         let flat = chart("x", &[(1, 2.0), (2, 2.0)], false);

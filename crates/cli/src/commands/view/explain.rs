@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use turnwise_core::{Batch, Group, PerTurn, StageRecord};
-use turnwise_credit::{
-    CreditConfig, CreditError, CreditReport, Inputs, Needs, Pipeline, Supplies, TurnField,
-};
+use turnwise_core::{Batch, PerTurn, StageRecord, Trajectory};
+use turnwise_credit::{CreditConfig, CreditReport, Inputs, Needs, Pipeline, Supplies};
 use turnwise_trajectory_io::DumpBatch;
 
-use super::source::{Method, Shown, Step};
+use super::source::{Method, origin_in_words};
+use super::step::{Shown, Step};
 
 /// Where the explanations of a step come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,8 +20,10 @@ pub(super) enum Explained {
     Recomputed,
     /// Computed again by the run's settings, and this is the largest difference to a recorded advantage.
     Differs(f64),
-    /// Computed by a method that was named.
-    Method(String),
+    /// Computed by the run's settings, where so many trajectories have no recorded advantages.
+    Unrecorded(usize),
+    /// Computed by the preset of this name.
+    Preset(String),
     /// There are none, for this reason.
     Nothing(String),
 }
@@ -115,24 +116,23 @@ fn from_models(needs: Needs) -> Option<&'static str> {
 
 /// The advantages of a report held against those that the trajectories have.
 fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
-    let mut most = 0.0_f64;
-    let mut known = false;
+    let (mut most, mut missing) = (0.0_f64, 0);
     for (trajectory, computed) in batch.trajectories().zip(advantages.rows()) {
-        let Some(own) = &trajectory.advantages else { continue };
-        known = true;
+        let Some(own) = &trajectory.advantages else {
+            missing += 1;
+            continue;
+        };
         for (own, computed) in own.iter().zip(computed) {
-            // Equal is equal, and NaN is no difference that could be told.
-            if own != computed {
-                most = most.max((own - computed).abs());
+            if own.to_bits() != computed.to_bits() {
+                let difference = (own - computed).abs();
+                most = most.max(if difference.is_nan() { f64::INFINITY } else { difference });
             }
         }
     }
-    match (known, most) {
-        (false, _) => {
-            Explained::Method("the run's settings; the file has no advantages to hold them against".into())
-        }
-        (true, 0.0) => Explained::Recomputed,
-        (true, most) => Explained::Differs(most),
+    match (missing, most) {
+        (0, 0.0) => Explained::Recomputed,
+        (missing, 0.0) => Explained::Unrecorded(missing),
+        (_, most) => Explained::Differs(most),
     }
 }
 
@@ -144,8 +144,9 @@ pub(super) fn by_method(
     number: u64,
     batch: Batch,
     dump: Option<&DumpBatch>,
-    (name, config): &Method,
+    method: &Method,
 ) -> anyhow::Result<Step> {
+    let Method { name, config, seed } = method;
     let pipeline = Pipeline::from_config(config)?;
     let supplies = match dump {
         Some(dump) => {
@@ -155,27 +156,13 @@ pub(super) fn by_method(
     };
     let embedder = turnwise_train::embedder(config)?;
     let inputs =
-        Inputs::new(&batch).at(0, drawn_at(&batch)).with_embedder(&*embedder).with_supplies(&supplies);
-    let report = pipeline.report(&inputs, true).map_err(|error| missing(name, &pipeline, &error))?;
+        Inputs::new(&batch).at(*seed, drawn_at(&batch)).with_embedder(&*embedder).with_supplies(&supplies);
+    let report =
+        pipeline.report(&inputs, true).map_err(|error| anyhow::anyhow!("--preset {name}: {error}"))?;
     let diagnostics = report.diagnostics.clone();
     let groups = with_report(batch, dump, report, false);
-    let explained = Explained::Method(format!("`{name}`"));
+    let explained = Explained::Preset(name.clone());
     Ok(Step { number, groups, method: Some(in_words(config)), explained, diagnostics })
-}
-
-/// The error of a method, with what it would need.
-fn missing(name: &str, pipeline: &Pipeline, error: &CreditError) -> anyhow::Error {
-    let outside = pipeline
-        .fields()
-        .into_iter()
-        .find(|(_, field)| matches!(field, TurnField::Values | TurnField::Credit));
-    match outside {
-        Some((_, field)) => {
-            let (key, what) = field.describe();
-            anyhow::anyhow!("--preset {name}: needs `{key}` of every turn ({what}): {error}")
-        }
-        None => anyhow::anyhow!("--preset {name}: {error}"),
-    }
 }
 
 /// A step of a file, with what the file says.
@@ -190,58 +177,47 @@ pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> St
 
 /// A step as it was recorded.
 fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Explained) -> Step {
-    let success = successes(&batch, dump);
-    let shown = |group: usize, Group { trajectories }: Group| {
-        let shown = trajectories.into_iter().enumerate().map(|(index, mut trajectory)| Shown {
-            success: success[group][index],
-            advantages: trajectory.advantages.take(),
-            explanation: trajectory.explanation.take().unwrap_or_default(),
-            trajectory,
-        });
-        shown.collect()
-    };
-    let groups = batch.groups.into_iter().enumerate().map(|(index, group)| shown(index, group)).collect();
+    let groups = shown(batch, dump, |_, _, trajectory| {
+        (trajectory.advantages.take(), trajectory.explanation.take().unwrap_or_default())
+    });
     Step { number, groups, method: None, explained, diagnostics: BTreeMap::new() }
 }
 
 /// The trajectories with a report's explanations, and its advantages in place of their own unless they are kept.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
-    let success = successes(&batch, dump);
-    let mut explanations = Vec::from(report.explanations).into_iter();
+    let mut explanations = Vec::from(report.explanations);
+    shown(batch, dump, |group, index, trajectory| {
+        let own = trajectory.advantages.take().filter(|_| keep);
+        let computed = || report.advantages.row(group, index).map(<[f64]>::to_vec);
+        let explanation = explanations.get_mut(group).and_then(|group| group.get_mut(index));
+        (own.or_else(computed), explanation.map(std::mem::take).unwrap_or_default())
+    })
+}
+
+/// The trajectories of a batch with what is known of them, and the credit that `credit` gives each.
+fn shown(
+    batch: Batch,
+    dump: Option<&DumpBatch>,
+    mut credit: impl FnMut(usize, usize, &mut Trajectory) -> (Option<Vec<f64>>, Vec<Vec<StageRecord>>),
+) -> Vec<Vec<Shown>> {
     let mut groups = Vec::with_capacity(batch.groups.len());
     for (number, group) in batch.groups.into_iter().enumerate() {
-        let mut explanations: std::vec::IntoIter<Vec<Vec<StageRecord>>> =
-            explanations.next().unwrap_or_default().into_iter();
-        let shown = group.trajectories.into_iter().enumerate().map(|(index, mut trajectory)| {
-            let own = trajectory.advantages.take().filter(|_| keep);
-            Shown {
-                success: success[number][index],
-                advantages: own.or_else(|| report.advantages.row(number, index).map(<[f64]>::to_vec)),
-                explanation: explanations.next().unwrap_or_default(),
-                trajectory,
-            }
+        let members = group.trajectories.into_iter().enumerate();
+        let shown = members.map(|(index, mut trajectory)| {
+            let (advantages, explanation) = credit(number, index, &mut trajectory);
+            let origin = dump.map(|dump| &dump.origins[number][index]);
+            let (group, place) = origin_in_words(&trajectory, origin);
+            let success = origin.map_or(Some(trajectory.success), |origin| origin.success);
+            Shown { trajectory, group, place, success, advantages, explanation }
         });
         groups.push(shown.collect());
     }
     groups
 }
 
-/// Whether each task was solved, `[group][trajectory]`: a run's trajectories say so, a dump's may not.
-fn successes(batch: &Batch, dump: Option<&DumpBatch>) -> Vec<Vec<Option<bool>>> {
-    if let Some(dump) = dump {
-        return dump
-            .origins
-            .iter()
-            .map(|group| group.iter().map(|origin| origin.success).collect())
-            .collect();
-    }
-    let of = |group: &Group| group.trajectories.iter().map(|trajectory| Some(trajectory.success)).collect();
-    batch.groups.iter().map(of).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use turnwise_core::{Task, Trajectory, Turn};
+    use turnwise_core::{Group, Task, Turn};
 
     use super::*;
 
@@ -266,11 +242,16 @@ mod tests {
         of_run(7, batch, &path).unwrap()
     }
 
+    fn method(name: &str, config: &str) -> Method {
+        Method { name: name.to_owned(), config: serde_json::from_str(config).unwrap(), seed: 0 }
+    }
+
     #[test]
     fn advantages_computed_again_are_held_against_the_recorded_ones() {
         let config = "seed = 3\n[env]\nkind = \"another program's\"\n[credit.estimator]\nkind = \"rloo\"\n";
         let mut batch = batch();
         batch.groups[0].trajectories[0].advantages = Some(vec![1.0]);
+        assert_eq!(run_step(batch.clone(), config).explained, Explained::Unrecorded(1));
         batch.groups[0].trajectories[1].advantages = Some(vec![-1.0]);
         let step = run_step(batch.clone(), config);
         assert_eq!((step.explained, step.method.as_deref()), (Explained::Recomputed, Some("rloo")));
@@ -297,12 +278,11 @@ mod tests {
     fn a_method_that_is_named_takes_the_place_of_the_recorded_advantages() {
         let mut batch = batch();
         batch.groups[0].trajectories[0].advantages = Some(vec![5.0]);
-        let method = ("rloo".to_owned(), serde_json::from_str(r#"{"estimator": {"kind": "rloo"}}"#).unwrap());
-        let step = by_method(0, batch.clone(), None, &method).unwrap();
+        let rloo = method("rloo", r#"{"estimator": {"kind": "rloo"}}"#);
+        let step = by_method(0, batch.clone(), None, &rloo).unwrap();
         assert_eq!((step.groups[0][0].advantage(0), step.groups[0][1].advantage(0)), (Some(1.0), Some(-1.0)));
-        let method =
-            ("aem-grpo".to_owned(), serde_json::from_str(r#"{"refinements": [{"kind": "aem"}]}"#).unwrap());
-        let Err(error) = by_method(0, batch, None, &method) else { panic!("there are no entropies") };
+        let aem = method("aem-grpo", r#"{"refinements": [{"kind": "aem"}]}"#);
+        let Err(error) = by_method(0, batch, None, &aem) else { panic!("there are no entropies") };
         assert!(format!("{error:#}").contains("--preset aem-grpo"), "{error:#}");
     }
 }

@@ -6,14 +6,18 @@ use std::fmt::Write as _;
 use turnwise_core::{Part, StageRecord, Turn};
 use turnwise_credit::{fact_meaning, stage_rule};
 
-use super::source::{Shown, Step};
+use super::figure::figure;
+use super::step::{Shown, Step};
 use super::step_page::{self, colour, largest, outcome, stop};
 use super::tokens::TokenTexts;
-use crate::commands::credit::table::{number_text, shortened, signed};
+use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 
 /// Letters of an action in the line of its turn.
 const ACTION: usize = 110;
+
+/// Most turns that share something with one and are named there.
+const COMPANIONS: usize = 30;
 
 /// Facts that number what turns of a group share, with the fact that counts those turns.
 const SHARED: [(&str, &str, &str); 2] =
@@ -23,7 +27,9 @@ const SHARED: [(&str, &str, &str); 2] =
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
 /// The body of a group: its rows of cells, then its trajectories.
-pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>) -> String {
+///
+/// `open` shows everything of every turn at once.
+pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open: bool) -> String {
     let shown = &step.groups[group];
     let mut body = step_page::group(step, group, "");
     let most = largest(shown);
@@ -31,11 +37,13 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>) -> S
     for (index, one) in shown.iter().enumerate() {
         let _ = write!(
             body,
-            "<section class=\"trajectory\" id=\"g{group}t{index}\"><h3>trajectory {index}</h3><p>{}</p>",
-            outcome(one)
+            "<section class=\"trajectory\" id=\"g{group}t{index}\"><h3>trajectory {index}</h3><p>{} <span class=\"status\">{}</span></p>",
+            outcome(one),
+            escape(&one.place)
         );
         for turn in 0..one.trajectory.turns.len() {
-            body.push_str(&self::turn(shown, &sharing, tokens, most, (group, index, turn)));
+            let one = self::turn(shown, &sharing, tokens, most, (group, index, turn));
+            body.push_str(&if open { one.replacen("<details", "<details open", 1) } else { one });
         }
         let last = &one.trajectory.final_observation;
         if !last.is_empty() {
@@ -48,7 +56,7 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>) -> S
         if !one.trajectory.metrics.is_empty() {
             body.push_str("<p class=\"facts\">");
             for (name, value) in &one.trajectory.metrics {
-                let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), number_text(*value));
+                let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), figure(*value));
             }
             body.push_str("</p>");
         }
@@ -61,7 +69,7 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>) -> S
 fn sharing(shown: &[Shown]) -> Sharing {
     let mut sharing = Sharing::new();
     for (trajectory, one) in shown.iter().enumerate() {
-        for (turn, stages) in one.explanation.iter().enumerate() {
+        for (turn, stages) in one.explanation.iter().enumerate().take(one.trajectory.turns.len()) {
             for stage in stages {
                 for (fact, ..) in SHARED {
                     let Some(number) = stage.facts.get(fact) else { continue };
@@ -99,7 +107,7 @@ fn turn(
         body.push_str("<span class=\"badge\">outlier</span>");
     }
     if of.reward != 0.0 {
-        let _ = write!(body, "<span class=\"badge\">reward {}</span>", number_text(of.reward));
+        let _ = write!(body, "<span class=\"badge\">reward {}</span>", figure(of.reward));
     }
     let _ = write!(
         body,
@@ -185,7 +193,7 @@ fn numbers(turn: &Turn) -> String {
     }
     let mut body = String::from("<p class=\"facts\">");
     for (name, value) in facts {
-        let _ = write!(body, "<span>{name} <b>{}</b></span> ", number_text(value));
+        let _ = write!(body, "<span>{name} <b>{}</b></span> ", figure(value));
     }
     body + "</p>"
 }
@@ -214,10 +222,10 @@ fn stages(shown: &[Shown], sharing: &Sharing, (group, trajectory, turn): (usize,
                 "<span title=\"{}\">{} <b>{}</b></span> ",
                 escape(meaning),
                 escape(fact),
-                number_text(*value)
+                figure(*value)
             );
         }
-        body.push_str(&companions(shown, sharing, stage, (group, trajectory, turn)));
+        body.push_str(&companions(sharing, stage, (group, trajectory, turn)));
         body.push_str("</td></tr>");
     }
     body + "</table>"
@@ -225,7 +233,6 @@ fn stages(shown: &[Shown], sharing: &Sharing, (group, trajectory, turn): (usize,
 
 /// Links to the turns that share a state or an edge with this one.
 fn companions(
-    shown: &[Shown],
     sharing: &Sharing,
     stage: &StageRecord,
     (group, trajectory, turn): (usize, usize, usize),
@@ -239,13 +246,18 @@ fn companions(
         let others: Vec<String> = turns
             .iter()
             .filter(|&&other| other != (trajectory, turn))
-            .map(|&(other, at)| {
-                let title = shortened(&shown[other].trajectory.turns[at].action, ACTION);
-                format!("<a href=\"#g{group}t{other}u{at}\" title=\"{}\">{other}.{at}</a>", escape(&title))
-            })
+            .map(|&(other, at)| format!("<a href=\"#g{group}t{other}u{at}\">{other}.{at}</a>"))
             .collect();
+        let more = match others.len().saturating_sub(COMPANIONS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         if !others.is_empty() {
-            let _ = write!(body, "<p>{what} (trajectory.turn): {}</p>", others.join(" "));
+            let _ = write!(
+                body,
+                "<p>{what} (trajectory.turn): {}{more}</p>",
+                others[..others.len().min(COMPANIONS)].join(" ")
+            );
         }
     }
     body

@@ -2,19 +2,22 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `source` | the run or file behind the pages: its steps, and the trajectories of one |
+//! | `source` | the run, file or folder behind the pages, and its steps |
+//! | `step` | the trajectories of a step with their credit |
 //! | `explain` | explanations, as the run recorded them or computed again and held against what it recorded |
 //! | `tokens` | the text of single tokens |
 //! | `run_page` | a run: settings, curves, steps |
 //! | `step_page` | a step: groups, their trajectories as rows of coloured turns |
 //! | `group_page` | a group: every turn with what was seen, said and computed |
-//! | `chart` | curves as SVG |
+//! | `chart`, `figure` | curves as SVG, and numbers as text |
 
 mod chart;
 mod explain;
+mod figure;
 mod group_page;
 mod run_page;
 mod source;
+mod step;
 mod step_page;
 mod tokens;
 
@@ -26,8 +29,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use turnwise_files::write_atomically;
 
-use self::source::{Source, Step};
+use self::source::{Method, Source};
+use self::step::Step;
 use self::tokens::TokenTexts;
+use super::credit::{Reading, Switches};
 use super::output::check_output;
 use super::pages;
 use super::pages::html::{document, message};
@@ -42,17 +47,19 @@ const STYLE: &str = include_str!("style.css");
 /// the run recorded (train.explain); without one it is computed again by the run's settings and held against the advantages of the file.
 #[derive(Args)]
 pub(crate) struct ViewArgs {
-    /// A run directory, or a file of trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet.
+    /// A run directory, or a file of trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet; or a folder of
+    /// such files.
     path: PathBuf,
-    /// Step to show first, or to write with --output. The last one unless given.
+    /// Step to show first (the run's page unless given), or to write with --output (the last one unless given).
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// Show the advantages that this method gives, by preset name, in place of the run's own.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// A switch of that method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
-    #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
-    set: Vec<String>,
+    #[command(flatten)]
+    switches: Switches,
+    #[command(flatten)]
+    reading: Reading,
     /// Group to write, by its index in the step; may be given again. All unless given.
     #[arg(long, value_name = "INDEX", requires = "output")]
     group: Vec<usize>,
@@ -72,10 +79,13 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
         check_output("--output", path)?;
     }
     let method = match &args.preset {
-        Some(preset) => Some((preset.clone(), super::credit::settings::config(preset, false, &args.set)?)),
+        Some(preset) => {
+            let (name, config) = (preset.clone(), args.switches.config(preset)?);
+            Some(Method { name, config, seed: args.switches.seed })
+        }
         None => None,
     };
-    let source = Source::open(&args.path, method)?;
+    let source = Source::open(&args.path, &args.reading, method)?;
     if let Some(number) = args.step
         && !source.steps().contains(&number)
     {
@@ -113,8 +123,9 @@ fn write(source: &Source, args: &ViewArgs, path: &std::path::Path) -> anyhow::Re
     let chosen: Vec<usize> = if args.group.is_empty() { (0..count).collect() } else { args.group.clone() };
     let tokens = source.tokens();
     let mut body = step_page::head(source, &step);
+    body.push_str(&step_page::metrics(source, number));
     for &group in &chosen {
-        body.push_str(&group_page::group(&step, group, tokens.as_ref()));
+        body.push_str(&group_page::group(&step, group, tokens.as_ref(), false));
     }
     body.push_str(&group_page::meanings(chosen.iter().flat_map(|&group| &step.groups[group])));
     let title = format!("{}, step {number}", source.title());
@@ -131,6 +142,12 @@ fn serve(source: Source, args: &ViewArgs) -> anyhow::Result<ExitCode> {
             "--address {}: other machines could reach it and read the trajectories; allow that with --allow-remote, or use 127.0.0.1",
             args.address
         );
+    }
+    // A method that does not fit the trajectories is refused here and not by every page.
+    if source.method().is_some()
+        && let Some(first) = args.step.or_else(|| source.steps().last().copied())
+    {
+        source.step(first)?;
     }
     let first = args.step.map(|step| format!("step/{step}")).unwrap_or_default();
     ui::print(&format!("{} at http://{address}/{first} (Ctrl-C ends it).", source.title()));
@@ -156,7 +173,11 @@ impl Pages {
             [] => self.first(),
             ["step", step] => step.parse().map_or(Ok(None), |step| self.step_page(step)),
             ["step", step, "group", group] => match (step.parse(), group.parse()) {
-                (Ok(step), Ok(group)) => self.group_page(step, group),
+                (Ok(step), Ok(group)) => self.group_page(step, group, false),
+                _ => Ok(None),
+            },
+            ["step", step, "group", group, "open"] => match (step.parse(), group.parse()) {
+                (Ok(step), Ok(group)) => self.group_page(step, group, true),
                 _ => Ok(None),
             },
             _ => Ok(None),
@@ -170,7 +191,7 @@ impl Pages {
 
     /// The run's page; a file of one step has that step for it.
     fn first(&self) -> anyhow::Result<Option<String>> {
-        if let (Source::File(_), [only]) = (&self.source, self.source.steps().as_slice()) {
+        if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only);
         }
         let body = run_page::page(&self.source)?;
@@ -181,19 +202,24 @@ impl Pages {
         let Some(step) = self.step(number)? else { return Ok(None) };
         let mut body = step_page::links(&self.source, number, None);
         body.push_str(&step_page::head(&self.source, &step));
+        body.push_str(&step_page::metrics(&self.source, number));
         for group in 0..step.groups.len() {
             body.push_str(&step_page::group(&step, group, &format!("/step/{number}/group/{group}")));
         }
         Ok(Some(document(&format!("{}, step {number}", self.source.title()), STYLE, &body)))
     }
 
-    fn group_page(&self, number: u64, group: usize) -> anyhow::Result<Option<String>> {
+    /// `open` shows everything of every turn at once.
+    fn group_page(&self, number: u64, group: usize, open: bool) -> anyhow::Result<Option<String>> {
         let Some(step) = self.step(number)? else { return Ok(None) };
         if group >= step.groups.len() {
             return Ok(None);
         }
         let mut body = step_page::links(&self.source, number, Some((group, step.groups.len())));
-        body.push_str(&group_page::group(&step, group, self.tokens()));
+        body.push_str(&step_page::about(&self.source, &step));
+        let (to, text) = if open { ("", "close all turns") } else { ("/open", "open all turns") };
+        body.push_str(&format!("<p><a href=\"/step/{number}/group/{group}{to}\">{text}</a></p>"));
+        body.push_str(&group_page::group(&step, group, self.tokens(), open));
         body.push_str(&group_page::meanings(step.groups[group].iter()));
         let title = format!("{}, step {number}, group {group}", self.source.title());
         Ok(Some(document(&title, STYLE, &body)))

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use turnwise_eval::Evaluation;
-use turnwise_train::record::directory::Status;
-use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Phase, RunDirectory};
+use turnwise_train::record::directory::{RunStatus, Status};
+use turnwise_train::record::metrics::{MetricsLine, read_metrics, seconds};
+use turnwise_train::{Phase, Position, RunDirectory};
 
 use super::chart::chart;
 use super::explain;
+use super::figure::figure;
 use super::source::Source;
-use crate::commands::credit::table::number_text;
 use crate::commands::pages::html::escape;
 
 /// Metrics that have a curve, where the run has them: what is learnt, what credit does, whether updates are sound, how long a step takes.
@@ -35,7 +35,7 @@ const COLUMNS: [(&str, &str); 5] = [
     ("turns", "rollout/turns/mean"),
     ("entropy", "rollout/entropy"),
     ("std of advantages", "credit/advantage/std"),
-    ("groups without advantage", "credit/zero_frac"),
+    ("share of groups without advantage", "credit/zero_frac"),
 ];
 
 /// The body of the page.
@@ -45,7 +45,7 @@ const COLUMNS: [(&str, &str); 5] = [
 pub(super) fn page(source: &Source) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory),
-        Source::File(_) => {
+        Source::Files(_) => {
             let mut body = heading(source);
             for note in source.notes() {
                 let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
@@ -65,24 +65,30 @@ fn heading(source: &Source) -> String {
 
 fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
     let mut body = heading(source);
+    let lines = read_metrics(&directory.path("metrics.jsonl"))?;
     if let Ok(status) = directory.read_json::<Status>("status.json") {
-        let state = format!("{:?}", status.state).to_lowercase();
-        let _ = write!(body, "<p class=\"status\">{state} at {}", status.position.label());
-        if let Some(reason) = &status.reason {
-            let _ = write!(body, ": {}", escape(reason));
-        }
-        body.push_str("</p>");
+        let _ = write!(body, "<p class=\"status\">{}</p>", escape(&state(&status, lines.last())));
     }
     let config = std::fs::read_to_string(directory.path("config.toml")).unwrap_or_default();
     if let Ok(method) = explain::of_config(&config) {
         let _ = write!(body, "<p>Advantages: <b>{}</b>.</p>", escape(&method));
+        if let Some(other) = source.method() {
+            let _ = write!(
+                body,
+                "<p class=\"note\">The pages of steps show those of the preset {}; curves and table are the run's own.</p>",
+                escape(&other.name)
+            );
+        }
     }
     let _ = write!(body, "<details><summary>config.toml</summary><pre>{}</pre></details>", escape(&config));
-    let lines = read_metrics(&directory.path("metrics.jsonl"))?;
     body.push_str("<div class=\"charts\">");
     for (split, points) in evaluations(directory) {
         body.push_str(&chart(&format!("success on {split}"), &points, true));
     }
+    let warm_start = lines.iter().filter(|line| line.phase == Phase::Sft);
+    let losses: Vec<(u64, f64)> =
+        warm_start.filter_map(|line| Some((line.step, line.metrics.get("loss/sft")?))).collect();
+    body.push_str(&chart("warm start: loss/sft", &losses, false));
     let learning: Vec<&MetricsLine> = lines.iter().filter(|line| line.phase == Phase::Rl).collect();
     for tag in CURVES {
         let points: Vec<(u64, f64)> =
@@ -92,6 +98,26 @@ fn run(source: &Source, directory: &RunDirectory) -> anyhow::Result<String> {
     body.push_str("</div>");
     body.push_str(&steps(&source.steps(), &learning));
     Ok(body)
+}
+
+/// The state of a run: `status.json` moves with checkpoints, metrics with every step.
+fn state(status: &Status, last: Option<&MetricsLine>) -> String {
+    let checkpoint = status.position.label();
+    let mut text = match (status.state, last) {
+        (RunStatus::Running, Some(line)) => {
+            let step = Position { phase: line.phase, step: line.step }.label();
+            let ago = (seconds() - line.time).max(0.0);
+            format!(
+                "running, or killed: {step} was done {} s ago, the last checkpoint is {checkpoint}",
+                figure(ago.round())
+            )
+        }
+        (state, _) => format!("{state:?} at {checkpoint}").to_lowercase(),
+    };
+    if let Some(reason) = &status.reason {
+        let _ = write!(text, ": {reason}");
+    }
+    text
 }
 
 /// Success on every split after the steps that have an evaluation.
@@ -140,7 +166,7 @@ fn steps(with_trajectories: &[u64], lines: &[&MetricsLine]) -> String {
         };
         let _ = write!(table, "<tr><td>{name}</td>");
         for (_, tag) in COLUMNS {
-            let value = line.and_then(|line| line.metrics.get(tag)).map_or_else(|| "-".into(), number_text);
+            let value = line.and_then(|line| line.metrics.get(tag)).map_or_else(|| "-".into(), figure);
             let _ = write!(table, "<td>{value}</td>");
         }
         table.push_str("</tr>");

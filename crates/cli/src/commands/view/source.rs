@@ -1,32 +1,38 @@
-//! The run or file behind the pages: its steps, and the trajectories of one.
+//! The run, file or folder behind the pages: its steps, and the trajectories of one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use turnwise_core::{Batch, Group, StageRecord, Trajectory};
-use turnwise_credit::CreditConfig;
+use turnwise_core::{Batch, Group, Trajectory};
+use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Phase, Position, RunDirectory};
-use turnwise_trajectory_io::{DumpBatch, ReadOptions, read};
+use turnwise_trajectory_io::{Dump, DumpBatch, Origin, ReadOptions, read};
 
-use super::explain::{self, Explained};
+use super::explain;
+use super::step::Step;
 use super::tokens::TokenTexts;
-use crate::commands::credit::table::counted;
+use crate::commands::credit::{self, Reading};
 
-/// A method by preset name, with its settings.
-pub(super) type Method = (String, CreditConfig);
+/// A method by preset name, with its settings and the seed of what it draws.
+pub(super) struct Method {
+    pub(super) name: String,
+    pub(super) config: CreditConfig,
+    pub(super) seed: u64,
+}
 
 /// Where the trajectories come from.
 pub(super) enum Source {
     /// A run directory, whose steps are read when they are asked for.
     Run { directory: RunDirectory, method: Option<Method> },
-    /// A file that was read whole.
-    File(File),
+    /// Files that were read whole.
+    Files(Files),
 }
 
-/// A file of trajectories.
-pub(super) struct File {
+/// Trajectories of a file, or of the files of a folder.
+pub(super) struct Files {
     path: PathBuf,
     steps: Vec<DumpStep>,
     method: Option<Method>,
@@ -37,136 +43,93 @@ pub(super) struct File {
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// The dump's own reading, where the file is no run's.
+    /// The dump's own reading, where the file is no run's; its batch is taken out.
     dump: Option<DumpBatch>,
 }
 
-/// The trajectories of a step with their credit.
-pub(super) struct Step {
-    pub(super) number: u64,
-    pub(super) groups: Vec<Vec<Shown>>,
-    /// The method that the advantages are of, as `gigpo, then aem`.
-    pub(super) method: Option<String>,
-    pub(super) explained: Explained,
-    /// Numbers of the batch by name.
-    pub(super) diagnostics: BTreeMap<String, f64>,
-}
-
-/// A trajectory with its credit.
-pub(super) struct Shown {
-    pub(super) trajectory: Trajectory,
-    /// True if the task was solved; absent where the file does not say.
-    pub(super) success: Option<bool>,
-    /// One a turn; absent where none were recorded or computed.
-    pub(super) advantages: Option<Vec<f64>>,
-    /// The stages of every turn; empty where there is no explanation.
-    pub(super) explanation: Vec<Vec<StageRecord>>,
-}
-
-impl Shown {
-    /// The advantage of a turn.
-    pub(super) fn advantage(&self, turn: usize) -> Option<f64> {
-        self.advantages.as_ref().and_then(|advantages| advantages.get(turn)).copied()
-    }
-
-    /// The stages behind it.
-    pub(super) fn stages(&self, turn: usize) -> &[StageRecord] {
-        self.explanation.get(turn).map_or(&[], Vec::as_slice)
-    }
-
-    /// True for a turn that a loss term acts on because its entropy is unusual.
-    pub(super) fn is_outlier(&self, turn: usize) -> bool {
-        let stages = self.stages(turn).iter();
-        stages.filter_map(|stage| stage.facts.get("outlier")).any(|outlier| outlier != 0.0)
-    }
-}
-
-impl Step {
-    /// How much there is, in words.
-    pub(super) fn summary(&self) -> String {
-        let trajectories: Vec<&Shown> = self.groups.iter().flatten().collect();
-        let turns: usize = trajectories.iter().map(|shown| shown.trajectory.turns.len()).sum();
-        let known = trajectories.iter().filter_map(|shown| shown.success).count();
-        let solved = trajectories.iter().filter(|shown| shown.success == Some(true)).count();
-        let mut text = format!(
-            "step {}: {} in {}, {}",
-            self.number,
-            counted(trajectories.len(), "trajectory", "trajectories"),
-            counted(self.groups.len(), "group", "groups"),
-            counted(turns, "turn", "turns")
-        );
-        if known > 0 {
-            text.push_str(&format!(", {solved} of {known} solved"));
-        }
-        text
-    }
-}
-
 impl Source {
-    /// Opens a run directory or reads a file.
+    /// Opens a run directory, or reads a file or a folder of files.
     ///
     /// # Errors
-    /// The path and what is wrong with it.
-    pub(super) fn open(path: &Path, method: Option<Method>) -> anyhow::Result<Self> {
-        if path.is_dir() {
-            let directory = RunDirectory::open(path)?;
-            return Ok(Self::Run { directory, method });
+    /// The path and what is wrong with it; a field that the method needs and the files do not have.
+    pub(super) fn open(path: &Path, reading: &Reading, method: Option<Method>) -> anyhow::Result<Self> {
+        if path.join("config.toml").is_file() {
+            return Ok(Self::Run { directory: RunDirectory::open(path)?, method });
         }
-        if !path.is_file() {
+        let mut files = Files { path: path.to_owned(), steps: Vec::new(), method, notes: Vec::new() };
+        if let Some(method) = &files.method {
+            let pipeline = Pipeline::from_config(&method.config)?;
+            files.notes.extend(credit::settings::notes(&method.name, &pipeline));
+        }
+        if path.is_dir() {
+            let names = dumps_of(path)?;
+            for name in &names {
+                files.add(name, reading)?;
+            }
+            let mut numbers: Vec<u64> = files.steps.iter().map(|step| step.number).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            if numbers.len() < files.steps.len() {
+                bail!(
+                    "{}: several of its files have trajectories of the same step; name one file",
+                    path.display()
+                );
+            }
+            files.steps.sort_by_key(|step| step.number);
+        } else if path.is_file() {
+            files.add(path, reading)?;
+        } else {
             bail!("{}: is neither a run directory nor a file of trajectories", path.display());
         }
-        // A run's own file says more of a turn than the fields that all formats have.
-        if let Ok(trajectories) = read_trajectories(path)
-            && !trajectories.is_empty()
-        {
-            let mut steps: BTreeMap<u64, Vec<Trajectory>> = BTreeMap::new();
-            for trajectory in trajectories {
-                steps.entry(trajectory.step).or_default().push(trajectory);
-            }
-            let step = |(number, trajectories)| DumpStep { number, batch: grouped(trajectories), dump: None };
-            let steps = steps.into_iter().map(step).collect();
-            return Ok(Self::File(File { path: path.to_owned(), steps, method, notes: Vec::new() }));
-        }
-        let dump = read(path, &ReadOptions::default())?;
-        let step = |mut step: DumpBatch| {
-            let batch = std::mem::take(&mut step.batch);
-            DumpStep { number: step.step, batch, dump: Some(step) }
-        };
-        let steps = dump.batches.into_iter().map(step).collect();
-        Ok(Self::File(File { path: dump.path, steps, method, notes: dump.notes }))
+        Ok(Self::Files(files))
     }
 
     /// The name for people.
     pub(super) fn title(&self) -> String {
         let path = match self {
             Self::Run { directory, .. } => directory.root(),
-            Self::File(file) => &file.path,
+            Self::Files(files) => &files.path,
         };
         let name = path.canonicalize().ok().and_then(|path| Some(path.file_name()?.display().to_string()));
         name.unwrap_or_else(|| path.display().to_string())
+    }
+
+    /// The method that was named, in place of the one that the advantages were recorded with.
+    pub(super) fn method(&self) -> Option<&Method> {
+        match self {
+            Self::Run { method, .. } => method.as_ref(),
+            Self::Files(files) => files.method.as_ref(),
+        }
     }
 
     /// The steps that there are trajectories of, in order; those of a run that is under way grow.
     pub(super) fn steps(&self) -> Vec<u64> {
         match self {
             Self::Run { directory, .. } => run_steps(&directory.path("trajectories")),
-            Self::File(file) => file.steps.iter().map(|step| step.number).collect(),
+            Self::Files(files) => files.steps.iter().map(|step| step.number).collect(),
         }
     }
 
-    /// What is to be said about how a file was read.
+    /// What is to be said about how files were read.
     pub(super) fn notes(&self) -> &[String] {
         match self {
             Self::Run { .. } => &[],
-            Self::File(file) => &file.notes,
+            Self::Files(files) => &files.notes,
         }
+    }
+
+    /// The metrics of a run's step, where it has them.
+    pub(super) fn metrics(&self, number: u64) -> Option<MetricsLine> {
+        let Self::Run { directory, .. } = self else { return None };
+        let lines = read_metrics(&directory.path("metrics.jsonl")).ok()?;
+        lines.into_iter().find(|line| line.phase == Phase::Rl && line.step == number)
     }
 
     /// The texts of token ids, where the source has a tokenizer.
     pub(super) fn tokens(&self) -> Option<TokenTexts> {
         match self {
             Self::Run { directory, .. } => TokenTexts::of_run(directory.root()),
-            Self::File(_) => None,
+            Self::Files(_) => None,
         }
     }
 
@@ -180,24 +143,115 @@ impl Source {
                 let position = Position { phase: Phase::Rl, step: number };
                 let path = directory.path("trajectories").join(format!("{}.jsonl.zst", position.label()));
                 let batch = grouped(read_trajectories(&path)?);
+                check_explanations(&batch, &path)?;
                 match method {
                     Some(method) => explain::by_method(number, batch, None, method)
                         .with_context(|| path.display().to_string()),
                     None => explain::of_run(number, batch, &directory.config_of(position)?),
                 }
             }
-            Self::File(file) => {
-                let step = file.steps.iter().find(|step| step.number == number);
-                let step = step.with_context(|| format!("{}: has no step {number}", file.path.display()))?;
+            Self::Files(files) => {
+                let step = files.steps.iter().find(|step| step.number == number);
+                let step = step.with_context(|| format!("{}: has no step {number}", files.path.display()))?;
                 let batch = step.batch.clone();
-                match &file.method {
+                match &files.method {
                     Some(method) => explain::by_method(number, batch, step.dump.as_ref(), method)
-                        .with_context(|| file.path.display().to_string()),
+                        .with_context(|| files.path.display().to_string()),
                     None => Ok(explain::of_file(number, batch, step.dump.as_ref())),
                 }
             }
         }
     }
+}
+
+impl Files {
+    /// Adds the steps of a file.
+    fn add(&mut self, path: &Path, reading: &Reading) -> anyhow::Result<()> {
+        // A run's own file says more of a turn than the fields that all formats have.
+        if reading.is_automatic()
+            && let Ok(trajectories) = read_trajectories(path)
+            && !trajectories.is_empty()
+        {
+            let mut steps: BTreeMap<u64, Vec<Trajectory>> = BTreeMap::new();
+            for trajectory in trajectories {
+                steps.entry(trajectory.step).or_default().push(trajectory);
+            }
+            for (step, trajectories) in steps {
+                let batch = grouped(trajectories);
+                check_explanations(&batch, path)?;
+                // A run's files are named by the number of finished steps.
+                self.steps.push(DumpStep { number: step + 1, batch, dump: None });
+            }
+            return Ok(());
+        }
+        let dump = self.read(path, &reading.options())?;
+        self.notes
+            .extend(dump.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect::<Vec<_>>());
+        self.steps.extend(dump.batches.into_iter().map(|mut step| {
+            let batch = std::mem::take(&mut step.batch);
+            DumpStep { number: step.step, batch, dump: Some(step) }
+        }));
+        Ok(())
+    }
+
+    /// Reads a dump, which must have what the method needs.
+    fn read(&self, path: &Path, options: &ReadOptions) -> anyhow::Result<Dump> {
+        let dump = read(path, options)?;
+        if let Some(method) = &self.method {
+            for (stage, field) in Pipeline::from_config(&method.config)?.fields() {
+                credit::require(&dump, &method.name, stage, field)?;
+            }
+        }
+        Ok(dump)
+    }
+}
+
+/// The files of trajectories in a folder that is no run, such as verl's `rollout_data_dir`.
+///
+/// # Errors
+/// A folder of runs, whose names are said, or of nothing.
+fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let is_dump = |path: &&PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let plain = name.strip_suffix(".zst").unwrap_or(name);
+        let lines = Path::new(plain).extension().is_some_and(|extension| extension == "jsonl");
+        let written_by_trl = name.starts_with("completions_") && name.ends_with(".parquet");
+        path.is_file() && (lines || written_by_trl)
+    };
+    let dumps: Vec<PathBuf> = paths.iter().filter(is_dump).cloned().collect();
+    if !dumps.is_empty() {
+        return Ok(dumps);
+    }
+    let runs = paths.iter().filter(|path| path.join("config.toml").is_file());
+    let runs: Vec<String> = runs.map(|path| path.display().to_string()).collect();
+    match runs.as_slice() {
+        [] => bail!("{}: is neither a run directory nor a folder of trajectories", folder.display()),
+        runs => bail!("{}: holds runs; name one of them: {}", folder.display(), runs.join(", ")),
+    }
+}
+
+/// Refuses explanations that are not of the turns beside them.
+fn check_explanations(batch: &Batch, path: &Path) -> anyhow::Result<()> {
+    for trajectory in batch.trajectories() {
+        let turns = trajectory.turns.len();
+        for (what, count) in [
+            ("explanation", trajectory.explanation.as_ref().map_or(turns, Vec::len)),
+            ("advantages", trajectory.advantages.as_ref().map_or(turns, Vec::len)),
+        ] {
+            if count != turns {
+                bail!(
+                    "{}: group {}, sample {}: `{what}` has {count} entries and there are {turns} turns",
+                    path.display(),
+                    trajectory.group,
+                    trajectory.sample
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The steps whose trajectories a run has, in order.
@@ -218,4 +272,15 @@ fn grouped(trajectories: Vec<Trajectory>) -> Batch {
         groups.entry(trajectory.group).or_default().trajectories.push(trajectory);
     }
     Batch { groups: groups.into_values().collect() }
+}
+
+/// The name of a trajectory's group in its file, and where it stands there.
+pub(super) fn origin_in_words(trajectory: &Trajectory, origin: Option<&Origin>) -> (String, String) {
+    match origin {
+        Some(origin) => {
+            let group = origin.group.as_str().map_or_else(|| origin.group.to_string(), str::to_owned);
+            (group, format!("line {}", origin.line))
+        }
+        None => (trajectory.group.to_string(), format!("sample {}", trajectory.sample)),
+    }
 }

@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use turnwise_core::StopReason;
 
 use super::explain::Explained;
-use super::source::{Shown, Source, Step};
-use crate::commands::credit::table::{number_text, shortened, signed};
+use super::figure::figure;
+use super::source::Source;
+use super::step::{Shown, Step};
+use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
 
-/// Letters of an action in a title.
+/// Letters of an action in a title, and of a group's name.
 const ACTION: usize = 120;
+const NAME: usize = 60;
 
 /// The links above a page: the run, the step, and its neighbours.
 pub(super) fn links(source: &Source, step: u64, group: Option<(usize, usize)>) -> String {
@@ -48,20 +51,26 @@ pub(super) fn links(source: &Source, step: u64, group: Option<(usize, usize)>) -
 /// The top of a step's page.
 pub(super) fn head(source: &Source, step: &Step) -> String {
     let mut body = format!("<h1>{}</h1><p>{}.</p>", escape(&source.title()), escape(&step.summary()));
-    if let Some(method) = &step.method {
-        let _ = write!(body, "<p>Advantages: <b>{}</b>. {}</p>", escape(method), explained(&step.explained));
-    } else {
-        let _ = write!(body, "<p>{}</p>", explained(&step.explained));
-    }
-    for note in source.notes() {
-        let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
-    }
+    body.push_str(&about(source, step));
     if !step.diagnostics.is_empty() {
         body.push_str("<p class=\"facts\">");
         for (name, value) in &step.diagnostics {
-            let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), number_text(*value));
+            let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), figure(*value));
         }
         body.push_str("</p>");
+    }
+    body
+}
+
+/// What the advantages are of, and where their explanations come from.
+pub(super) fn about(source: &Source, step: &Step) -> String {
+    let mut body = String::from("<p>");
+    if let Some(method) = &step.method {
+        let _ = write!(body, "Advantages: <b>{}</b>. ", escape(method));
+    }
+    let _ = write!(body, "{}</p>", explained(&step.explained));
+    for note in source.notes() {
+        let _ = write!(body, "<p class=\"note\">{}</p>", escape(note));
     }
     body.push_str(
         "<p class=\"legend\">A cell is a turn: <i class=\"cell pos\" style=\"--a:.8\"></i> its advantage is above 0, \
@@ -69,6 +78,30 @@ pub(super) fn head(source: &Source, step: &Step) -> String {
          <i class=\"cell invalid\">x</i> an invalid response, <i class=\"cell\">o</i> an outlier.</p>",
     );
     body
+}
+
+/// The metrics of a run's step, folded up. What was sampled for the step and left out is said in the open: the page shows what was kept.
+pub(super) fn metrics(source: &Source, step: u64) -> String {
+    let Some(line) = source.metrics(step) else { return String::new() };
+    let of = |tag: &str| line.metrics.get(tag);
+    let mut body = String::new();
+    let left_out = of("rollout/groups_dropped").unwrap_or(0.0) + of("rollout/groups_surplus").unwrap_or(0.0);
+    if left_out > 0.0
+        && let (Some(sampled), Some(success)) = (of("rollout/trajectories"), of("train/success_rate"))
+    {
+        let _ = write!(
+            body,
+            "<p>{} trajectories were sampled, {} % of them solved; {} groups of them were left out by dynamic sampling and are not here.</p>",
+            figure(sampled),
+            figure(100.0 * success),
+            figure(left_out)
+        );
+    }
+    body.push_str("<details><summary>metrics of the step</summary><table class=\"steps\">");
+    for (tag, value) in &line.metrics.0 {
+        let _ = write!(body, "<tr><td class=\"tag\">{}</td><td>{}</td></tr>", escape(tag), figure(*value));
+    }
+    body + "</table></details>"
 }
 
 /// Where explanations come from, as HTML.
@@ -80,9 +113,13 @@ fn explained(explained: &Explained) -> String {
         }
         Explained::Differs(most) => format!(
             "<span class=\"warning\">The explanations are computed again by the run's settings, and an advantage differs from the recorded \
-             one by as much as {most:e}: another program or CPU wrote them, or they have inputs that the file has not.</span>"
+             one by as much as {}: another program or CPU wrote them, or they have inputs that the file has not.</span>",
+            figure(*most)
         ),
-        Explained::Method(of) => format!("Computed by {}, not recorded.", escape(of)),
+        Explained::Unrecorded(missing) => format!(
+            "Advantages and explanations are computed by the run's settings: {missing} of the trajectories have no recorded advantages."
+        ),
+        Explained::Preset(name) => format!("Computed by the preset <code>{}</code>, not recorded.", escape(name)),
         Explained::Nothing(reason) => format!("No explanations: {}.", escape(reason.trim_end_matches('.'))),
     }
 }
@@ -105,7 +142,10 @@ pub(super) fn group(step: &Step, group: usize, page: &str) -> String {
             let _ = write!(body, "<a href=\"{page}\">group {group}</a>");
         }
     }
-    let _ = write!(body, "</h2><p>{}</p><p class=\"status\">mean return {}", escape(goal), number_text(mean));
+    if let Some(first) = shown.first().filter(|first| first.group != group.to_string()) {
+        let _ = write!(body, " ({})", escape(&shortened(&first.group, NAME)));
+    }
+    let _ = write!(body, "</h2><p>{}</p><p class=\"status\">mean return {}", escape(goal), figure(mean));
     if known > 0 {
         let _ = write!(body, ", {solved} of {known} solved");
     }
@@ -150,11 +190,8 @@ pub(super) fn outcome(shown: &Shown) -> String {
         Some(false) => "failed".to_owned(),
         None => String::new(),
     };
-    let _ = write!(
-        text,
-        " <span class=\"status\">return {}</span>",
-        number_text(shown.trajectory.outcome_return())
-    );
+    let _ =
+        write!(text, " <span class=\"status\">return {}</span>", figure(shown.trajectory.outcome_return()));
     text
 }
 
@@ -178,7 +215,7 @@ fn cell(shown: &Shown, turn: usize, most: f64, to: &str) -> String {
         let _ = write!(title, "\nadvantage {}", signed(advantage));
     }
     if one.reward != 0.0 {
-        let _ = write!(title, "\nreward {}", number_text(one.reward));
+        let _ = write!(title, "\nreward {}", figure(one.reward));
     }
     let (mark, invalid) = match (one.valid, shown.is_outlier(turn)) {
         (false, _) => ("x", " invalid"),
