@@ -100,14 +100,6 @@ impl RunDirectory {
         self.root.join(name)
     }
 
-    /// The file of the config that the step before a position was done with: `config.toml`, or an earlier one where a resume changed settings.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn config_of(&self, position: Position) -> Result<PathBuf, TrainError> {
-        crate::record::earlier_configs::of_position(self, position)
-    }
-
     /// Folder of the checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")

@@ -58,7 +58,7 @@ pub(crate) fn of_warm_start(run: &RunDirectory) -> Result<PathBuf, TrainError> {
 ///
 /// # Errors
 /// Those of the file system.
-pub(crate) fn of_position(run: &RunDirectory, position: Position) -> Result<PathBuf, TrainError> {
+pub fn of_position(run: &RunDirectory, position: Position) -> Result<PathBuf, TrainError> {
     let mut config = run.path("config.toml");
     for (_, change, before) in changes(run)?.into_iter().rev() {
         if position > change {

@@ -7,7 +7,7 @@
 //! | [`state`] | position, tasks drawn, KL coefficient: what a checkpoint holds besides weights |
 //! | [`checkpoint`] | whole checkpoints, and what is left of broken ones |
 //! | `abandoned` | results and checkpoints that a resume or a cut-off start left behind |
-//! | `earlier_configs` | configs of before a resume changed settings |
+//! | [`earlier_configs`] | configs of before a resume changed settings |
 //! | [`panels`] | the tasks that a run is evaluated on |
 //! | [`metrics`], [`tensorboard`] | the numbers of every step |
 //! | [`lock`] | one process a run |
@@ -16,7 +16,7 @@
 pub(crate) mod abandoned;
 pub mod checkpoint;
 pub mod directory;
-pub(crate) mod earlier_configs;
+pub mod earlier_configs;
 pub mod lock;
 pub(crate) mod log;
 pub mod metrics;

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use turnwise_core::{Batch, Group, Trajectory};
 use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_train::record::directory::read_trajectories;
+use turnwise_train::record::earlier_configs;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
 use turnwise_train::{Phase, Position, RunDirectory};
 use turnwise_trajectory_io::{Dump, DumpBatch, Origin, ReadOptions, read};
@@ -147,7 +148,9 @@ impl Source {
                 match method {
                     Some(method) => explain::by_method(number, batch, None, method)
                         .with_context(|| path.display().to_string()),
-                    None => explain::of_run(number, batch, &directory.config_of(position)?),
+                    None => {
+                        explain::of_run(number, batch, &earlier_configs::of_position(directory, position)?)
+                    }
                 }
             }
             Self::Files(files) => {
