@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use turnwise_eval::compare::Comparison;
 use turnwise_eval::compare::curves::{Curve, Point};
 
+use crate::commands::pages::html::escape;
+
 /// Width and height of a panel's axes, and the room around them.
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 260.0;
@@ -93,7 +95,7 @@ pub(super) fn curves(comparison: &Comparison) -> String {
             stroke(index),
             x + 32.0,
             y + 4.0,
-            escaped(name)
+            escape(name)
         );
     }
     svg + "</svg>\n"
@@ -121,7 +123,7 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
         "<text x=\"{begin}\" y=\"{}\" font-weight=\"bold\">success (%), {}</text>\
          <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step</text>",
         TOP - 20.0,
-        escaped(title),
+        escape(title),
         f64::midpoint(begin, end),
         TOP + HEIGHT + 36.0
     );
@@ -181,10 +183,6 @@ fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&s
             }
         }
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use turnwise_trajectory_io::DumpBatch;
 use super::source::{Method, origin_in_words};
 use super::step::{Shown, Step};
 
-/// Where the explanations of a step come from.
+/// Origin of a step's explanations.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Explained {
     /// The run recorded them.
@@ -28,7 +28,7 @@ pub(super) enum Explained {
     Nothing(String),
 }
 
-/// What the explanations need of a run's config. Only these keys are read: its world and its other methods may be another program's.
+/// Settings of a run that its explanations need. Only these keys are read: its world and its other methods may be another program's.
 #[derive(Deserialize)]
 struct Settings {
     #[serde(default)]
@@ -146,8 +146,7 @@ pub(super) fn by_method(
     dump: Option<&DumpBatch>,
     method: &Method,
 ) -> anyhow::Result<Step> {
-    let Method { name, config, seed } = method;
-    let pipeline = Pipeline::from_config(config)?;
+    let Method { name, config, pipeline, seed } = method;
     let supplies = match dump {
         Some(dump) => {
             Supplies { values: Some(dump.values()), credits: Some(dump.credits()), ..Supplies::default() }
@@ -243,7 +242,7 @@ mod tests {
     }
 
     fn method(name: &str, config: &str) -> Method {
-        Method { name: name.to_owned(), config: serde_json::from_str(config).unwrap(), seed: 0 }
+        Method::new(name, serde_json::from_str(config).unwrap(), 0).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use turnwise_credit::{fact_meaning, stage_rule};
 
 use super::figure::figure;
 use super::step::{Shown, Step};
-use super::step_page::{self, colour, largest, outcome, stop};
+use super::step_page::{self, colour, facts, largest, outcome, stop};
 use super::tokens::TokenTexts;
 use crate::commands::credit::table::{shortened, signed};
 use crate::commands::pages::html::escape;
@@ -26,14 +26,25 @@ const SHARED: [(&str, &str, &str); 2] =
 /// The turns of a group that share something: by stage, fact and number.
 type Sharing = BTreeMap<(String, &'static str, u64), Vec<(usize, usize)>>;
 
+/// A group with all that the pages of its turns need.
+struct Page<'a> {
+    group: usize,
+    shown: &'a [Shown],
+    sharing: Sharing,
+    tokens: Option<&'a TokenTexts>,
+    /// Largest absolute advantage.
+    most: f64,
+    /// True if every turn is open.
+    open: bool,
+}
+
 /// The body of a group: its rows of cells, then its trajectories.
 ///
 /// `open` shows everything of every turn at once.
 pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open: bool) -> String {
     let shown = &step.groups[group];
     let mut body = step_page::group(step, group, "");
-    let most = largest(shown);
-    let sharing = sharing(shown);
+    let page = Page { group, shown, sharing: sharing(shown), tokens, most: largest(shown), open };
     for (index, one) in shown.iter().enumerate() {
         let _ = write!(
             body,
@@ -42,8 +53,7 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open
             escape(&one.place)
         );
         for turn in 0..one.trajectory.turns.len() {
-            let one = self::turn(shown, &sharing, tokens, most, (group, index, turn));
-            body.push_str(&if open { one.replacen("<details", "<details open", 1) } else { one });
+            body.push_str(&self::turn(&page, index, turn));
         }
         let last = &one.trajectory.final_observation;
         if !last.is_empty() {
@@ -54,11 +64,7 @@ pub(super) fn group(step: &Step, group: usize, tokens: Option<&TokenTexts>, open
             let _ = write!(body, "<p class=\"note\">{}</p>", escape(&stopped));
         }
         if !one.trajectory.metrics.is_empty() {
-            body.push_str("<p class=\"facts\">");
-            for (name, value) in &one.trajectory.metrics {
-                let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), figure(*value));
-            }
-            body.push_str("</p>");
+            body.push_str(&facts(one.trajectory.metrics.iter().map(|(name, value)| (name.as_str(), *value))));
         }
         body.push_str("</section>");
     }
@@ -83,20 +89,16 @@ fn sharing(shown: &[Shown]) -> Sharing {
 }
 
 /// A turn: a line that opens to all that is known of it.
-fn turn(
-    shown: &[Shown],
-    sharing: &Sharing,
-    tokens: Option<&TokenTexts>,
-    most: f64,
-    (group, trajectory, turn): (usize, usize, usize),
-) -> String {
+fn turn(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
+    let Page { group, shown, most, .. } = *page;
     let one = &shown[trajectory];
     let of = &one.trajectory.turns[turn];
     let advantage = one.advantage(turn);
     let (class, strength) = colour(advantage, most);
     let number = advantage.map_or_else(|| "-".into(), signed);
+    let open = if page.open { " open" } else { "" };
     let mut body = format!(
-        "<details class=\"turn\"><summary><span class=\"index\">{turn}</span><span class=\"bar\"><i class=\"{class}\" \
+        "<details{open} class=\"turn\"><summary><span class=\"index\">{turn}</span><span class=\"bar\"><i class=\"{class}\" \
          style=\"--a:{strength:.3}\"></i></span><span class=\"number\">{number}</span><span class=\"action\">{}</span>",
         escape(&shortened(&of.action, ACTION))
     );
@@ -112,9 +114,9 @@ fn turn(
     let _ = write!(
         body,
         "</summary><div class=\"body\" id=\"g{group}t{trajectory}u{turn}\"><div>{}</div><div>{}{}</div></div></details>",
-        seen_and_said(of, tokens),
+        seen_and_said(of, page.tokens),
         numbers(of),
-        stages(shown, sharing, (group, trajectory, turn))
+        stages(page, trajectory, turn)
     );
     body
 }
@@ -184,23 +186,19 @@ fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
 
 /// The numbers of a turn that are no explanation.
 fn numbers(turn: &Turn) -> String {
-    let mut facts = vec![("reward", turn.reward)];
-    facts.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
-    facts.extend(turn.progress.map(|progress| ("progress", progress)));
-    facts.extend(turn.mean_entropy().map(|entropy| ("mean entropy", entropy)));
+    let mut found = vec![("reward", turn.reward)];
+    found.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));
+    found.extend(turn.progress.map(|progress| ("progress", progress)));
+    found.extend(turn.mean_entropy().map(|entropy| ("mean entropy", entropy)));
     if !turn.response_ids.is_empty() {
-        facts.push(("tokens", turn.response_ids.len() as f64));
+        found.push(("tokens", turn.response_ids.len() as f64));
     }
-    let mut body = String::from("<p class=\"facts\">");
-    for (name, value) in facts {
-        let _ = write!(body, "<span>{name} <b>{}</b></span> ", figure(value));
-    }
-    body + "</p>"
+    facts(found)
 }
 
 /// The stages of a turn's credit: what each made of the advantage, and from which numbers.
-fn stages(shown: &[Shown], sharing: &Sharing, (group, trajectory, turn): (usize, usize, usize)) -> String {
-    let stages = shown[trajectory].stages(turn);
+fn stages(page: &Page<'_>, trajectory: usize, turn: usize) -> String {
+    let stages = page.shown[trajectory].stages(turn);
     if stages.is_empty() {
         return String::new();
     }
@@ -225,18 +223,15 @@ fn stages(shown: &[Shown], sharing: &Sharing, (group, trajectory, turn): (usize,
                 figure(*value)
             );
         }
-        body.push_str(&companions(sharing, stage, (group, trajectory, turn)));
+        body.push_str(&companions(page, stage, trajectory, turn));
         body.push_str("</td></tr>");
     }
     body + "</table>"
 }
 
 /// Links to the turns that share a state or an edge with this one.
-fn companions(
-    sharing: &Sharing,
-    stage: &StageRecord,
-    (group, trajectory, turn): (usize, usize, usize),
-) -> String {
+fn companions(page: &Page<'_>, stage: &StageRecord, trajectory: usize, turn: usize) -> String {
+    let (group, sharing) = (page.group, &page.sharing);
     let mut body = String::new();
     for (fact, size, what) in SHARED {
         // A turn that stands alone may have the number 0 without being in it.
@@ -263,7 +258,7 @@ fn companions(
     body
 }
 
-/// What the stages and their facts are, for all that the trajectories have.
+/// Glossary of the stages and facts that the trajectories have.
 pub(super) fn meanings<'a>(shown: impl Iterator<Item = &'a Shown>) -> String {
     let mut stages: Vec<(&str, Vec<&str>)> = Vec::new();
     for record in shown.flat_map(|shown| shown.explanation.iter().flatten()) {

@@ -79,10 +79,7 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
         check_output("--output", path)?;
     }
     let method = match &args.preset {
-        Some(preset) => {
-            let (name, config) = (preset.clone(), args.switches.config(preset)?);
-            Some(Method { name, config, seed: args.switches.seed })
-        }
+        Some(preset) => Some(Method::new(preset, args.switches.config(preset)?, args.switches.seed)?),
         None => None,
     };
     let source = Source::open(&args.path, &args.reading, method)?;

@@ -21,10 +21,22 @@ use crate::commands::credit::{self, Reading};
 pub(super) struct Method {
     pub(super) name: String,
     pub(super) config: CreditConfig,
+    pub(super) pipeline: Pipeline,
     pub(super) seed: u64,
 }
 
-/// Where the trajectories come from.
+impl Method {
+    /// The method with its pipeline made.
+    ///
+    /// # Errors
+    /// A setting that cannot work.
+    pub(super) fn new(name: &str, config: CreditConfig, seed: u64) -> anyhow::Result<Self> {
+        let pipeline = Pipeline::from_config(&config)?;
+        Ok(Self { name: name.to_owned(), config, pipeline, seed })
+    }
+}
+
+/// Origin of the trajectories.
 pub(super) enum Source {
     /// A run directory, whose steps are read when they are asked for.
     Run { directory: RunDirectory, method: Option<Method> },
@@ -59,8 +71,7 @@ impl Source {
         }
         let mut files = Files { path: path.to_owned(), steps: Vec::new(), method, notes: Vec::new() };
         if let Some(method) = &files.method {
-            let pipeline = Pipeline::from_config(&method.config)?;
-            files.notes.extend(credit::settings::notes(&method.name, &pipeline));
+            files.notes.extend(credit::settings::notes(&method.name, &method.pipeline));
         }
         if path.is_dir() {
             let names = dumps_of(path)?;
@@ -111,7 +122,7 @@ impl Source {
         }
     }
 
-    /// What is to be said about how files were read.
+    /// Notes on how files were read.
     pub(super) fn notes(&self) -> &[String] {
         match self {
             Self::Run { .. } => &[],
@@ -201,7 +212,7 @@ impl Files {
     fn read(&self, path: &Path, options: &ReadOptions) -> anyhow::Result<Dump> {
         let dump = read(path, options)?;
         if let Some(method) = &self.method {
-            for (stage, field) in Pipeline::from_config(&method.config)?.fields() {
+            for (stage, field) in method.pipeline.fields() {
                 credit::require(&dump, &method.name, stage, field)?;
             }
         }

@@ -53,16 +53,21 @@ pub(super) fn head(source: &Source, step: &Step) -> String {
     let mut body = format!("<h1>{}</h1><p>{}.</p>", escape(&source.title()), escape(&step.summary()));
     body.push_str(&about(source, step));
     if !step.diagnostics.is_empty() {
-        body.push_str("<p class=\"facts\">");
-        for (name, value) in &step.diagnostics {
-            let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), figure(*value));
-        }
-        body.push_str("</p>");
+        body.push_str(&facts(step.diagnostics.iter().map(|(name, value)| (name.as_str(), *value))));
     }
     body
 }
 
-/// What the advantages are of, and where their explanations come from.
+/// Numbers with their names, as one paragraph.
+pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, f64)>) -> String {
+    let mut body = String::from("<p class=\"facts\">");
+    for (name, value) in facts {
+        let _ = write!(body, "<span>{} <b>{}</b></span> ", escape(name), figure(value));
+    }
+    body + "</p>"
+}
+
+/// Method behind the advantages and origin of their explanations, with notes and the legend of the cells.
 pub(super) fn about(source: &Source, step: &Step) -> String {
     let mut body = String::from("<p>");
     if let Some(method) = &step.method {
@@ -104,7 +109,7 @@ pub(super) fn metrics(source: &Source, step: u64) -> String {
     body + "</table></details>"
 }
 
-/// Where explanations come from, as HTML.
+/// Origin of explanations, as HTML.
 fn explained(explained: &Explained) -> String {
     match explained {
         Explained::Recorded => "The explanations are those that were recorded.".into(),
