@@ -135,17 +135,7 @@ mod tests {
 
     #[test]
     fn the_base_is_checked_however_the_adapter_is_named() {
-        let config = turnwise_model::ModelConfig {
-            vocab_size: 8,
-            hidden_size: 4,
-            intermediate_size: 4,
-            num_hidden_layers: 1,
-            num_attention_heads: 1,
-            num_key_value_heads: 1,
-            head_dim: 4,
-            max_position_embeddings: 8,
-            ..turnwise_model::ModelConfig::default()
-        };
+        let config = crate::testing::tiny_config(8);
         let parameters = Parameters::<f32>::zeros(config);
         let folder = tempfile::tempdir().unwrap();
         let (checkpoint, state) = (folder.path().join("step"), folder.path().join("step/state.json"));

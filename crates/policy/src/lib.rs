@@ -20,6 +20,8 @@ mod hub;
 mod load;
 pub mod manifest;
 pub mod run_folder;
+#[cfg(test)]
+mod testing;
 
 pub use base::BaseModel;
 pub use error::PolicyError;

@@ -120,9 +120,7 @@ pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, Poli
 
 #[cfg(test)]
 mod tests {
-    use turnwise_model::{
-        Adapter, AdapterBase, LoraConfig, ModelConfig, Parameters, save_adapter, save_model,
-    };
+    use turnwise_model::{Adapter, AdapterBase, LoraConfig, Parameters, save_adapter, save_model};
     use turnwise_text::TokenizerConfig;
 
     use super::*;
@@ -137,17 +135,7 @@ mod tests {
     /// A model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        let config = ModelConfig {
-            vocab_size: 258,
-            hidden_size: 4,
-            intermediate_size: 4,
-            num_hidden_layers: 1,
-            num_attention_heads: 1,
-            num_key_value_heads: 1,
-            head_dim: 4,
-            max_position_embeddings: 8,
-            ..ModelConfig::default()
-        };
+        let config = crate::testing::tiny_config(258);
         let (base, adapted) = (folder.path().join("base"), folder.path().join("adapter"));
         let adapter = Adapter::zeros(&config, &LoraConfig { rank: 1, ..LoraConfig::default() }).unwrap();
         save_model(&Parameters::zeros(config), &base).unwrap();

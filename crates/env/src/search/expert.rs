@@ -239,7 +239,7 @@ mod tests {
         ObservationFormat::SearchR1.information(&[hit])
     }
 
-    /// What the expert does after a search that showed this.
+    /// Action of the expert after a search that showed this.
     fn advised(question: &Question, contents: &str) -> String {
         let mut expert = Expert::new(question.clone());
         expert.read(&question.prompt());

@@ -1,0 +1,108 @@
+//! Tests of reading Turnwise's own lines.
+
+use serde_json::json;
+
+use super::*;
+
+fn turn() -> Value {
+    json!({"observation": "s0", "action": "open", "reward": 1.0})
+}
+
+/// Reads a line from a file and from memory, which must come to the same.
+fn read_line(line: &Value) -> Result<Trajectory, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    std::fs::write(&path, line.to_string()).unwrap();
+    let read =
+        crate::read(&path, &crate::ReadOptions { format: Some(Format::Turnwise), ..Default::default() });
+    let plain = |error: DumpError| error.to_string().rsplit_once("line 1: ").unwrap().1.to_owned();
+    let mut dumps = [read, from_values("values", vec![line.clone()])].map(|read| {
+        read.map(|mut dump| dump.batches[0].batch.groups[0].trajectories.remove(0)).map_err(plain)
+    });
+    assert_eq!(dumps[0], dumps[1]);
+    std::mem::replace(&mut dumps[0], Err(String::new()))
+}
+
+#[test]
+fn null_is_as_good_as_absent() {
+    let bare = json!({"group": "a", "turns": [turn()]});
+    let expected = read_line(&bare).unwrap();
+    for (key, _) in LINE_KEYS.iter().chain(&RUN_KEYS).filter(|(key, _)| !["group", "turns"].contains(key)) {
+        let mut line = bare.clone();
+        line[*key] = Value::Null;
+        // Of a run's line, too.
+        if *key == "sequences" {
+            line["schema_version"] = json!(1);
+        }
+        assert_eq!(read_line(&line).unwrap(), expected, "{key}");
+    }
+    for (key, _) in TURN_KEYS.iter().filter(|(key, _)| !["observation", "action", "reward"].contains(key)) {
+        let mut line = bare.clone();
+        line["turns"][0][*key] = Value::Null;
+        assert_eq!(read_line(&line).unwrap(), expected, "{key}");
+    }
+    for key in ["group", "turns"] {
+        let mut line = bare.clone();
+        line[key] = Value::Null;
+        let error = read_line(&line).unwrap_err();
+        assert!(error.starts_with(&format!("`{key}` is missing")), "{error}");
+    }
+    let error = read_line(&json!({"group": "a", "turns": [{"reward": null}]})).unwrap_err();
+    assert!(error.starts_with("turn 0: `reward` is missing"), "{error}");
+}
+
+#[test]
+fn errors_name_the_key() {
+    for (key, value) in [
+        ("schema_version", json!("1")),
+        ("sequences", json!([{}])),
+        ("step", json!(1.5)),
+        ("task", json!({"id": "a"})),
+        ("stop", json!("terminated")),
+        ("stop", json!({"kind": "done"})),
+    ] {
+        let mut line = json!({"group": "a", "turns": [turn()], "schema_version": 1});
+        line[key] = value;
+        let error = read_line(&line).unwrap_err();
+        assert!(error.starts_with(&format!("`{key}` is ")) && error.contains("it must be"), "{error}");
+    }
+    for (key, value) in [
+        ("values", json!("1")),
+        ("values", json!([1.0, null])),
+        ("response_ids", json!([1.5])),
+        ("response_ids", json!([4_294_967_296_u64])),
+        ("old_logprobs", json!([[]])),
+    ] {
+        let mut line = json!({"group": "a", "turns": [turn(), turn()]});
+        line["turns"][1][key] = value;
+        let error = read_line(&line).unwrap_err();
+        assert!(
+            error.starts_with(&format!("turn 1: `{key}` is ")) && error.contains("it must be"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_list_of_values_is_refused() {
+    for ids in [json!(null), json!([])] {
+        let mut line = json!({"group": "a", "turns": [turn()]});
+        line["turns"][0]["values"] = json!([]);
+        line["turns"][0]["response_ids"] = ids;
+        let error = read_line(&line).unwrap_err();
+        assert!(error.starts_with("turn 0: `values` is an empty list"), "{error}");
+    }
+}
+
+#[test]
+fn numbers_that_json_does_not_have_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.jsonl");
+    let text = json!({"group": "a", "turns": [turn()]}).to_string();
+    std::fs::write(&path, text.replace("1.0", "NaN")).unwrap();
+    let error = records(&path).err().unwrap().to_string();
+    assert!(error.contains("line 1: `turns.reward` is NaN, and JSON has no such number"), "{error}");
+    // A run of another version may write more.
+    std::fs::write(&path, text.replacen('{', r#"{"schema_version": 1, "more": [NaN],"#, 1)).unwrap();
+    assert_eq!(records(&path).unwrap().len(), 1);
+}
