@@ -1,4 +1,4 @@
-//! What the path of an output leads to.
+//! Target of an output's path: a file to replace, or something to write to.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Most links one behind the other, as on Linux.
 const MOST_LINKS: usize = 40;
 
-/// What a path leads to, links followed.
+/// Target of a path, links followed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A file, or a place for one: it can be replaced.
@@ -16,7 +16,7 @@ pub(crate) enum Target {
     Special(PathBuf),
 }
 
-/// What a path leads to. The last part of it, and of what links name, need not be there.
+/// Target of a path. The last part of it, and of what links name, need not be there.
 pub(crate) fn of(path: &Path) -> io::Result<Target> {
     let mut path = path.to_path_buf();
     let mut device = false;

@@ -1,6 +1,6 @@
 //! Numbers that Python's `json.dumps` writes and JSON does not have.
 
-/// What Python writes in place of numbers that are not finite. The first that fits counts.
+/// Words that Python writes in place of numbers that are not finite. The first that fits counts.
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
 /// The text with null in place of numbers that are not finite; nothing where there are none. Inside of texts everything stays.

@@ -102,7 +102,7 @@ impl Cache {
 }
 
 /// A folder's name with `~` at its start and `$NAME` or `${NAME}` in it filled in, as Python's `expanduser` and `expandvars` do.
-/// What is not set stays as it is written.
+/// A variable that is not set stays as it is written.
 fn expanded(value: OsString, home: Option<&Path>, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let text = match value.into_string() {
         Ok(text) => text,

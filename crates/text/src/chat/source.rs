@@ -94,7 +94,7 @@ struct Bracket {
     colons: Vec<usize>,
 }
 
-/// What makes calls of the slices with a step in a tag: texts in place of single bytes, in order. And where the tag ends.
+/// Edits that make calls of the slices with a step in a tag (texts in place of single bytes, in order), and the tag's end.
 fn slices(tag: &str, close: &str) -> (Vec<(usize, String)>, usize) {
     let mut edits = Vec::new();
     let mut open: Vec<Bracket> = Vec::new();
