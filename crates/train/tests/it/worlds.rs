@@ -203,11 +203,15 @@ fn train_in_breaking(lasts: u64) -> Result<Vec<MetricsLine>, TrainError> {
 
 #[test]
 fn a_round_in_which_every_environment_fails_ends_no_step_that_has_groups() {
-    // The first round has a group to learn from and one without a difference; the two rounds that look for another fail whole.
+    // Each round samples the whole batch: the first has a group to learn from and one without a difference, the two that look for another fail
+    // whole, with two groups each.
     let lines = train_in_breaking(4).unwrap();
     let of = |tag: &str| lines[0].metrics.get(tag).unwrap();
-    assert_eq!((of("rollout/rounds"), of("rollout/groups"), of("rollout/groups_masked")), (3.0, 1.0, 2.0));
-    assert_eq!((of("rollout/masked"), of("rollout/error_rate"), of("train/success_rate")), (4.0, 0.5, 0.25));
+    assert_eq!((of("rollout/rounds"), of("rollout/groups"), of("rollout/groups_masked")), (3.0, 1.0, 4.0));
+    assert_eq!(
+        (of("rollout/masked"), of("rollout/error_rate"), of("train/success_rate")),
+        (8.0, 8.0 / 12.0, 0.25)
+    );
     // Without a group it is an error, in the world's own words.
     let error = train_in_breaking(0).unwrap_err().to_string();
     assert!(error.contains("the button fell off"), "{error}");
