@@ -39,7 +39,20 @@ struct UnderWay {
     task: AbortHandle,
     prompt: usize,
     max_tokens: usize,
+    stop_tokens: Vec<u32>,
     stop_strings: Vec<String>,
+}
+
+/// Length of the response in an answer: through its first stop token, or the token in which its first stop string ends; `None` where it
+/// has neither. A server looks for strings in text, and one that knows no stop tokens goes on after them.
+fn response_length(
+    tokenizer: &Tokenizer,
+    tokens: &[u32],
+    stop_tokens: &[u32],
+    stop_strings: &[String],
+) -> Option<usize> {
+    let ends = tokens.iter().position(|token| stop_tokens.contains(token)).map(|index| index + 1);
+    stop_length(tokenizer, &tokens[..ends.unwrap_or(tokens.len())], stop_strings).or(ends)
 }
 
 impl EngineSampler {
@@ -84,8 +97,9 @@ impl EngineSampler {
         };
         self.prompt_tokens.saved += answer.cached.min(asked.prompt as u64);
         self.prompt_tokens.computed += (asked.prompt as u64).saturating_sub(answer.cached);
-        // A server looks for stop strings in text; where they end in tokens is for us to say.
-        if let Some(length) = stop_length(&self.tokenizer, &answer.tokens, &asked.stop_strings) {
+        let length =
+            response_length(&self.tokenizer, &answer.tokens, &asked.stop_tokens, &asked.stop_strings);
+        if let Some(length) = length {
             answer.tokens.truncate(length);
             answer.logprobs.truncate(length);
             answer.end = End::Stop;
@@ -143,8 +157,8 @@ impl Sampler for EngineSampler {
         let place =
             self.sessions.entry(session).or_insert_with(|| Arc::new(AtomicUsize::new(fleet.assign())));
         let (place, adapter, sender) = (Arc::clone(place), Arc::clone(&self.adapter), self.sender.clone());
-        let (length, max_tokens, stop_strings) =
-            (prompt.len(), params.max_tokens, params.stop_strings.clone());
+        let (length, max_tokens) = (prompt.len(), params.max_tokens);
+        let (stop_tokens, stop_strings) = (params.stop_tokens.clone(), params.stop_strings.clone());
         let ask = Ask {
             id: format!("{}-{}-{id}", self.adapter.name, self.number),
             session: format!("{}-{}-{session}", self.adapter.name, self.number),
@@ -159,7 +173,7 @@ impl Sampler for EngineSampler {
             let _ = sender.send((id, answer));
         });
         let task = task.abort_handle();
-        self.under_way.insert(id, UnderWay { task, prompt: length, max_tokens, stop_strings });
+        self.under_way.insert(id, UnderWay { task, prompt: length, max_tokens, stop_tokens, stop_strings });
         Ok(id)
     }
 
@@ -199,5 +213,30 @@ impl Drop for EngineSampler {
         for place in self.sessions.values() {
             self.fleet.release(place.load(Ordering::Relaxed));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_text::TokenizerConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_response_ends_with_its_first_stop_token_or_stop_string() {
+        let tokenizer = Tokenizer::train(["go on. stop."].into_iter(), &TokenizerConfig::default()).unwrap();
+        let tokens = tokenizer.encode("go on. stop. go");
+        let stop = *tokenizer.encode(".").first().unwrap();
+        let first = tokens.iter().position(|&token| token == stop).unwrap() + 1;
+        let length = |stop_tokens: &[u32], strings: &[&str]| {
+            let strings: Vec<String> = strings.iter().map(|&text| text.to_owned()).collect();
+            response_length(&tokenizer, &tokens, stop_tokens, &strings)
+        };
+        assert_eq!(length(&[], &[]), None);
+        assert_eq!(length(&[stop], &[]), Some(first));
+        assert_eq!(length(&[stop], &["stop"]), Some(first), "the token is before the string");
+        assert!(length(&[stop], &["go"]).unwrap() < first, "the string is before the token");
+        assert!(length(&[], &["stop"]).unwrap() > first);
+        assert_eq!(length(&[u32::MAX], &["none"]), None);
     }
 }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use super::dialect::{Answer, Question, end, sampling_params};
 
 /// Every field of sampling is sent, as to vLLM. The seed counts where the server runs with deterministic inference.
+///
+/// A server that ignores the end of a text looks for no stop token either, unlike vLLM: `ignore_eos` is off, so that an end token of the
+/// model that is no stop token ends a response, too.
 pub(crate) fn request(question: &Question<'_>) -> Value {
     let Question { id, prompt, params, max_tokens, seed, .. } = question;
     let sampling = sampling_params(
@@ -15,6 +18,7 @@ pub(crate) fn request(question: &Question<'_>) -> Value {
             "min_new_tokens": 0,
             "sampling_seed": seed >> 33,
             "no_stop_trim": true,
+            "ignore_eos": false,
         }),
     );
     json!({

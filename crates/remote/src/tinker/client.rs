@@ -179,7 +179,8 @@ impl Client {
                 let found = taken[key].as_str().map(str::to_owned);
                 found.ok_or_else(|| TinkerError::Protocol { what, reason: format!("it has no {key}") })
             };
-            let result = requests.result(&text("request_id")?, &mut tries).await?;
+            // Without a result the submission's own answer may name the model.
+            let result = requests.result(&text("request_id")?, Repeat::Harmless, &mut tries).await?;
             // Hosted services name the model in the result.
             let named = match &result {
                 Some(Outcome::Json(value)) => value["model_id"].as_str().map(str::to_owned),
@@ -258,7 +259,7 @@ impl Client {
                 // A pass of many requests takes as long as they take one after the other: the time for a result counts
                 // from when those before have theirs.
                 let mut tries = requests.tries(what);
-                outcomes.push(match requests.result(id, &mut tries).await? {
+                outcomes.push(match requests.result(id, repeat, &mut tries).await? {
                     Some(outcome) => outcome,
                     None => requests.carry_out(path, &|_| payload.clone(), repeat, &mut tries).await?,
                 });

@@ -8,7 +8,7 @@
 //! | connection lost | again after a pause, where sending twice does no harm | again after a pause |
 //! | 400 | refused | again up to three times, then refused |
 //! | 402 | again after the longest pause | again after the longest pause |
-//! | 410 | refused | submitted anew after a pause |
+//! | 410 | refused | submitted anew after a pause, where sending twice does no harm |
 //! | other 4xx | refused | refused |
 //!
 //! Pauses double from [`Timing::pause`] up to 30 s. Everything about one request together takes at most
@@ -185,16 +185,17 @@ impl Requests {
     ) -> Result<Outcome, TinkerError> {
         loop {
             let taken = self.submit(path, make, repeat, tries).await?;
-            if let Some(outcome) = self.result(&request_id(tries.what, &taken)?, tries).await? {
+            if let Some(outcome) = self.result(&request_id(tries.what, &taken)?, repeat, tries).await? {
                 return Ok(outcome);
             }
         }
     }
 
-    /// Waits for the result of a request; `None` where it must be submitted anew.
+    /// Waits for the result of a request; `None` where it must be submitted anew, which is no matter of those that would count twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,
+        repeat: Repeat,
         tries: &mut Tries,
     ) -> Result<Option<Outcome>, TinkerError> {
         let what = tries.what;
@@ -232,7 +233,12 @@ impl Requests {
                 }
                 408 => {}
                 410 => {
-                    tries.pause("the service has dropped the result".into(), false).await?;
+                    let reason = "the service has dropped the result".to_owned();
+                    // It was taken, and may have counted.
+                    if repeat == Repeat::Never {
+                        return Err(TinkerError::Interrupted { what, reason });
+                    }
+                    tries.pause(reason, false).await?;
                     return Ok(None);
                 }
                 400 if bad < BAD_POLLS => {

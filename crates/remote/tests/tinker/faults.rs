@@ -66,6 +66,15 @@ fn a_json_service_is_not_asked_twice_for_what_would_count_twice() {
         let error = policy.step(3e-2).unwrap_err().to_string();
         assert!(error.contains(path) && error.contains("not known") && error.contains("--resume"), "{error}");
         assert_eq!(setting.double.count(path), before + 1, "{expected}");
+        // Nor when its result was dropped: it may have counted.
+        let mut policy = setting.policy(&config).unwrap();
+        let before = setting.double.count(path);
+        let minibatch = config.loss().unwrap().for_minibatch(objective_batch(&tokens, &start), &[]).unwrap();
+        policy.forward_backward(&tokens, minibatch.tokens()).unwrap();
+        setting.double.fail("retrieve_future", &[Fault::Status(410)]);
+        let error = policy.step(3e-2).unwrap_err().to_string();
+        assert!(error.contains("not known") && error.contains("dropped the result"), "{error}");
+        assert!(setting.double.count(path) <= before + 1, "{path}");
     }
     // A pass without a gradient may be repeated.
     let mut policy = setting.policy(&config).unwrap();
