@@ -209,6 +209,13 @@ fn the_budget_counts_every_request() {
     assert_eq!((metrics.calls, metrics.over_budget, metrics.fallbacks), (2, 2, 2));
     assert_eq!(server.requests().len(), 2);
     assert!(judge.last_failure().unwrap().contains("call_budget"));
+    // The budget is the run's: a judge that goes on from these counts has one request left of three.
+    let mut resumed = Judge::new(JudgeConfig { call_budget: 3, ..config(&server) }, 0).unwrap();
+    resumed.go_on_from(metrics);
+    let more = batch(["kim", "lee"].map(|name| trajectory(name, &[0.0, 0.0, 6.0])).into());
+    resumed.credits(&more, &mut |_| ()).unwrap();
+    assert_eq!((resumed.metrics().calls, resumed.metrics().over_budget), (3, 3));
+    assert_eq!(server.requests().len(), 3);
 }
 
 /// A batch of questions that differ.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use turnwise_core::{Batch, PerTurn};
 use turnwise_decompose::turnrd::{Fit, Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
-use turnwise_decompose::{Judge, JudgeConfig};
+use turnwise_decompose::{Judge, JudgeConfig, JudgeMetrics};
 use turnwise_text::Tokenizer;
 
 use crate::TrainError;
@@ -119,6 +119,21 @@ impl RunDecomposer {
             turnrd.replay.cut(|round, id| u64::from(round) * round_steps + (id >> 32) >= step)?;
         }
         Ok(())
+    }
+
+    /// Counts of a judge, for a checkpoint.
+    pub(crate) fn judge_counts(&self) -> Option<JudgeMetrics> {
+        match self {
+            Self::Judge(judge) => Some(judge.metrics()),
+            Self::TurnRd(_) => None,
+        }
+    }
+
+    /// Goes on from a checkpoint's counts of the judge: the budget is the run's, whatever process has used it.
+    pub(crate) fn go_on_from(&mut self, counts: JudgeMetrics) {
+        if let Self::Judge(judge) = self {
+            judge.go_on_from(counts);
+        }
     }
 
     /// Ends a step: a learned network is trained where its round ends, and the counters are read.
@@ -229,8 +244,12 @@ impl RunTurnRd {
 
     /// Trains the network where `step` was the last of its round.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
-        metrics.set("turnrd/replay", self.replay.len() as f64);
         let round = self.settings.round_of(step);
+        // A run that goes on from an old checkpoint finds later records, which it will make again.
+        let now = (round, step % self.settings.round_steps);
+        let made = (0..self.replay.len())
+            .filter(|&index| (self.replay.round(index), self.replay.id(index) >> 32) <= now);
+        metrics.set("turnrd/replay", made.count() as f64);
         metrics.set("turnrd/round", f64::from(round));
         metrics.set("turnrd/replay_torn_bytes", self.replay.health().torn_bytes as f64);
         metrics.set("turnrd/replay_corrupt", self.replay.health().corrupt.len() as f64);

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use turnwise_decompose::judge::JudgeMetrics;
 use turnwise_policy::BaseModel;
 use turnwise_policy::manifest::{Check, Manifest};
 use turnwise_policy::run_folder::{COMPLETE, checkpoint_folders};
@@ -39,6 +40,9 @@ pub struct CheckpointState {
     /// The model that the policy's adapter stands on, where only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
+    /// Counts of the judge, in runs that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge: Option<JudgeMetrics>,
 }
 
 /// A whole checkpoint on disk.
@@ -180,8 +184,14 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
     sync_folder(&run.checkpoints())
 }
 
-/// Removes old checkpoints but the newest `keep` (0 keeps all) and those at `keep_always`, and what kills left.
-pub fn prune(run: &RunDirectory, keep: usize, keep_always: &[Position]) -> Result<(), TrainError> {
+/// Removes old checkpoints but the newest `keep` up to the position of the last one `written` (0 keeps all) and those at `keep_always`,
+/// and what kills left. Checkpoints behind `written` are broken ones that a resume passed over: they do not count, and are written again.
+pub fn prune(
+    run: &RunDirectory,
+    written: Position,
+    keep: usize,
+    keep_always: &[Position],
+) -> Result<(), TrainError> {
     for path in entries(run)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let torn = (name.starts_with("step-") || name.starts_with("sft-")) && !path.join(COMPLETE).is_file();
@@ -193,7 +203,8 @@ pub fn prune(run: &RunDirectory, keep: usize, keep_always: &[Position]) -> Resul
         return Ok(());
     }
     let mut checkpoints = list(run)?;
-    checkpoints.retain(|checkpoint| !keep_always.contains(&checkpoint.position));
+    checkpoints
+        .retain(|checkpoint| checkpoint.position <= written && !keep_always.contains(&checkpoint.position));
     let surplus = checkpoints.len().saturating_sub(keep);
     for checkpoint in &checkpoints[..surplus] {
         // Renamed first: half of a checkpoint under its own name would be taken for a torn one.
@@ -264,7 +275,14 @@ mod tests {
 
     fn state(phase: Phase, step: u64, weights_version: u64) -> CheckpointState {
         let position = Position { phase, step };
-        CheckpointState { position, weights_version, tasks_drawn: None, kl_coef: None, base: None }
+        CheckpointState {
+            position,
+            weights_version,
+            tasks_drawn: None,
+            kl_coef: None,
+            base: None,
+            judge: None,
+        }
     }
 
     fn put(run: &RunDirectory, phase: Phase, step: u64) -> Checkpoint {
@@ -347,9 +365,14 @@ mod tests {
         for left in [".part-step-000009", ".broken-step-000001", "step-000007"] {
             fs::create_dir_all(run.checkpoints().join(left)).unwrap();
         }
-        prune(&run, 2, &[Position { phase: Phase::Rl, step: 0 }]).unwrap();
+        let at = |step| Position { phase: Phase::Rl, step };
+        prune(&run, at(4), 2, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 3, 4]);
         assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 3);
+        // A resume passed 3 and 4 over: what is written before them is not the oldest of three.
+        put(&run, Phase::Rl, 2);
+        prune(&run, at(2), 1, &[at(0)]).unwrap();
+        assert_eq!(steps(&run), [0, 2, 3, 4]);
     }
 
     #[test]

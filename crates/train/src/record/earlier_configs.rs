@@ -44,13 +44,18 @@ pub(crate) fn keep(run: &RunDirectory, position: Position, config: &str) -> Resu
     Ok(name)
 }
 
-/// The config that a run ended its warm start with: the one before the first change in reinforcement learning, where there was one.
+/// The configs that a run's warm start of so many steps was done with, as it is now: several where settings changed in the midst of it.
 ///
 /// # Errors
 /// Those of the file system.
-pub(crate) fn of_warm_start(run: &RunDirectory) -> Result<PathBuf, TrainError> {
-    let first = changes(run)?.into_iter().find(|(_, position, _)| position.phase == Phase::Rl);
-    Ok(first.map_or_else(|| run.path("config.toml"), |(.., path)| path))
+pub(crate) fn of_warm_start(run: &RunDirectory, steps: u64) -> Result<Vec<PathBuf>, TrainError> {
+    let inside = |at: &Position| at.phase == Phase::Sft && (1..steps).contains(&at.step);
+    let mut parts: Vec<Position> = changes(run)?.into_iter().map(|(_, at, _)| at).filter(inside).collect();
+    parts.push(Position { phase: Phase::Sft, step: steps });
+    let mut configs = parts.into_iter().map(|end| of_position(run, end)).collect::<Result<Vec<_>, _>>()?;
+    configs.sort();
+    configs.dedup();
+    Ok(configs)
 }
 
 /// The config that the work up to a position was done with, as the run has it now: what a resume went back behind was done again with later
@@ -74,17 +79,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_config_of_the_warm_start_is_that_before_the_first_change_and_not_before_the_lowest_step() {
+    fn the_configs_of_the_warm_start_are_those_before_changes_of_reinforcement_learning() {
         let folder = tempfile::tempdir().unwrap();
         let run = RunDirectory::create(folder.path()).unwrap();
-        assert_eq!(of_warm_start(&run).unwrap(), run.path("config.toml"));
+        assert_eq!(of_warm_start(&run, 300).unwrap(), [run.path("config.toml")]);
         let write = |label: &str, config: &str| keep(&run, label.parse().unwrap(), config).unwrap();
+        let of = |steps: u64| {
+            let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_else(|_| "now".into());
+            of_warm_start(&run, steps).unwrap().into_iter().map(read).collect::<Vec<_>>()
+        };
         assert_eq!(write("sft-100", "first"), "config-before-sft-000100.toml");
+        assert_eq!(of(300), ["first", "now"], "a third of it was done with other settings");
+        assert_eq!(of(100), ["first"], "its end is where they changed");
         assert_eq!(write("step-5", "second"), "config-before-step-000005-2.toml");
         // The run went back behind the change.
         assert_eq!(write("step-2", "third"), "config-before-step-000002-3.toml");
         assert_eq!(write("step-2", "fourth"), "config-before-step-000002-4.toml");
-        assert_eq!(fs::read_to_string(of_warm_start(&run).unwrap()).unwrap(), "second");
+        assert_eq!(of(300), ["first", "second"]);
+        // It went back to the beginning, and did the warm start again.
+        assert_eq!(write("sft-0", "fifth"), "config-before-sft-000000-5.toml");
+        assert_eq!(of(300), ["now"]);
         assert_eq!(change_of("config-before-step-12.toml.part"), None);
         assert_eq!(change_of("config-before-step-1-2-3.toml"), None);
     }

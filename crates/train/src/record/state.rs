@@ -26,8 +26,8 @@ impl RunState {
     }
 
     /// The state that a checkpoint holds, for a run that goes on with this config. A KL coefficient that has adapted since goes on
-    /// from where it is, unless the config has another one than the run `began` with.
-    pub fn of_checkpoint(began: &Config, config: &Config, state: &CheckpointState) -> Self {
+    /// from where it is, unless the config has another one than that which the checkpoint was `made` with.
+    pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Runs of before there was a choice of groups drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;
         Self {
@@ -35,7 +35,7 @@ impl RunState {
             tasks_drawn: state.tasks_drawn.unwrap_or_else(drawn),
             kl_coef: state
                 .kl_coef
-                .filter(|_| config.objective.kl.coef == began.objective.kl.coef)
+                .filter(|_| config.objective.kl.coef == made.objective.kl.coef)
                 .unwrap_or(config.objective.kl.coef),
         }
     }

@@ -130,6 +130,7 @@ mod tests {
             tasks_drawn: None,
             kl_coef: None,
             base: None,
+            judge: None,
         };
         checkpoint::write(run, &state, |folder| {
             std::fs::create_dir(folder.join("policy")).map_err(|error| TrainError::io(folder, error))
@@ -160,7 +161,7 @@ mod tests {
             let changed = update(&run, "hard", position(step)).unwrap();
             assert_eq!(changed.is_some(), step <= 2, "{step}");
             let kept = [read(&run).unwrap().unwrap().position];
-            checkpoint::prune(&run, 1, &kept).unwrap();
+            checkpoint::prune(&run, position(step), 1, &kept).unwrap();
         }
         let best = read(&run).unwrap().unwrap();
         assert_eq!((best.position, best.success_rate), (position(2), 0.6));

@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::embedder::embedder;
 use crate::learners::Learners;
 use crate::learners::critic::RunCritic;
+use crate::learners::decomposer::RunDecomposer;
 use crate::learners::settings::critic_learner;
 use crate::record::checkpoint::{self, CheckpointState};
 use crate::record::directory::{Phase, Position, RunDirectory, RunStatus};
@@ -288,13 +289,14 @@ impl Run {
             tasks_drawn: Some(self.state.tasks_drawn),
             kl_coef: self.config.objective.kl.adaptive.is_some().then_some(self.state.kl_coef),
             base: self.learners.policy.base().cloned(),
+            judge: self.learners.decomposer.as_ref().and_then(RunDecomposer::judge_counts),
         };
         let written = checkpoint::write(&self.directory, &state, |folder| self.learners.save(folder))?;
         let mut kept = vec![Position { phase: Phase::Sft, step: self.config.sft.steps }, RL_START];
         if self.config.train.keep_best.is_some() {
             kept.extend(best::read(&self.directory)?.map(|best| best.position));
         }
-        checkpoint::prune(&self.directory, self.config.train.keep_last, &kept)?;
+        checkpoint::prune(&self.directory, self.state.position, self.config.train.keep_last, &kept)?;
         self.directory.set_status(RunStatus::Running, self.state.position)?;
         observer.event(Event::Checkpoint(&written.path));
         Ok(())

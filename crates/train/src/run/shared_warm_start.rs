@@ -123,21 +123,22 @@ impl Run {
     ) -> Result<Self, TrainError> {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         let source = RunDirectory::open(warm)?;
-        let path = earlier_configs::of_warm_start(&source)?;
-        let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
         if config.sft.steps == 0 {
             let reason =
                 "is 0, so that there is no warm start to take over from another run; start without it".into();
             return Err(TrainError::Config { origin: "sft.steps".into(), reason });
         }
-        let differing = differences(&table_of(&theirs)?, &table_of(&config)?);
-        if !differing.is_empty() {
-            let reason = format!(
-                "its warm start is of other settings (its value, then this config's) and would give other weights: {}; set them \
-                 alike, or start without it",
-                list_differences(&differing)
-            );
-            return Err(TrainError::file(&path, reason));
+        for path in earlier_configs::of_warm_start(&source, config.sft.steps)? {
+            let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
+            let differing = differences(&table_of(&theirs)?, &table_of(&config)?);
+            if !differing.is_empty() {
+                let reason = format!(
+                    "its warm start is of other settings (its value, then this config's) and would give other weights: {}; set them \
+                     alike, or start without it",
+                    list_differences(&differing)
+                );
+                return Err(TrainError::file(&path, reason));
+            }
         }
         let position = Position { phase: Phase::Sft, step: config.sft.steps };
         let found = checkpoint::at(&source, position)?;

@@ -145,7 +145,14 @@ impl Run {
             None => checkpoint::latest_verified(&directory, |text| observer.event(Event::Note(text)))?,
         };
         let stored = checkpoint.state()?;
-        let state = RunState::of_checkpoint(&began, &config, &stored);
+        // Settings may have changed at this checkpoint before, in a process that ended before its next one.
+        let earlier = earlier_configs::of_position(&directory, checkpoint.position)?;
+        let made = if earlier == path {
+            began.clone()
+        } else {
+            config::load_resolved_with(&earlier, &parts.worlds, &parts.methods)?
+        };
+        let state = RunState::of_checkpoint(&made, &config, &stored);
         // In reinforcement learning the judge is asked at once, and not at all where the cache has every answer.
         if state.position.phase == Phase::Sft {
             RunDecomposer::check_service(&config)?;
@@ -160,18 +167,21 @@ impl Run {
         let actor = Arc::new(Actor::new(&config, world, tokenizer)?);
         let mut decomposer =
             RunDecomposer::open(&config, &directory, policy.hidden_size(), position.rl_step())?;
-        // From here on the directory changes.
-        if config != began {
-            let old = earlier_configs::keep(&directory, position, &began.to_toml()?)?;
-            directory.write("config.toml", config.to_toml()?.as_bytes())?;
-            observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
+        if let (Some(decomposer), Some(counts)) = (&mut decomposer, stored.judge) {
+            decomposer.go_on_from(counts);
         }
+        // From here on the directory changes: the config last, so that the same command works again after a kill in between.
         if config != began || resume.from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
             if let Some(decomposer) = &mut decomposer {
                 decomposer.abandon_from(position.rl_step())?;
             }
+        }
+        if config != began {
+            let old = earlier_configs::keep(&directory, position, &began.to_toml()?)?;
+            directory.write("config.toml", config.to_toml()?.as_bytes())?;
+            observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));
         }
         let metrics = MetricsWriter::open(&directory, position, config.sft.steps)?;
         observer.event(Event::Note(format!("resuming at {}", position.label())));

@@ -97,7 +97,7 @@ pub(crate) fn step(
     let learnt = record.timed("decomposer", || learners.end_of_step(at))?;
     record.updated(&report, learnt, set.masked_too_long);
 
-    let metrics = record.finish(&shaped, state, config);
+    let metrics = record.finish(&shaped, &loss, state, config);
     state.kl_coef = report.next_kl_coef(&loss, shaped.reference_kl).unwrap_or(state.kl_coef);
     state.tasks_drawn += sampled.drawn;
     state.position.step += 1;

@@ -75,6 +75,9 @@ impl RolloutQueue {
         let report = learners.policy.sampling_report();
         report.notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
         sampled.metrics.0.extend(report.metrics.0);
+        let seconds = took.as_secs_f64().max(1e-9);
+        sampled.metrics.set("perf/sampled_tokens_per_s", sampled.tokens as f64 / seconds);
+        sampled.metrics.set("perf/env_steps_per_s", sampled.turns as f64 / seconds);
         if self.config.rollout.max_staleness > 0 {
             sampled.metrics.set("rollout/staleness", (at - began) as f64);
             sampled.metrics.set("perf/sampling_s", took.as_secs_f64());

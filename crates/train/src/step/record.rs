@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use turnwise_core::{Batch, LOG_RATIO_BOUNDS, PerTurn, TokenSequence, Trajectory};
 use turnwise_env::parse::inadmissible_rate;
+use turnwise_objective::Loss;
 
 use crate::TrainError;
 use crate::config::Config;
@@ -43,8 +44,7 @@ impl StepRecord {
 
     /// The rollout's numbers.
     pub(crate) fn sampled(&mut self, batch: &Batch, mut sampled: Metrics, mismatch_kl: f64) {
-        let seconds = self.seconds("rollout");
-        rollout(&mut self.metrics, batch, seconds);
+        rollout(&mut self.metrics, batch);
         self.metrics.0.append(&mut sampled.0);
         self.metrics.set("rollout/mismatch_kl", mismatch_kl);
     }
@@ -86,12 +86,20 @@ impl StepRecord {
     }
 
     /// All numbers of the step, with the coefficients that it was made with and the time of every stage.
-    pub(crate) fn finish(mut self, shaped: &ShapedRewards, state: &RunState, config: &Config) -> Metrics {
+    pub(crate) fn finish(
+        mut self,
+        shaped: &ShapedRewards,
+        loss: &Loss,
+        state: &RunState,
+        config: &Config,
+    ) -> Metrics {
         if let Some(measured) = shaped.reference_kl {
             self.metrics.set("loss/reference_kl", measured);
         }
-        if config.objective.kl.coef != 0.0 {
-            self.metrics.set("train/kl_coef", state.kl_coef);
+        // The selective term may add to the coefficient that adapts.
+        let kl_coef = loss.config().kl.coef;
+        if kl_coef != 0.0 {
+            self.metrics.set("train/kl_coef", kl_coef);
         }
         let per_step = (config.train.update_epochs * config.train.num_minibatches) as u64;
         let updates_done = (state.position.step + 1).saturating_sub(config.critic.warmup_steps) * per_step;
@@ -121,11 +129,10 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Metrics of the batch that is trained on; success and rewards of all that was sampled come from the sampling.
-fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
+fn rollout(metrics: &mut Metrics, batch: &Batch) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
-    let tokens: usize = trajectories().map(turnwise_core::Trajectory::response_tokens).sum();
     metrics.set("rollout/turns/mean", mean(trajectories().map(|trajectory| trajectory.turns.len() as f64)));
     metrics.set(
         "rollout/tokens/mean",
@@ -146,8 +153,6 @@ fn rollout(metrics: &mut Metrics, batch: &Batch, seconds: f64) {
         let of = |trajectory: &Trajectory| trajectory.metrics.get(name).copied().unwrap_or(0.0);
         metrics.set(&format!("train/{name}"), mean(trajectories().map(of)));
     }
-    metrics.set("perf/sampled_tokens_per_s", tokens as f64 / seconds.max(1e-9));
-    metrics.set("perf/env_steps_per_s", turns().count() as f64 / seconds.max(1e-9));
 }
 
 /// Metrics of the advantages.

@@ -23,6 +23,10 @@ pub(crate) struct Sampled {
     pub(crate) batch: Batch,
     /// Tasks drawn from the order.
     pub(crate) drawn: u64,
+    /// Response tokens of all that was sampled, those groups and trajectories included that are not trained on.
+    pub(crate) tokens: usize,
+    /// Its turns.
+    pub(crate) turns: usize,
     /// Numbers about all that was sampled, those groups included that were not chosen.
     pub(crate) metrics: Metrics,
     /// Prompts that did not fit, of all that was sampled.
@@ -59,6 +63,7 @@ impl SamplingJob {
         let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
         let (mut drawn, mut trajectories, mut solved, mut reward) = (0, 0.0, 0.0, 0.0);
         let (mut masked, mut failed, mut resampled, mut dropped) = (Vec::new(), 0, 0, 0);
+        let (mut tokens, mut turns) = (0, 0);
         let mut overflows = Overflows::default();
         loop {
             let count = selection.missing();
@@ -80,6 +85,10 @@ impl SamplingJob {
             };
             drawn += count as u64;
             resampled += again;
+            for trajectory in round.iter().flat_map(|group| &group.trajectories) {
+                tokens += trajectory.response_tokens();
+                turns += trajectory.turns.len();
+            }
             let mut faults = Faults::take_out(&mut round, self.fewest);
             // A round without any is an error where none before it gave a group, and else only a round more.
             if round.is_empty() && selection.kept() == 0 {
@@ -127,7 +136,7 @@ impl SamplingJob {
         }
         let batch = selection.finish();
         metrics.set("rollout/groups", batch.groups.len() as f64);
-        Ok(Some(Sampled { batch, drawn, metrics, overflows, masked }))
+        Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, masked }))
     }
 
     /// One round: a group for each task. `first` numbers the groups of a step through all of its rounds,

@@ -115,6 +115,13 @@ fn a_resume_takes_what_it_can_carry_and_says_what_it_cannot() {
         .collect();
     assert_eq!((coefficients[0], coefficients[3]), (0.04, 0.5));
     assert!(coefficients[2] != 0.04, "{coefficients:?}");
+    // Also where the process that was to go on with it ended before its next checkpoint.
+    let root = started("kl-twice", &["objective.kl.coef=0.04", "objective.kl.adaptive={}"]);
+    let change = resume(&["train.steps=3", "objective.kl.coef=0.5"], None);
+    drop(Run::resume_with(&RunParts::default(), &root, &change, &mut NoopObserver).unwrap());
+    go_on(&root, &resume(&[], None)).unwrap();
+    let last = read_metrics(&root.join("metrics.jsonl")).unwrap().pop().unwrap();
+    assert_eq!(last.metrics.get("train/kl_coef"), Some(0.5));
     // A method without a critic goes on without the one that was there.
     let root = started("ppo", &["credit.estimator={kind=\"ppo\"}"]);
     go_on(&root, &resume(&["train.steps=3", "credit.estimator={kind=\"grpo\"}"], None)).unwrap();

@@ -265,6 +265,14 @@ impl Replay {
         self.index[index].round
     }
 
+    /// The id of a record within its round.
+    ///
+    /// # Panics
+    /// There is no record `index`.
+    pub fn id(&self, index: usize) -> u64 {
+        self.index[index].id
+    }
+
     /// Deals the records into (trained on, held out): one in `every` is held out, chosen by a hash of
     /// (round, id), so that a record stays on its side however long the replay grows. 0 holds none out.
     pub fn split(&self, every: u64) -> (Vec<usize>, Vec<usize>) {
