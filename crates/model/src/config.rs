@@ -173,9 +173,30 @@ impl ModelConfig {
             if value == 0 {
                 return fail(key, "must be at least 1".into());
             }
-            // Products of four such numbers stay far from overflow.
             if value > 1 << 28 {
                 return fail(key, format!("{value} is beyond any model"));
+            }
+        }
+        // Matrices are laid out before any file of weights is opened: a slip in a digit must not end in the allocator.
+        let per_layer = |width: usize| (self.num_hidden_layers as u128) * (self.hidden_size * width) as u128;
+        for (key, parameters) in [
+            ("vocab_size", (self.vocab_size * self.hidden_size) as u128),
+            ("intermediate_size", per_layer(self.intermediate_size)),
+            (
+                "num_attention_heads",
+                per_layer(self.num_attention_heads).saturating_mul(self.head_dim as u128),
+            ),
+            (
+                "num_key_value_heads",
+                per_layer(self.num_key_value_heads).saturating_mul(self.head_dim as u128),
+            ),
+        ] {
+            if parameters > 1 << 42 {
+                let reason = format!(
+                    "with hidden_size = {} and num_hidden_layers = {} it makes {parameters} parameters, beyond any model",
+                    self.hidden_size, self.num_hidden_layers
+                );
+                return fail(key, reason);
             }
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
@@ -220,10 +241,16 @@ mod tests {
 
         let sound = config(4, 2, true);
         sound.check().unwrap();
-        let changes: [(Change, &str); 9] = [
+        let changes: [(Change, &str); 12] = [
             (|config| config.vocab_size = 0, "vocab_size"),
             (|config| config.head_dim = 3, "odd"),
             (|config| config.hidden_size = 1 << 40, "hidden_size"),
+            (|config| (config.vocab_size, config.hidden_size) = (151_936, 89_600_000), "vocab_size"),
+            (|config| (config.hidden_size, config.head_dim) = (1 << 28, 1 << 28), "num_attention_heads"),
+            (
+                |config| (config.hidden_size, config.intermediate_size) = (1 << 28, 1 << 28),
+                "intermediate_size",
+            ),
             (|config| config.num_key_value_heads = 3, "num_attention_heads"),
             (|config| config.rope_theta = f64::NAN, "rope_theta"),
             (|config| config.rms_norm_eps = -1.0, "rms_norm_eps"),
