@@ -203,7 +203,13 @@ fn answer<'a, S: Sampler>(
     }
     let mut replies = Vec::new();
     while !waiting.is_empty() {
-        for completion in sampler.poll()? {
+        let completions = sampler.poll()?;
+        for (request, _) in sampler.take_failures() {
+            if let Some(position) = waiting.iter().position(|(id, _, _)| *id == request) {
+                sampler.end_session(waiting.swap_remove(position).2);
+            }
+        }
+        for completion in completions {
             let Some(position) = waiting.iter().position(|(id, _, _)| *id == completion.request) else {
                 continue;
             };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Estimate;
 use super::runs::RunResults;
+use super::{Chosen, Estimate, difference};
 use crate::statistics::{Bootstrap, mean};
 
 /// Most resamples of a band's point: there are many points, and a band is looked at.
@@ -46,16 +46,33 @@ fn curve(method: &str, by_step: BTreeMap<u64, Vec<f64>>, bootstrap: Bootstrap) -
     Curve { method: method.to_owned(), points }
 }
 
-/// Evaluations of a split over steps.
-pub(crate) fn evaluations(method: &str, runs: &[&RunResults], split: &str, bootstrap: Bootstrap) -> Curve {
+/// Evaluations of a split over steps: those that were made as the chosen one of their run was. The others are noted.
+pub(crate) fn evaluations(
+    method: &str,
+    chosen: &[&Chosen<'_>],
+    split: &str,
+    bootstrap: Bootstrap,
+    notes: &mut Vec<String>,
+) -> Curve {
     let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for run in runs {
+    let mut left_out: Vec<String> = Vec::new();
+    for Chosen { run, evaluation, .. } in chosen {
         for (step, results) in &run.evaluations {
-            let of_split = results.iter().filter(|result| result.split == split);
-            by_step.entry(*step).or_default().extend(of_split.map(|result| result.success.rate));
+            let Some(result) = results.iter().find(|result| result.split == split) else { continue };
+            if difference(evaluation, result).is_none() {
+                by_step.entry(*step).or_default().push(result.success.rate);
+            } else {
+                left_out.push(format!("step {step} of {}", run.name));
+            }
         }
     }
-    by_step.retain(|_, rates| !rates.is_empty());
+    if !left_out.is_empty() {
+        notes.push(format!(
+            "{split}: left out of the learning curve of {method}, because another panel, temperature, agent or number of trials was \
+             evaluated than the one compared: {}",
+            left_out.join(", ")
+        ));
+    }
     curve(method, by_step, bootstrap)
 }
 

@@ -8,7 +8,8 @@ use crate::{Evaluation, KindResult, Outcomes, Rate};
 /// outcomes are those of every draw. Numbers that a comparison does not show are the first draw's.
 ///
 /// # Errors
-/// Draws of different panels, temperatures or agents, two with the same seed, or greedy ones that are alike; the message says which.
+/// Draws of different panels, temperatures, agents or numbers of trials, two with the same seed, or greedy ones that are alike; the
+/// message says which.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {
@@ -16,6 +17,7 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
                 ("panels", first.panel != second.panel),
                 ("temperatures", first.temperature != second.temperature),
                 ("agents", first.agent != second.agent),
+                ("numbers of trials", first.trials.len() != second.trials.len()),
             ];
             if let Some((what, _)) = differing.iter().find(|(_, differs)| *differs) {
                 return Err(format!("two evaluations that are averaged have different {what}"));

@@ -260,10 +260,7 @@ fn compare_split(
     let pools = pools::of_split(split, &pairs, settings, notes);
     let curves = names
         .iter()
-        .map(|name| {
-            let runs: Vec<&RunResults> = of(name).iter().map(|chosen| chosen.run).collect();
-            curves::evaluations(name, &runs, split, settings.bootstrap)
-        })
+        .map(|name| curves::evaluations(name, &of(name), split, settings.bootstrap, notes))
         .collect();
     let (panel, temperature, tasks) = chosen.first().map_or((String::new(), 0.0, 0), |chosen| {
         let found = chosen.evaluation;
@@ -336,7 +333,7 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Every run's evaluation of a split at one step, or its last; all of one panel, temperature and agent.
+/// Every run's evaluation of a split at one step, or its last; all of one panel, temperature, agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {
@@ -358,10 +355,21 @@ fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Ve
 }
 
 fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(), CompareError> {
+    let Some((what, of_first, of_second)) = difference(first.evaluation, second.evaluation) else {
+        return Ok(());
+    };
+    let (first, second) = (first.run.shown(), second.run.shown());
+    let split = split.to_owned();
+    Err(Box::new(Unlike { first, second, split, what, of_first, of_second }).into())
+}
+
+/// The first way in which two evaluations were not made alike, with its value in each; `None` where they were.
+fn difference(a: &Evaluation, b: &Evaluation) -> Option<(&'static str, String, String)> {
     let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     let agent = |agent: Agent| format!("{agent:?}").to_lowercase();
-    let (a, b) = (first.evaluation, second.evaluation);
-    let differing = [
+    // Those of `reflexion`; success is that within all of them.
+    let trials = |result: &Evaluation| result.trials.len();
+    let all = [
         ("their panels are other tasks", short(&a.panel), short(&b.panel), a.panel == b.panel),
         (
             "they were sampled at different temperatures",
@@ -370,21 +378,15 @@ fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(
             a.temperature == b.temperature,
         ),
         ("they were prompted by different agents", agent(a.agent), agent(b.agent), a.agent == b.agent),
+        (
+            "they had different numbers of trials",
+            trials(a).to_string(),
+            trials(b).to_string(),
+            trials(a) == trials(b),
+        ),
     ];
-    for (what, of_first, of_second, same) in differing {
-        if !same {
-            return Err(Box::new(Unlike {
-                first: first.run.shown(),
-                second: second.run.shown(),
-                split: split.to_owned(),
-                what,
-                of_first,
-                of_second,
-            })
-            .into());
-        }
-    }
-    Ok(())
+    let differing = all.into_iter().find(|(.., same)| !same);
+    differing.map(|(what, of_first, of_second, _)| (what, of_first, of_second))
 }
 
 fn notes_of_runs(runs: &[RunResults]) -> Vec<String> {

@@ -6,7 +6,7 @@ use super::draws::averaged;
 use super::methods::Over;
 use super::runs::RunResults;
 use super::{CompareSettings, Comparison, compare};
-use crate::{Agent, Evaluation, KindResult, Outcomes, Rate, TaskOutcome};
+use crate::{Agent, Evaluation, KindResult, Outcomes, Rate, TaskOutcome, TrialResult};
 
 /// A run of `method` that solved these tasks; tasks with an even index are of kind `even`.
 fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
@@ -264,6 +264,40 @@ fn draws_of_a_run_are_averaged_and_stay_one_run() {
     assert!(averaged(greedy).unwrap_err().contains("greedy and alike"));
     assert!(refused(|draw| draw.panel = "other".into()).contains("different panels"));
     assert!(refused(|draw| draw.temperature = 0.5).contains("different temperatures"));
+    assert!(refused(|draw| draw.trials = vec![trial()]).contains("different numbers of trials"));
+}
+
+/// A trial of `reflexion`.
+fn trial() -> TrialResult {
+    TrialResult { trial: 1, solved: Rate::new(0, 8), success: Rate::new(0, 8) }
+}
+
+#[test]
+fn a_curve_has_the_steps_that_were_evaluated_alike() {
+    type Change = fn(&mut Evaluation);
+
+    let mut all = runs();
+    let others: [(u64, Change); 5] = [
+        (3, |_| {}),
+        (4, |result| result.panel = "other".into()),
+        (5, |result| result.temperature = 1.0),
+        (6, |result| result.agent = Agent::React),
+        (7, |result| result.trials = vec![trial()]),
+    ];
+    for (step, change) in others {
+        let mut results = all[0].evaluations[&2].clone();
+        results.iter_mut().for_each(change);
+        all[0].evaluations.insert(step, results);
+    }
+    let found = compare(&all, &CompareSettings { at: Some(2), ..settings() }).unwrap();
+    let points = &found.splits[0].curves[0].points;
+    assert_eq!(points.iter().map(|point| (point.step, point.runs)).collect::<Vec<_>>(), [(2, 3), (3, 1)]);
+    let [note] = &found.notes[..] else { panic!("{:?}", found.notes) };
+    assert!(note.starts_with("test: left out of the learning curve of a,"), "{note}");
+    assert!(
+        note.ends_with(": step 4 of a-seed-0, step 5 of a-seed-0, step 6 of a-seed-0, step 7 of a-seed-0"),
+        "{note}"
+    );
 }
 
 #[test]
@@ -279,6 +313,7 @@ fn runs_that_were_not_evaluated_alike_are_refused() {
         (change(|result| result.panel = "other".into()), "other tasks (abc and other)"),
         (change(|result| result.temperature = 1.0), "temperatures (0 and 1)"),
         (change(|result| result.agent = Agent::React), "agents (plain and react)"),
+        (change(|result| result.trials = vec![trial()]), "numbers of trials (0 and 1)"),
         (change(|result| result.split = "train".into()), "different splits (test and train)"),
     ] {
         assert!(error.contains("runs/a-seed-0 and runs/b-seed-1"), "{error}");
