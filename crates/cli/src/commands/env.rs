@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand, ValueEnum};
-use tempfile::NamedTempFile;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
 use toml::{Table, Value};
 use turnwise_core::TaskSet;
 use turnwise_env::alfworld::TaskType;
@@ -17,6 +17,7 @@ use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_env::replay::Difference;
 use turnwise_env::world::{OpenOptions, ReplayRequest};
 
+use super::output::write_output;
 use super::seed;
 use crate::ui::print;
 use crate::worlds;
@@ -66,8 +67,46 @@ struct ListArgs {
     data: Option<PathBuf>,
 }
 
+/// Settings of ALFWorld's generator that have an option, some of which other generators have too: key and option.
+const GENERATOR: [(&str, &str); 6] = [
+    ("size", "--size"),
+    ("train", "--train"),
+    ("valid_seen", "--valid-seen"),
+    ("valid_unseen", "--valid-unseen"),
+    ("floor_plans", "--floor-plans"),
+    ("task_types", "--task-type"),
+];
+
+/// Those of [`GENERATOR`] that the command line has. The defaults are ALFWorld's and mean nothing to another world.
+struct Given(Vec<(&'static str, &'static str)>);
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given = |(key, _): &(&str, &str)| matches.value_source(key) == Some(ValueSource::CommandLine);
+        Ok(Self(GENERATOR.into_iter().filter(is_given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Given {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
 #[derive(Args)]
 struct GenerateArgs {
+    // Before the options that it looks at: each is taken out of the matches when it is read.
+    #[command(flatten)]
+    given: Given,
     /// Name of the environment.
     environment: String,
     /// Folder to write to; it must be new or empty.
@@ -94,6 +133,27 @@ struct GenerateArgs {
     /// Only these kinds of tasks, by their official names (repeat the option, or separate by commas).
     #[arg(long = "task-type", value_name = "NAME", value_delimiter = ',', value_parser = task_type)]
     task_types: Vec<TaskType>,
+}
+
+impl GenerateArgs {
+    /// The value of one of [`GENERATOR`].
+    fn setting(&self, key: &str) -> anyhow::Result<Value> {
+        let count = match key {
+            "size" => {
+                let size = self.size.to_possible_value().context("a size has a name")?;
+                return Ok(size.get_name().into());
+            }
+            "train" => self.train,
+            "valid_seen" => self.valid_seen,
+            "valid_unseen" => self.valid_unseen,
+            "floor_plans" => self.floor_plans,
+            _ => {
+                let names = self.task_types.iter().map(|kind| Value::from(kind.name()));
+                return Ok(Value::Array(names.collect()));
+            }
+        };
+        Ok(Value::try_from(count)?)
+    }
 }
 
 #[derive(Args)]
@@ -225,26 +285,13 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
             args.out.display()
         );
     }
-    let types = |types: &[TaskType]| types.iter().map(|kind| kind.name().into()).collect::<Vec<Value>>();
-    let mut generator = Table::new();
-    generator.insert("seed".into(), Value::try_from(args.seed)?);
-    let size = args.size.to_possible_value().context("a size has a name")?;
-    generator.insert("size".into(), size.get_name().into());
-    for (key, count) in [
-        ("train", args.train),
-        ("valid_seen", args.valid_seen),
-        ("valid_unseen", args.valid_unseen),
-        ("floor_plans", args.floor_plans),
-    ] {
-        generator.insert(key.into(), Value::try_from(count)?);
-    }
-    if !args.task_types.is_empty() {
-        generator.insert("task_types".into(), types(&args.task_types).into());
-    }
     let mut settings = kind.play_settings(args.seed, true)?;
-    // The other options are those of ALFWorld's generator.
-    if settings.get("generator").and_then(|known| known.get("floor_plans")).is_some() {
-        settings.insert("generator".into(), generator.into());
+    for &(key, option) in &args.given.0 {
+        let generator = settings.get_mut("generator").and_then(Value::as_table_mut);
+        let Some(setting) = generator.and_then(|generator| generator.get_mut(key)) else {
+            bail!("{option}: the generator of {} has no `{key}`; leave the option out", args.environment);
+        };
+        *setting = args.setting(key)?;
     }
     let start = Instant::now();
     let count = kind.write_files(&settings, &args.out)?;
@@ -266,34 +313,24 @@ fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     // The recording first: a wrong name should not cost the time to load four thousand games.
     let recording = open(&args.file)?;
     let name = args.file.display().to_string();
-    let request = |recording, dump| ReplayRequest {
-        name: &name,
-        recording,
-        data: args.data.as_deref(),
-        unanswered: &args.unanswered,
-        dump,
-    };
+    let (data, unanswered) = (args.data.as_deref(), &args.unanswered);
     let report = match &args.dump {
-        None => kind.replay(request(recording, None))?,
-        Some(path) => {
-            // Written aside: a replay that fails leaves no file, and one that was there as it was.
-            let failed = || format!("--dump {}", path.display());
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let mut file = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(failed)?;
-            let report = if path.extension().is_some_and(|extension| extension == "zst") {
-                let mut encoder = zstd::Encoder::new(&mut file, 0).with_context(failed)?;
-                let report = kind.replay(request(recording, Some(&mut encoder)))?;
-                encoder.finish().with_context(failed)?;
-                report
+        None => kind.replay(ReplayRequest { name: &name, recording, data, unanswered, dump: None })?,
+        Some(path) => write_output("--dump", path, |file| {
+            if path.extension().is_some_and(|extension| extension == "zst") {
+                let mut encoder = zstd::Encoder::new(file, 0)?;
+                let dump: Option<&mut dyn Write> = Some(&mut encoder);
+                let report = kind.replay(ReplayRequest { name: &name, recording, data, unanswered, dump })?;
+                encoder.finish()?;
+                Ok(report)
             } else {
-                let mut buffered = BufWriter::new(&mut file);
-                let report = kind.replay(request(recording, Some(&mut buffered)))?;
-                buffered.flush().with_context(failed)?;
-                report
-            };
-            file.persist(path).with_context(failed)?;
-            report
-        }
+                let mut buffered = BufWriter::new(file);
+                let dump: Option<&mut dyn Write> = Some(&mut buffered);
+                let report = kind.replay(ReplayRequest { name: &name, recording, data, unanswered, dump })?;
+                buffered.flush()?;
+                Ok(report)
+            }
+        })?,
     };
     print(&replay_summary(report.counts, report.unit, &report.differences, args.show));
     Ok(if report.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })

@@ -1,10 +1,11 @@
 //! Files that a command writes when its long work is done, checked before it begins.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use turnwise_files::{is_special, part_of};
+use turnwise_files::{is_special, part_of, write_shared};
 
 /// Makes the folder of a file that an option names, and refuses one that cannot be written. What is there stays as it is.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
@@ -25,6 +26,38 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let _ = fs::remove_file(&part);
     let made = OpenOptions::new().write(true).create_new(true).open(&part);
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
+}
+
+/// Writes an output aside and puts it in its place when it is whole: what fails leaves no file, and one that was there as it was. Links stay
+/// links, and devices and pipes are written to.
+///
+/// # Errors
+/// Those of `write`; the file cannot be written, with the option's name.
+pub(crate) fn write_output<T>(
+    option: &str,
+    path: &Path,
+    write: impl FnOnce(&mut fs::File) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut result = None;
+    let written = write_shared(path, |file| {
+        let found = write(file);
+        let failed = found.is_err();
+        result = Some(found);
+        if failed { Err(io::Error::other("its content could not be made")) } else { Ok(()) }
+    });
+    match result {
+        Some(Err(error)) => Err(error),
+        Some(Ok(found)) => written.map(|()| found).with_context(|| format!("{option} {}", path.display())),
+        None => {
+            let reason = written.err().unwrap_or_else(|| io::Error::other("was not written"));
+            Err(reason).with_context(|| format!("{option} {}", path.display()))
+        }
+    }
+}
+
+/// True if both paths lead to one file that is there.
+pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
+    matches!((first.canonicalize(), second.canonicalize()), (Ok(first), Ok(second)) if first == second)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `turnwise env search`: what the shop's search finds, as a recording.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +13,7 @@ use turnwise_env::webshop::search::recording::record;
 use turnwise_env::webshop::search::{BuildOptions, IndexBuilder, MANIFEST, SearchIndex, document_text};
 
 use super::env::open;
+use super::output::write_output;
 use crate::ui::print;
 
 /// The files of search documents that the original's scripts and ours know, in a `--data` folder.
@@ -66,11 +66,14 @@ pub(crate) fn run(args: &SearchArgs) -> anyhow::Result<ExitCode> {
         Some(path) => index_of(path)?,
     };
     let opened = start.elapsed().as_secs_f64();
-    let failed = || format!("--dump {}", args.dump.display());
-    let mut out = BufWriter::new(File::create(&args.dump).with_context(failed)?);
     let start = Instant::now();
-    let count = record(&args.queries.display().to_string(), queries, &index, args.limit, &mut out)?;
-    out.flush().with_context(failed)?;
+    // The dump may be the queries' own file.
+    let count = write_output("--dump", &args.dump, |file| {
+        let mut out = BufWriter::new(file);
+        let count = record(&args.queries.display().to_string(), queries, &index, args.limit, &mut out)?;
+        out.flush()?;
+        Ok(count)
+    })?;
     print(&format!(
         "{count} queries in {:.3} s on {} products (index ready after {opened:.2} s): {}",
         start.elapsed().as_secs_f64(),

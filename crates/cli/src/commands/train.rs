@@ -33,7 +33,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
     /// Only check everything and print what memory the run takes; nothing is written.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
 }
 

@@ -12,6 +12,8 @@ use turnwise_decompose::turnrd::{
     Credits, Fit, Replay, ReplayRecord, TrainProgress, TrainReport, TurnRd, TurnRdConfig,
 };
 
+use super::credit::turnrd_settings_of;
+use super::output::is_same_file;
 use crate::ui;
 
 /// Written beside a checkpoint: where it came from and how it went.
@@ -178,6 +180,32 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The replay that a network was trained on.
+struct Origin {
+    replay: PathBuf,
+    /// The hold-out that its records were dealt by, where it is known.
+    hold_out: Option<u64>,
+}
+
+impl Origin {
+    /// The replay named in the report beside a network, or that of the run whose round it is; `None` where there is neither.
+    fn of(network: &Path) -> anyhow::Result<Option<Self>> {
+        let path = network.join(REPORT);
+        if path.is_file() {
+            let failed = || path.display().to_string();
+            let bytes = std::fs::read(&path).with_context(failed)?;
+            let report: Report = serde_json::from_slice(&bytes).with_context(failed)?;
+            return Ok(Some(Self { replay: report.replay, hold_out: Some(report.hold_out) }));
+        }
+        let replay = network.with_file_name("replay.bin");
+        if !replay.is_file() {
+            return Ok(None);
+        }
+        let hold_out = turnrd_settings_of(network)?.map(|settings| settings.hold_out);
+        Ok(Some(Self { replay, hold_out }))
+    }
+}
+
 fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     if args.path.is_file() {
         let mut replay = Replay::open(&args.path)?;
@@ -193,21 +221,19 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
         model.input_dim(),
         model.steps()
     ));
-    let report: Option<Report> = std::fs::read(folder.join(REPORT))
-        .ok()
-        .map(|bytes| serde_json::from_slice(&bytes))
-        .transpose()
-        .with_context(|| folder.join(REPORT).display().to_string())?;
-    let (hold_out, own) = report.map_or((10, None), |report| (report.hold_out, Some(report.replay)));
-    let of_run = Some(replay_of(&args.path)).filter(|path| path.is_file());
-    let Some(path) = args.replay.as_deref().map(replay_of).or(own).or(of_run) else {
+    let origin = Origin::of(&folder)?;
+    let own = origin.as_ref().map(|origin| origin.replay.clone());
+    let Some(path) = args.replay.as_deref().map(replay_of).or(own) else {
         ui::print("no replay is known for it; give one with --replay to see fit, FiLM and credits");
         return Ok(());
     };
     let mut replay = Replay::open(&path)?;
     ui::print(&format!("\n{}", describe(&path, &mut replay)?));
     let Some(&newest) = replay.rounds().keys().next_back() else { return Ok(()) };
-    let (all, held_out) = replay.split(hold_out);
+    // Of another replay than its own the network saw no record, so that none is held out more than the others.
+    let hold_out =
+        origin.filter(|origin| is_same_file(&origin.replay, &path)).and_then(|origin| origin.hold_out);
+    let (all, held_out) = replay.split(hold_out.unwrap_or(0));
     let (name, chosen) = if held_out.is_empty() { ("all records", all) } else { ("held out", held_out) };
     let mut view = replay.view(chosen.clone(), newest, model.config().half_life)?;
     let fit = model.fit(&mut view)?;

@@ -63,6 +63,8 @@ fn errors_name_the_key_and_the_mend() {
     assert!(refused(&["config", "check", "no-such-file.toml"]).contains("no-such-file.toml"));
     assert!(refused(&["train"]).contains("--resume"));
     assert!(refused(&["train", "--resume", "no-such-run"]).contains("not a run directory"));
+    // Nothing but a new run is only checked.
+    assert!(refused(&["train", "--resume", "no-such-run", "--dry-run"]).contains("cannot be used with"));
     assert!(refused(&["eval", "no-such-model"]).contains("no-such-model"));
     assert!(refused(&["sft", "train.steps=1"]).contains("sft.steps"));
 }

@@ -383,6 +383,12 @@ fn wrong_lines_are_named() {
             .contains("Did you mean `omega`")
     );
     assert!(refused(EXAMPLE, &["--preset", "grpo", "-o", "out.csv"]).contains("must end in .jsonl"));
+    // The rows would take the place of what they are computed from.
+    let (folder, file) = lines("own.jsonl", &example());
+    let output = folder.path().join("./own.jsonl");
+    let error = refused(&file, &["--preset", "grpo", "-o", output.to_str().unwrap()]);
+    assert!(error.contains("--output") && error.contains("name another file"), "{error}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("turns"));
     // A turn that does not say its state is no obstacle to a method that does not look at it.
     let (_folder, file) = lines("bare.jsonl", &[json!({"group": 1, "turns": [{"reward": 1}]})]);
     stdout(&credit(&file, &["--preset", "grpo"]));

@@ -80,6 +80,21 @@ fn two_worlds_never_share_a_folder() {
 }
 
 #[test]
+fn options_of_another_generator_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("world");
+    // Also where it is the default that is given.
+    for (option, value) in
+        [("--valid-seen", "256"), ("--size", "tiny"), ("--task-type", "look_at_obj_in_light")]
+    {
+        let message = refused(&["generate", "search", "--out", text(&out), option, value]);
+        assert!(message.contains(option) && message.contains("search has no `"), "{message}");
+    }
+    done(&["generate", "search", "--out", text(&out), "--train", "7"]);
+    assert_eq!(std::fs::read_to_string(out.join("train.jsonl")).unwrap().lines().count(), 7);
+}
+
+#[test]
 fn only_known_kinds_of_tasks_are_generated() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("world");

@@ -70,6 +70,11 @@ fn what_goes_wrong_is_said_with_its_place() {
     refused(&["index", "query"], &["name the folder", "--server"]);
     refused(&["index", "query", "--server", "http://example.org", "steel"], &["allow_remote"]);
 
+    // Options that would change nothing.
+    refused(&["index", "query", "wiki", "steel", "--out", "a.jsonl"], &["--queries"]);
+    let file = ["index", "query", "wiki", "--queries", "q.jsonl", "--out", "a.jsonl", "--json"];
+    refused(&file, &["--json", "cannot be used with"]);
+
     std::fs::write(path.join("wiki.jsonl"), PASSAGES).unwrap();
     assert!(turnwise(&build, path).status.success());
     refused(&build, &["has passages already"]);

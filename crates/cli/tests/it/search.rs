@@ -47,6 +47,11 @@ fn queries_are_answered_in_the_form_of_the_recording() {
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     assert_eq!(lines(&path.join("again.jsonl")), found);
 
+    // The queries' own file may be the dump.
+    let own = search(path, &["--queries", "out.jsonl", "--dump", "out.jsonl", "--data", "documents.jsonl"]);
+    assert!(own.status.success(), "{}", String::from_utf8_lossy(&own.stderr));
+    assert_eq!(lines(&path.join("out.jsonl")), found);
+
     let few = search(path, &["--queries", "queries.jsonl", "--dump", "few.jsonl", "-k", "3"]);
     assert!(few.status.success(), "{}", String::from_utf8_lossy(&few.stderr));
     assert!(String::from_utf8_lossy(&few.stdout).contains("on 12000 products"));
@@ -73,4 +78,5 @@ fn what_is_missing_is_named() {
     assert!(message.contains("documents.jsonl, line 1") && message.contains("contents"), "{message}");
     let message = refused(&["--queries", "queries.jsonl", "--dump", "out.jsonl"]);
     assert!(message.contains("queries.jsonl, line 2") && message.contains("query"), "{message}");
+    assert!(!path.join("out.jsonl").exists());
 }

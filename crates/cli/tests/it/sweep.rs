@@ -276,6 +276,11 @@ fn compared(folder: &Path) {
             && text.contains("grpo-seed-0/eval/step-000002.json"),
         "{text}"
     );
+    // Lines of numbers stay so; the note is said beside them.
+    let csv = ["compare", "tiny.toml", "--resamples", "500", "--format", "csv"];
+    let (code, csv, errors) = output(folder, &csv);
+    assert!(code == Some(0) && !csv.contains("paired tests"), "{csv}{errors}");
+    assert!(errors.contains("note: no paired tests of gigpo and grpo"), "{errors}");
     fs::write(&path, kept).unwrap();
 }
 
@@ -389,6 +394,15 @@ fn mistakes_in_configs_are_found_before_anything_is_trained() {
         "{said}"
     );
     assert!(!folder.path().join("runs").exists());
+    if cfg!(feature = "remote") {
+        return;
+    }
+    // What this program cannot train is refused by the dry run, as by the run itself.
+    let servers = r#"'rollout.engine.urls=["http://127.0.0.1:9"]', "rollout.engine.weights=full", "rollout.engine.adapter_dir=a""#;
+    let gigpo = format!("preset = \"gigpo\"\nset = [{servers}]");
+    write_sweep(folder.path(), &SWEEP.replace("preset = \"gigpo\"", &gigpo));
+    let (code, _, errors) = output(folder.path(), &["sweep", "tiny.toml", "--dry-run"]);
+    assert!(code == Some(2) && errors.contains("run `gigpo-seed-0`: rollout.engine"), "{errors}");
 }
 
 #[test]

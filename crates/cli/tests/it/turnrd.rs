@@ -71,6 +71,39 @@ fn a_replay_is_trained_on_and_looked_into() {
 }
 
 #[test]
+fn records_are_held_out_as_the_run_dealt_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (run, round, replay) = (path("run"), path("run/turnrd/round-0003"), path("run/turnrd/replay.bin"));
+    std::fs::create_dir_all(path("run/turnrd")).unwrap();
+    fill(Path::new(&replay));
+    std::fs::write(path("turnrd.toml"), "hidden = 16\n").unwrap();
+    succeed(&["turnrd", "train", &run, "-o", &round, "--config", &path("turnrd.toml"), "--epochs", "1"]);
+    // A run writes no report beside its networks.
+    std::fs::remove_file(path("run/turnrd/round-0003/training.json")).unwrap();
+    let dealt = |hold_out: u64| {
+        let config = format!("[decomposer]\nkind = \"turnrd\"\nhold_out = {hold_out}\n");
+        std::fs::write(path("run/config.toml"), config).unwrap();
+    };
+    let shows = |arguments: &[&str], expected: &str| {
+        let text = succeed(&[&["turnrd", "inspect"], arguments].concat());
+        assert!(text.contains(expected), "{arguments:?}: no `{expected}` in {text}");
+    };
+    let all = "all records: 120 trajectories";
+    shows(&[&run], all);
+    dealt(3);
+    let held_out = Replay::open(Path::new(&replay)).unwrap().split(3).1.len();
+    let third = format!("held out: {held_out} trajectories");
+    shows(&[&run], &third);
+    shows(&[&round, "--replay", &run], &third);
+    // The network never saw another replay, whatever its own was dealt by.
+    std::fs::copy(&replay, path("other")).unwrap();
+    shows(&[&run, "--replay", &path("other")], all);
+    dealt(0);
+    shows(&[&run], all);
+}
+
+#[test]
 fn what_cannot_be_done_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("replay");

@@ -16,7 +16,7 @@ use turnwise_eval::statistics::Bootstrap;
 use super::output::check_output;
 use super::sweep::file::SweepFile;
 use super::sweep::layout::Layout;
-use crate::ui;
+use crate::ui::{self, Ui};
 
 /// Compare runs: success by kind of task, interquartile mean with bootstrap intervals over seeds, paired tests, learning
 /// curves.
@@ -124,6 +124,13 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         Format::Json => serde_json::to_string_pretty(&comparison)?,
     };
     ui::print(text.trim_end());
+    if args.format == Format::Csv {
+        // Lines of numbers have no place for them.
+        let ui = Ui::new();
+        for note in &comparison.notes {
+            ui.say(&format!("note: {note}"));
+        }
+    }
     if let Some(path) = args.svg {
         std::fs::write(&path, svg::curves(&comparison)).with_context(|| path.display().to_string())?;
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::Deserialize;
 use turnwise_core::{Batch, PerTurn};
@@ -20,7 +20,7 @@ use turnwise_train::config::{DecomposerConfig, TurnRdSettings};
 use turnwise_train::turnrd_credits;
 use turnwise_trajectory_io::{Dump, DumpBatch, Format, ReadOptions, Row, read, write_rows};
 
-use super::output::check_output;
+use super::output::{check_output, is_same_file};
 use crate::ui;
 
 /// Compute advantages for trajectories you already have.
@@ -141,7 +141,7 @@ impl Learned {
     fn load(network: &Path, policy: &Path, pool_tokens: Option<u32>) -> anyhow::Result<Self> {
         let pool_tokens = match pool_tokens {
             Some(tokens) => tokens as usize,
-            None => pool_tokens_of(network)?.with_context(|| {
+            None => turnrd_settings_of(network)?.map(|settings| settings.pool_tokens).with_context(|| {
                 format!(
                     "{}: the network lies in no run, so that its decomposer.pool_tokens is not known; name it with \
                      --pool-tokens N (the default of runs is {})",
@@ -161,10 +161,10 @@ impl Learned {
     }
 }
 
-/// The `decomposer.pool_tokens` of the run whose `turnrd/round-NNNN` a network is; `None` where it lies in no run.
+/// The `decomposer` table of the run whose `turnrd/round-NNNN` a network is; `None` where it lies in no run.
 ///
 /// Only this table of the run's settings is read: its world and methods may be those of another program.
-fn pool_tokens_of(network: &Path) -> anyhow::Result<Option<usize>> {
+pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
     #[derive(Deserialize)]
     struct Decomposed {
         decomposer: DecomposerConfig,
@@ -178,16 +178,25 @@ fn pool_tokens_of(network: &Path) -> anyhow::Result<Option<usize>> {
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let config: Decomposed = toml::from_str(&text).with_context(|| path.display().to_string())?;
     Ok(match config.decomposer {
-        DecomposerConfig::Turnrd(settings) => Some(settings.pool_tokens),
+        DecomposerConfig::Turnrd(settings) => Some(settings),
         DecomposerConfig::None | DecomposerConfig::Judge(_) => None,
     })
 }
 
 pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
+        if is_same_file(&args.file, path) {
+            bail!(
+                "--output {}: is the file of the trajectories, which the rows would replace; name another file",
+                path.display()
+            );
+        }
         check_output("--output", path)?;
     }
-    let config = args.switches.config(&args.preset)?;
+    let mut config = args.switches.config(&args.preset)?;
+    if let Some(folder) = &args.encoder {
+        config.encoder.clone_from(folder);
+    }
     let pipeline = Pipeline::from_config(&config)?;
     let dump = read(&args.file, &args.reading.options())?;
     let needs = pipeline.fields();
@@ -201,8 +210,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
         }
         require(&dump, &args.preset, method, *field)?;
     }
-    let encoder = args.encoder.clone().unwrap_or_default();
-    let embedder = turnwise_train::embedder(&CreditConfig { encoder, ..CreditConfig::default() })?;
+    let embedder = turnwise_train::embedder(&config)?;
     let mut rows = Vec::new();
     let mut shown = Vec::new();
     let several_steps = dump.batches.len() > 1;
@@ -239,7 +247,8 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
         ui::print(&format!("{text}\n"));
     }
     ui::print(&summary(&dump, &args.preset, &rows, group_count, shown.len()));
-    for note in dump.notes.iter().cloned().chain(settings::notes(&args.preset, &pipeline)) {
+    let notes = settings::notes(&args.preset, &pipeline, &config.encoder);
+    for note in dump.notes.iter().cloned().chain(notes) {
         ui::print(&format!("note: {note}"));
     }
     if let Some(path) = &args.output {

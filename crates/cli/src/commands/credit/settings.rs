@@ -1,5 +1,7 @@
 //! From a preset's name and `--set key=value` to a credit config, and what that config needs of a turn.
 
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use turnwise_credit::{CreditConfig, Pipeline};
@@ -31,8 +33,9 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, value)?)
 }
 
-/// Notes on a config for the user, besides its numbers.
-pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<String> {
+/// Notes on a config for the user, besides its numbers. `encoder` is the model folder that gives the vectors of observations; empty
+/// where there is none.
+pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {
         notes.push(format!(
@@ -40,7 +43,11 @@ pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline) -> Vec<Strin
         ));
     }
     if pipeline.needs().embeddings {
-        notes.push("observations are matched by hashed character n-grams".into());
+        notes.push(if encoder.as_os_str().is_empty() {
+            "observations are matched by hashed character n-grams".into()
+        } else {
+            format!("observations are matched by the encoder {}", encoder.display())
+        });
     }
     notes
 }
@@ -79,6 +86,15 @@ mod tests {
         assert!(message("aem-grpo", "refinements.1.lambda=1").contains("list of 1"));
         assert!(format!("{:#}", with("gipgo", &[]).unwrap_err()).contains("did you mean `gigpo`"));
         assert!(config("hgpo", true, &[]).is_ok() && config("ppo", true, &[]).is_err());
+    }
+
+    #[test]
+    fn what_matches_observations_is_named() {
+        let salt = with("salt-grpo", &["salt.matching=embedding"]).unwrap();
+        let pipeline = Pipeline::from_config(&salt).unwrap();
+        let of = |encoder: &str| notes("salt-grpo", &pipeline, Path::new(encoder));
+        assert_eq!(of(""), ["observations are matched by hashed character n-grams"]);
+        assert_eq!(of("e5"), ["observations are matched by the encoder e5"]);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) struct QueryArgs {
     #[arg(long, value_name = "FILE", requires = "out")]
     queries: Option<PathBuf>,
     /// File for the answers to `--queries`: JSON lines with the query and its hits (`id`, `score`).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "queries")]
     out: Option<PathBuf>,
     /// Passages per query.
     #[arg(short = 'k', long, value_name = "N", default_value_t = 3)]
@@ -55,7 +55,7 @@ pub(crate) struct QueryArgs {
     #[command(flatten)]
     search: super::SearchArgs,
     /// Print JSON lines instead of text.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "queries")]
     json: bool,
 }
 

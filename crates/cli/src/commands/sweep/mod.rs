@@ -23,6 +23,7 @@ use self::layout::Layout;
 use self::plan::{OnDisk, PlannedRun, on_disk, plan};
 use self::supervise::{End, Limits, Supervisor};
 use crate::ui::{self, Ui};
+use crate::worlds;
 
 /// Train a grid or list of configs times seeds; the same command goes on after any end.
 ///
@@ -125,7 +126,7 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
 /// Checks each method's first chosen run as it would at its start; the configs of all are checked by then.
 fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Result<ExitCode> {
     let mut seen = BTreeSet::new();
-    let mut ui = Ui::new();
+    let (parts, mut ui) = (worlds::parts(), Ui::new());
     for &index in chosen {
         let run = &runs[index];
         let name = run.entry.run_name();
@@ -134,7 +135,9 @@ fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Re
         if !seen.insert(&run.entry.name) || found != OnDisk::Absent {
             continue;
         }
-        let checked = preflight(&run.config, &root, &mut ui).with_context(|| format!("run `{name}`"))?;
+        let of_run = || format!("run `{name}`");
+        parts.policies.check(&run.config).with_context(of_run)?;
+        let checked = preflight(&run.config, &root, &mut ui).with_context(of_run)?;
         ui.finish();
         ui::print(&format!("{name}\n{checked}\n"));
     }
@@ -163,11 +166,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
         }
     }
     if interrupted > 0 {
-        let mut more = args.overrides.clone();
-        if !args.only.is_empty() {
-            more.extend(["--only".to_owned(), args.only.join(",")]);
-        }
-        ui::print(&format!("  go on with      turnwise sweep {}", again(args, &more)));
+        ui::print(&format!("  go on with      turnwise sweep {}", again(args, &same_runs(args))));
         return ExitCode::from(ui::INTERRUPTED);
     }
     if done > 0 {
@@ -176,12 +175,60 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Arguments of a command about the same runs: the sweep file, `more` words, and the folder if it is not the default.
+/// The words that give and choose the same runs again.
+fn same_runs(args: &SweepArgs) -> Vec<String> {
+    let mut words = args.overrides.clone();
+    if let Some(index) = args.index {
+        words.extend(["--index".to_owned(), index.to_string()]);
+    }
+    if !args.only.is_empty() {
+        words.extend(["--only".to_owned(), args.only.join(",")]);
+    }
+    words
+}
+
+/// Arguments of a command about the same runs, for a shell: the sweep file, `more` words, and the folder if it is not the default.
 fn again(args: &SweepArgs, more: &[String]) -> String {
     let mut words = vec![args.file.display().to_string()];
     words.extend_from_slice(more);
     if args.runs != Path::new("runs") {
         words.extend(["--runs".to_owned(), args.runs.display().to_string()]);
     }
-    words.join(" ")
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// The word as a shell reads it: in single quotes where it has any character that a shell may read as something else.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./=,:+-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_to_go_on_with_means_the_same_runs() {
+        let go_on = |words: &[&str]| {
+            let command = SweepArgs::augment_args(clap::Command::new("sweep"));
+            let matches = command.try_get_matches_from([&["sweep"], words].concat()).unwrap();
+            let args = SweepArgs::from_arg_matches(&matches).unwrap();
+            again(&args, &same_runs(&args))
+        };
+        assert_eq!(go_on(&["a.toml", "seed=3", "--index", "2"]), "a.toml seed=3 --index 2");
+        assert_eq!(
+            go_on(&["a.toml", "--only", "grpo,b", "--runs", "out"]),
+            "a.toml --only grpo,b --runs out"
+        );
+        assert_eq!(
+            go_on(&["my sweep.toml", r#"eval.splits=["valid_unseen"]"#, "name=it's"]),
+            r#"'my sweep.toml' 'eval.splits=["valid_unseen"]' 'name=it'\''s'"#
+        );
+    }
 }

@@ -71,7 +71,11 @@ impl Source {
         }
         let mut files = Files { path: path.to_owned(), steps: Vec::new(), method, notes: Vec::new() };
         if let Some(method) = &files.method {
-            files.notes.extend(credit::settings::notes(&method.name, &method.pipeline));
+            files.notes.extend(credit::settings::notes(
+                &method.name,
+                &method.pipeline,
+                &method.config.encoder,
+            ));
         }
         if path.is_dir() {
             let names = dumps_of(path)?;
