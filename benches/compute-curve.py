@@ -6,12 +6,13 @@
 Prints success on the unseen panel before and after reinforcement learning and the time of every run, then the two
 curves of training success in windows of ten steps: mean over seeds, spread over seeds (standard deviation), and how far
 the means are apart in standard errors of their difference. `KEY=VALUE` changes the quickstart for both. Runs that
-are in the folder already are read, not run again.
+are in the folder already are read, not run again; one that was interrupted there is removed and begins anew.
 """
 
 import argparse
 import json
 import math
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,11 +26,16 @@ WINDOW = 10
 
 
 def quickstart(program, folder, seed, overrides):
-    """Runs one quickstart and returns its folder and seconds."""
+    """Runs one quickstart, where it is not done yet, and returns its folder and seconds.
+
+    What an interrupted one left is removed: the program would take another name beside it.
+    """
     run = folder / f"quickstart-seed{seed}"
     seconds = folder / f"seed{seed}.seconds"
     if not seconds.exists():
         folder.mkdir(parents=True, exist_ok=True)
+        if run.exists():
+            shutil.rmtree(run)
         start = time.time()
         with open(folder / f"seed{seed}.log", "w") as log:
             command = [program, "quickstart", "--seed", str(seed), "--runs", folder, *overrides]

@@ -73,10 +73,10 @@ def last_line(command, env=None):
     return json.loads(output.strip().splitlines()[-1])
 
 
-def ours(command, mode, shape):
+def ours(command, mode, shape, steps):
     numbers = dict(shape)
     if mode == "train":
-        numbers.update(sequences=SEQUENCES, length=LENGTH)
+        numbers.update(sequences=SEQUENCES, length=LENGTH, steps=steps)
     else:
         numbers.update(slots=SLOTS, prompt=PROMPT, new=NEW)
     words = [f"{key}={value}" for key, value in numbers.items()]
@@ -168,7 +168,7 @@ def main():
     parser.add_argument("--shape", choices=SHAPES, action="append", help="one shape; default both")
     parser.add_argument("--tflops", type=float, default=989.0, help="peak of dense bfloat16 products (H100, H200: 989)")
     parser.add_argument("--bandwidth", type=float, default=4.3, help="memory in TB/s (H200 4.3 as measured, H100 3.0)")
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=10, help="steps of training, on both sides")
     parser.add_argument("--output", default="target/gpu.json")
     parser.add_argument("--child", choices=["train", "eager", "decode"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -183,13 +183,14 @@ def main():
     command, rows, found = program(arguments), [], {}
     for name in arguments.shape or SHAPES:
         shape, tokens = SHAPES[name], SEQUENCES * LENGTH
-        mine = ours(command, "train", shape)
-        theirs = {"compiled": child("train", name), "eager": child("eager", name)}
+        mine = ours(command, "train", shape, arguments.steps)
+        steps = ["--steps", str(arguments.steps)]
+        theirs = {"compiled": child("train", name, *steps), "eager": child("eager", name, *steps)}
         used = train_flops(shape) / (arguments.tflops * 1e12)
         rows.append((f"{name} training", mine["tokens_per_s"], tokens / theirs["compiled"],
                      f"MFU {used / mine['seconds']:.1%}, PyTorch {used / theirs['compiled']:.1%}, "
                      f"eager {tokens / theirs['eager']:.0f} tokens/s"))  # fmt: skip
-        decoded = ours(command, "decode", shape)
+        decoded = ours(command, "decode", shape, arguments.steps)
         step = child("decode", name)
         limit = decode_bytes(shape) / (arguments.bandwidth * 1e12)
         rows.append((f"{name} decoding", SLOTS / decoded["step_seconds"], SLOTS / step,
