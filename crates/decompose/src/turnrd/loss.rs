@@ -174,14 +174,22 @@ fn rank(
     d_estimates: &mut [f64],
 ) {
     let mut pairs = Vec::new();
-    let mut total = 0.0;
     for (better, a) in samples.iter().enumerate() {
         for (worse, b) in samples.iter().enumerate() {
             if a.ret > b.ret {
                 pairs.push((better, worse, a.weight * b.weight));
-                total += a.weight * b.weight;
             }
         }
+    }
+    let sum = |pairs: &[(usize, usize, f64)]| pairs.iter().map(|(.., weight)| weight).sum::<f64>();
+    let mut total = sum(&pairs);
+    if total == 0.0 {
+        // Products of the weights of records as old as these underflow; what counts is how they compare.
+        let largest = samples.iter().map(|sample| sample.weight).fold(f64::MIN_POSITIVE, f64::max);
+        for (better, worse, weight) in &mut pairs {
+            *weight = samples[*better].weight / largest * (samples[*worse].weight / largest);
+        }
+        total = sum(&pairs);
     }
     for (better, worse, weight) in pairs {
         let short = config.rank_margin - (predictions[better].estimate - predictions[worse].estimate);

@@ -88,6 +88,14 @@ fn the_gradient_is_the_derivative_of_the_whole_loss() {
         let trace = network(&config, &tensors, &weights).forward(&pack);
         let (parts, derivatives) = losses(&config, &predictions(&pack, &trace), &batch);
         assert!(parts.rank > 0.0 && parts.prior > 0.0 && parts.value > 0.0, "{parts:?}");
+        // The weights are relative, however old the records are.
+        let weighted = |weight: f64| {
+            let batch: Vec<Sample> = batch.iter().map(|sample| Sample { weight, ..sample.clone() }).collect();
+            losses(&config, &predictions(&pack, &trace), &batch).0
+        };
+        let (new, old) = (weighted(1.0), weighted(f64::MIN_POSITIVE));
+        assert!(new.rank > 0.0 && (old.rank - new.rank).abs() < 1e-12, "{old:?} {new:?}");
+        assert!((old.total - new.total).abs() < 1e-12, "{old:?} {new:?}");
         let scores: Vec<f64> = derivatives.iter().flat_map(|d| d.scores.clone()).collect();
         let values: Vec<f64> = derivatives.iter().flat_map(|d| d.values.clone()).collect();
         let mut gradient = vec![0.0; weights.len()];

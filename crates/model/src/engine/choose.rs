@@ -76,8 +76,9 @@ impl TokenSampler {
                     return token;
                 }
             }
-            // The chunk's sum was rounded up past its elements: the draw belongs to its end.
-            return end - 1;
+            // The chunk's sum was rounded up past its elements. The draw goes to the heaviest: the last may have next to no weight.
+            let by_weight = |a: &usize, b: &usize| self.weights[*a].total_cmp(&self.weights[*b]);
+            return (start..end).max_by(by_weight).unwrap_or(end - 1);
         }
         vocab - 1
     }
@@ -234,6 +235,16 @@ mod tests {
                 assert!(chi_square(&counts, &wrong) > 2.0, "{temperature} {top_k} {top_p}");
             }
         }
+    }
+
+    #[test]
+    fn a_draw_past_a_chunk_s_elements_goes_to_the_heaviest() {
+        let mut weights = vec![1e-30; 2 * CHUNK];
+        weights[7] = 1.0;
+        // The sum of the first chunk as f32 may give it, a little too high.
+        let sampler = TokenSampler { weights, chunks: vec![1.0 + 6e-8, 1e-28], candidates: Vec::new() };
+        assert_eq!(sampler.draw(2 * CHUNK, 1.0 + 3e-8), 7);
+        assert_eq!(sampler.draw(2 * CHUNK, 0.5), 7);
     }
 
     #[test]

@@ -87,7 +87,9 @@ impl MemoryPlan {
         let weights = ParameterLayout::new(config).len as u64;
         let learner = &settings.learner;
         let (lanes, trainable) = (learner.lanes as u64, settings.trainable as u64);
-        plan.add(PlanPhase::Always, "weights", weights * NUMBER, format!("{weights} numbers, f32"));
+        // An adapter lies beside its base.
+        let read = if trainable == weights { weights } else { weights + trainable };
+        plan.add(PlanPhase::Always, "weights", read * NUMBER, format!("{read} numbers, f32"));
         plan.add(
             PlanPhase::Always,
             "moments",

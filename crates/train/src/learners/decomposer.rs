@@ -286,9 +286,12 @@ impl RunTurnRd {
         let mut samples = self.replay.view(trained, round, half_life)?;
         let report = self.network.train(&mut samples, u64::from(round), self.seed, &mut |_| {})?;
         report_training(&report, metrics);
-        let fit = self.network.fit(&mut self.replay.view(newest, round, half_life)?)?;
-        report_fit("turnrd/", &fit, metrics);
-        metrics.set("turnrd/sum_drift", fit.sum_drift);
+        let mut samples = self.replay.view(newest, round, half_life)?;
+        if !samples.is_empty() {
+            let fit = self.network.fit(&mut samples)?;
+            report_fit("turnrd/", &fit, metrics);
+            metrics.set("turnrd/sum_drift", fit.sum_drift);
+        }
         let mut samples = self.replay.view(held_out, round, half_life)?;
         if !samples.is_empty() {
             report_fit("turnrd/held_out_", &self.network.fit(&mut samples)?, metrics);
