@@ -155,22 +155,23 @@ pub fn play_in_turn<T>(
     mut play: impl FnMut(&T, Seed) -> Result<Option<Demonstration>, EnvError>,
 ) -> Result<Demonstrations, EnvError> {
     request.check()?;
-    let (mut found, mut failed) = (Demonstrations::default(), None);
+    let (mut found, mut failed, mut played) = (Demonstrations::default(), Vec::new(), 0);
     for (index, task) in tasks.iter().cycle().take(request.count).enumerate() {
+        played += 1;
         match play(task, request.seed_of(index)) {
             Ok(Some(episode)) => found.episodes.push(episode),
             Ok(None) => found.dropped += 1,
             Err(error) => {
                 found.dropped += 1;
-                failed = Some(error);
+                failed.push(error);
             }
         }
         if (request.played)().is_break() {
             break;
         }
     }
-    match failed {
-        Some(error) if found.episodes.is_empty() => Err(error),
+    match failed.pop() {
+        Some(error) if failed.len() + 1 == played => Err(error),
         _ => Ok(found),
     }
 }
@@ -262,6 +263,13 @@ mod tests {
         let made = play_in_turn(&["a", "broken"], &request, play).unwrap();
         assert_eq!((ids(&made), made.dropped), (vec!["a", "a"], 2));
         assert!(play_in_turn(&["broken"], &request, play).is_err());
+        // An expert that solves nothing is the reason why there is none, not the one failure beside it.
+        let unsolved = |task: &&str, seed| match *task {
+            "broken" => play(task, seed),
+            _ => Ok(None),
+        };
+        let made = play_in_turn(&["a", "broken"], &request, unsolved).unwrap();
+        assert_eq!((ids(&made).len(), made.dropped), (0, 4));
         let wrong = DemonstrationRequest { invalid_action_prob: 1.0, ..request };
         assert!(play_in_turn(&["a"], &wrong, play).unwrap_err().to_string().contains("invalid_action_prob"));
     }

@@ -134,9 +134,17 @@ fn admits(listed: &str, action: &str) -> bool {
 
 type Read = (String, Option<&'static str>);
 
-/// The trimmed first line.
+/// The trimmed first line; after the reasoning of a response that begins with any.
 fn line(rules: &ResponseRules, response: &str) -> Read {
-    let action = rules.cased(response.split(['\n', '\r']).next().unwrap_or_default().trim());
+    let text = if response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
+        match after_reasoning(rules, response) {
+            Ok((_, answer)) => answer.trim_start(),
+            Err(unclosed) => return unclosed,
+        }
+    } else {
+        response
+    };
+    let action = rules.cased(text.split(['\n', '\r']).next().unwrap_or_default().trim());
     let reason = action.is_empty().then_some("the first line is empty");
     (action, reason)
 }

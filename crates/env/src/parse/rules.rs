@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
-    /// The response is the action, up to the end of its first line.
+    /// The response is the action, up to the end of its first line. Reasoning that it begins with (`reasoning_tags`) is left out.
     Line,
     /// In a block of tags in free text (`action_tags`), after reasoning in tags of its own (`reasoning_tags`).
     Tags,

@@ -70,6 +70,9 @@ fn lines() {
     assert_eq!(parse(&ResponseRules::new(Style::Line), "look\r\ngo"), ok("look"));
     assert_eq!(parse(&ResponseRules::new(Style::Line), " \nlook"), bad(""));
     assert_eq!(parse(&ResponseRules::new(Style::Line), ""), bad(""));
+    // Reasoning that a response begins with, or that its prompt has opened.
+    assert_eq!(parse(&ResponseRules::new(Style::Line), "<think>\nSo.\n</think>\n\nlook\ngo"), ok("look"));
+    assert!(!parse(&ResponseRules::new(Style::Line), "<think>\nlook").1);
 }
 
 #[test]

@@ -297,7 +297,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.progress.tokens.fetch_add(completion.tokens.len(), Ordering::Relaxed);
         let prompter = self.prompter();
         let response = prompter.response(&completion.tokens);
-        let parsed = context.parser.parse(&prompter.whole(&response), &live.observation.admissible);
+        let first = context.layout == Layout::Windowed || live.trajectory.turns.is_empty();
+        let parsed = context.parser.parse(&prompter.whole(&response, first), &live.observation.admissible);
         record_tokens(&mut live, &completion, context.layout);
         let seen = std::mem::take(&mut live.observation);
         let valid = parsed.valid;

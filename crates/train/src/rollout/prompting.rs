@@ -7,7 +7,8 @@
 
 use std::borrow::Cow;
 
-use turnwise_core::FinishReason;
+use turnwise_core::{FinishReason, Reasoning};
+use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::{PromptTemplate, PromptView};
 use turnwise_text::TextError;
 use turnwise_text::Tokenizer;
@@ -54,8 +55,8 @@ impl Prompter<'_> {
         Ok(self.tokenizer.encode(&self.template.render_concatenated_next(view, closed)))
     }
 
-    /// A demonstrated response as the model should write it, its end included.
-    pub fn demonstrated(&self, action: &str) -> Vec<u32> {
+    /// A demonstrated response as the model should write it, its end included; `first`: the first one of its sequence.
+    pub fn demonstrated(&self, action: &str, first: bool) -> Vec<u32> {
         let text = self.template.response(action);
         let stops = self.template.stop();
         let Some(chat) = self.chat else {
@@ -65,11 +66,16 @@ impl Prompter<'_> {
             return ids;
         };
         if self.template.keeps_reply_open() {
-            return self.tokenizer.encode(text.strip_prefix(chat.opening()).unwrap_or(&text));
+            // Later ones stand after an observation and not after what opened the reply.
+            let opening = if first { chat.opening() } else { "" };
+            return self.tokenizer.encode(text.strip_prefix(opening).unwrap_or(&text));
         }
-        // A reply ends with the token that closes it, and not before with what would end a plain text.
-        let text = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str())).unwrap_or(&text);
-        let mut ids = self.tokenizer.encode(text.strip_prefix(chat.opening()).unwrap_or(text));
+        // A reply ends with the token that closes it, and not before with what would end a plain text, unless that is a part of the
+        // action, such as a closing tag.
+        let parser = ActionParser::new(self.template.rules().clone(), false);
+        let bare = stops.iter().find_map(|stop| text.strip_suffix(stop.as_str()));
+        let bare = bare.filter(|bare| parser.parse(bare, &[]) == parser.parse(&text, &[]));
+        let mut ids = self.tokenizer.encode(&after_opening(chat.opening(), bare.unwrap_or(&text)));
         ids.push(chat.close());
         ids
     }
@@ -86,11 +92,26 @@ impl Prompter<'_> {
     }
 
     /// The response with what the chat template wrote of it before the model did, such as an opened `<think>`: what
-    /// the action is read from.
-    pub fn whole<'t>(&self, response: &'t str) -> Cow<'t, str> {
+    /// the action is read from. `first`: the first one of its sequence; later ones of a reply that stays open have nothing of it.
+    pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
+        let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {
-            Some(opening) if !opening.is_empty() => Cow::Owned(format!("{opening}{response}")),
+            Some(opening) if opened && !opening.is_empty() => Cow::Owned(format!("{opening}{response}")),
             _ => Cow::Borrowed(response),
         }
+    }
+}
+
+/// The rest of a reply after what the chat template has written of it: of a thought that is open there, its rest or its end.
+fn after_opening<'t>(opening: &str, text: &'t str) -> Cow<'t, str> {
+    if let Some(rest) = text.strip_prefix(opening) {
+        return Cow::Borrowed(rest);
+    }
+    if !matches!(Reasoning::of(opening), Reasoning::Unclosed(_)) {
+        return Cow::Borrowed(text);
+    }
+    match text.trim_start().strip_prefix("<think>") {
+        Some(thought) => Cow::Borrowed(thought),
+        None => Cow::Owned(format!("\n</think>\n\n{}", text.trim_start())),
     }
 }

@@ -81,12 +81,12 @@ pub fn sequences(
                     prompter.between(&view, whole.tokens.last().copied(), FinishReason::Stop)?
                 };
                 whole.push(prompt, false, true);
-                whole.push(prompter.demonstrated(&turn.action), turn.imitate, turn.imitate);
+                whole.push(prompter.demonstrated(&turn.action, index == 0), turn.imitate, turn.imitate);
             }
             Layout::Windowed if turn.imitate => {
                 let mut window = Builder::default();
                 window.push(prompter.start(&template.render(&view, PromptKind::Full))?, false, true);
-                window.push(prompter.demonstrated(&turn.action), true, true);
+                window.push(prompter.demonstrated(&turn.action, true), true, true);
                 windows.extend(window.finish(max_context));
             }
             Layout::Windowed => {}

@@ -10,6 +10,8 @@ use std::sync::atomic::AtomicBool;
 use turnwise_core::{
     Completion, FinishReason, Purpose, RequestId, SampleError, SampleRequest, Sampler, Seed, Trajectory,
 };
+use turnwise_env::parse::ActionParser;
+use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::{ModelConfig, Parameters, save_model};
 use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions};
@@ -288,4 +290,45 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
     assert_eq!(saved.end_tokens(), original.end_tokens());
     assert_eq!(saved.chat_template().unwrap().source(), CHATML);
     assert_eq!(saved.to_json().unwrap(), original.to_json().unwrap());
+}
+
+#[test]
+fn a_demonstrated_reply_is_read_as_its_action() {
+    let thinking =
+        CHATML.replace("<|im_start|>assistant\n{% endif", "<|im_start|>assistant\n<think>\n{% endif");
+    assert_ne!(thinking, CHATML);
+    for source in [CHATML, &thinking] {
+        let tokenizer = tokenizer(source);
+        let config = common::config(None, &["prompt.layout=windowed"]).unwrap();
+        let chat = setup::chat(&config, &tokenizer).unwrap();
+        for (name, action) in [
+            ("plain", "go north"),
+            ("tools", r#"{"name": "go", "arguments": {"to": "north"}}"#),
+            ("alfworld", "go to shelf 1"),
+            ("alfworld-compact", "go to shelf 1"),
+            ("alfworld-react", "go to shelf 1"),
+            ("alfworld-verl-agent", "go to shelf 1"),
+            ("ezpoints", "5"),
+            ("search", "<search>steel</search>"),
+            ("search-verl-agent", "<answer>steel</answer>"),
+            ("webshop", "search[steel]"),
+        ] {
+            let template = PromptTemplate::named(name).unwrap();
+            let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+            let parser = ActionParser::new(template.rules().clone(), false);
+            let expected = parser.parse(&template.response(action), &[]);
+            assert!(expected.valid, "{name}: {expected:?}");
+            let ids = prompter.demonstrated(action, true);
+            assert_eq!(ids.last(), tokenizer.token_id("<|im_end|>").as_ref(), "{name}");
+            let reply = prompter.response(&ids);
+            let found = parser.parse(&prompter.whole(&reply, true), &[]);
+            assert_eq!(found, expected, "{name} {reply:?}");
+        }
+        // A reply that stays open was opened before its first part alone.
+        let template = PromptTemplate::named("search-r1").unwrap();
+        let prompter = Prompter { template: &template, tokenizer: &tokenizer, chat: chat.as_ref() };
+        let opening = chat.as_ref().unwrap().opening();
+        assert_eq!(prompter.whole("on", true), format!("{opening}on"));
+        assert_eq!(prompter.whole("on", false), "on");
+    }
 }
