@@ -118,8 +118,9 @@ pub(crate) fn run(args: PlayArgs) -> anyhow::Result<ExitCode> {
     let round = Round {
         environment: world.task_set().environment()?,
         advisor: world.advisor(&task)?,
+        // A task may have a limit of its own, which the policy's rollouts keep to.
+        max_steps: task.limits.turns.map_or(max_steps, |_| task.limits.turns_within(max_steps)),
         task,
-        max_steps,
         help: kind.play_help().to_owned(),
     };
     let stdout = std::io::stdout();
@@ -429,7 +430,7 @@ fn play<W: Write>(round: Round, input: &mut dyn Input, mut page: Page<W>) -> any
         if step.success {
             return page.bold(&format!("\nSolved in {}.", steps(taken)));
         }
-        if step.terminated || step.truncated {
+        if step.terminated || step.truncated || taken == max_steps {
             return page
                 .bold(&format!("\nThe episode ended after {}; the task is not solved.", steps(taken)));
         }

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use turnwise_train::config::{Config, ConfigSource};
-use turnwise_train::{Observer, Position, Resume, Run, RunEnd, TrainError, preflight};
+use turnwise_train::run::warm_start_of;
+use turnwise_train::{Observer, Position, Resume, Run, RunDirectory, RunEnd, TrainError, preflight};
 
 use crate::memory;
 use crate::ui::{self, Ui};
@@ -80,6 +81,9 @@ pub(crate) fn run(args: TrainArgs) -> anyhow::Result<ExitCode> {
     }
     let config = load(&ConfigSource { preset: args.preset, files, overrides })?;
     if args.dry_run {
+        if let Some(warm) = &args.warm_start {
+            warm_start_of(&worlds::parts(), &config, &RunDirectory::open(warm)?)?;
+        }
         return dry_run(&config, &args.runs);
     }
     if let Some(warm) = args.warm_start {

@@ -74,6 +74,7 @@ fn a_run_is_checked_and_planned_and_nothing_is_written() {
         ("train.num_minibatches=1000000", "train.num_minibatches"),
         ("prompt.template=nothing", "nothing"),
         ("policy.model=nothing", "nothing"),
+        ("sft.steps=3  --warm-start=no-run", "no-run: is not a run directory"),
     ] {
         let arguments: Vec<&str> = wrong.split("  ").collect();
         let output = dry_run(folder.path(), &arguments);

@@ -19,7 +19,7 @@ pub enum PolicyLearnerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinkerConfig {
-    /// Address of the service, for example `http://127.0.0.1:8000`. `https` needs a program with the feature `tls`.
+    /// Address of the service, for example `http://127.0.0.1:8000`; `https://` works, too.
     pub url: String,
     /// Environment variable that holds the API key. Empty: no key is sent, which SkyRL does not look at.
     pub api_key_env: String,

@@ -43,7 +43,7 @@ use crate::sft::warm_start::WarmStart;
 use crate::step::queue::RolloutQueue;
 use crate::step::{Method, StepContext, step};
 
-pub use shared_warm_start::warm_start_settings;
+pub use shared_warm_start::{warm_start_of, warm_start_settings};
 pub use start::{Resume, RunParts};
 
 /// End of a call of [`Run::train`].

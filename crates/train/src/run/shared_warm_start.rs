@@ -13,7 +13,7 @@ use crate::learners::decomposer::RunDecomposer;
 use crate::learners::open_device;
 use crate::plan::preflight::{Checked, checked};
 use crate::record::abandoned::abandon_cut_off_start;
-use crate::record::checkpoint::{self, CheckpointState};
+use crate::record::checkpoint::{self, Checkpoint, CheckpointState};
 use crate::record::directory::{Phase, Position, RunDirectory};
 use crate::record::earlier_configs;
 use crate::record::lock::RunLock;
@@ -107,6 +107,36 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
+/// The end of another run's warm start, where it is the one that this config asks for.
+///
+/// # Errors
+/// The config has no warm start, the other run's is not whole, or it was done with settings that differ from this config's in more than
+/// what only reinforcement learning reads.
+pub fn warm_start_of(
+    parts: &RunParts,
+    config: &Config,
+    source: &RunDirectory,
+) -> Result<Checkpoint, TrainError> {
+    if config.sft.steps == 0 {
+        let reason =
+            "is 0, so that there is no warm start to take over from another run; start without it".into();
+        return Err(TrainError::Config { origin: "sft.steps".into(), reason });
+    }
+    for path in earlier_configs::of_warm_start(source, config.sft.steps)? {
+        let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
+        let differing = differences(&table_of(&theirs)?, &table_of(config)?);
+        if !differing.is_empty() {
+            let reason = format!(
+                "its warm start is of other settings (its value, then this config's) and would give other weights: {}; set them \
+                 alike, or start without it",
+                list_differences(&differing)
+            );
+            return Err(TrainError::file(&path, reason));
+        }
+    }
+    checkpoint::at(source, Position { phase: Phase::Sft, step: config.sft.steps })
+}
+
 impl Run {
     /// Starts a run in a new directory from the end of another run's warm start; it goes on with the bits that its own would
     /// have given.
@@ -123,25 +153,8 @@ impl Run {
     ) -> Result<Self, TrainError> {
         let observer = &mut Remembered { inner: observer, notes: Vec::new() };
         let source = RunDirectory::open(warm)?;
-        if config.sft.steps == 0 {
-            let reason =
-                "is 0, so that there is no warm start to take over from another run; start without it".into();
-            return Err(TrainError::Config { origin: "sft.steps".into(), reason });
-        }
-        for path in earlier_configs::of_warm_start(&source, config.sft.steps)? {
-            let theirs = load_resolved_with(&path, &parts.worlds, &parts.methods)?;
-            let differing = differences(&table_of(&theirs)?, &table_of(&config)?);
-            if !differing.is_empty() {
-                let reason = format!(
-                    "its warm start is of other settings (its value, then this config's) and would give other weights: {}; set them \
-                     alike, or start without it",
-                    list_differences(&differing)
-                );
-                return Err(TrainError::file(&path, reason));
-            }
-        }
-        let position = Position { phase: Phase::Sft, step: config.sft.steps };
-        let found = checkpoint::at(&source, position)?;
+        let found = warm_start_of(parts, &config, &source)?;
+        let position = found.position;
 
         parts.policies.check(&config)?;
         RunDecomposer::check_service(&config)?;

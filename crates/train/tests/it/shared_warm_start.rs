@@ -133,6 +133,16 @@ fn another_warm_start_is_refused() {
         let error = refused(&config(Some("grpo"), &[setting]));
         assert!(error.contains("warm/config.toml") && error.contains(key), "{error}");
     }
+    // Half of it was done with another rate.
+    let before = at("warm/config-before-sft-000002.toml");
+    let other = config(Some("grpo"), &["train.steps=0", "sft.learning_rate=0.25"]);
+    std::fs::write(&before, other.to_toml().unwrap()).unwrap();
+    let error = refused(&config(Some("grpo"), &[]));
+    assert!(
+        error.contains("config-before-sft-000002.toml") && error.contains("`sft.learning_rate`"),
+        "{error}"
+    );
+    std::fs::remove_file(before).unwrap();
     let error = refused(&common::config(Some("grpo"), &[]).unwrap());
     assert!(error.contains("sft.steps") && error.contains("no warm start to take over"), "{error}");
     std::fs::remove_dir_all(at("warm/checkpoints/sft-000004")).unwrap();
