@@ -189,6 +189,8 @@ def test_wrong_shapes_are_named():
     line = {"group": 1, "turns": turns}
     refused("2 turns and 1 runs of ones in response_mask", [{**line, "response_mask": [1, 1, 0]}])
     refused(r"turn_spans'\]\[1\] is \[1, 4\); spans are ascending", [{**line, "turn_spans": [[0, 2], [1, 4]]}])
+    refused(r"turn_spans'\]\[0\] is \[3\]; a span is \[start, end\]", [{**line, "turn_spans": [[3], [4, 5]]}])
+    refused(r"turn_spans'\]\[0\] is 3; a span is \[start, end\]", [{**line, "turn_spans": [3, 4]}])
     refused(
         r"\['entropies'\] has the shape \(2,\); \(4,\) is expected",
         [{**line, "response_mask": [1, 0, 1, 0], "entropies": [0.1, 0.2]}],
@@ -203,6 +205,8 @@ def test_wrong_shapes_are_named():
     credit = turnwise.credit([line])
     with pytest.raises(ValueError, match="came without turn_spans or response_mask"):
         credit.per_token()
+    with pytest.raises(ValueError, match="lengths has 0 entries; 1 are expected"):
+        credit.per_token([[[0, 1], [1, 2]]], lengths=[])
     with pytest.raises(ValueError, match=r"turn_spans\[0\] has 1 spans; the trajectory has 2 turns"):
         credit.per_token([[[0, 2]]])
 

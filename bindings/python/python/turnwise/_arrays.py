@@ -63,6 +63,18 @@ def runs(mask: NDArray[Any]) -> Spans:
     return [(int(start), int(end)) for start, end in zip(edges[::2], edges[1::2])]
 
 
+def end(given: Any, name: str) -> int:
+    """The largest end of spans ``[[start, end], ...]`` in any order, 0 without any."""
+    ends = []
+    for index, span in enumerate(given):
+        try:
+            _, last = (int(number) for number in span)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}[{index}] is {span!r}; a span is [start, end]") from None
+        ends.append(last)
+    return max(ends, default=0)
+
+
 def spans(given: Any, name: str, length: int) -> Spans:
     """Half-open spans ``[[start, end], ...]``, ascending and disjoint, inside of ``length`` tokens."""
     found: Spans = []

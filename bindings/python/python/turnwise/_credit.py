@@ -37,7 +37,7 @@ class Preset:
 
 
 def presets() -> dict[str, Preset]:
-    """All presets by name, as ``turnwise config presets`` lists them."""
+    """All methods by name, as ``turnwise config presets`` lists them but for ``quickstart``, which is a whole config."""
     return {
         name: Preset(name, entry["base"], tuple(entry["fields"]), entry["credit"], entry["objective"])
         for name, entry in json.loads(_native.presets()).items()
@@ -97,11 +97,12 @@ class Credit:
     def _given(self, turn_spans: Sequence[Any], lengths: Sequence[int] | None) -> list[_Response | None]:
         if len(turn_spans) != len(self.advantages):
             raise ValueError(f"turn_spans has {len(turn_spans)} entries; {len(self.advantages)} are expected")
+        if lengths is not None and len(lengths) != len(turn_spans):
+            raise ValueError(f"lengths has {len(lengths)} entries; {len(turn_spans)} are expected")
         found: list[_Response | None] = []
         for index, (given, advantages) in enumerate(zip(turn_spans, self.advantages)):
             name = f"turn_spans[{index}]"
-            ends = [int(span[1]) for span in given]
-            length = int(lengths[index]) if lengths is not None else max(ends, default=0)
+            length = int(lengths[index]) if lengths is not None else _arrays.end(given, name)
             spans = _arrays.spans(given, name, length)
             if len(spans) != len(advantages):
                 raise ValueError(f"{name} has {len(spans)} spans; the trajectory has {len(advantages)} turns")
@@ -227,8 +228,8 @@ def _prepared(trajectory: dict[str, Any], name: str) -> tuple[dict[str, Any], _R
     lengths = [len(values) for values in arrays.values()]
     if counts is not None:
         lengths.insert(0, len(counts))
-    ends = [] if given is None else [int(span[1]) for span in given]
-    length = lengths[0] if lengths else max(ends, default=0)
+    end = 0 if given is None else _arrays.end(given, f"{name}['turn_spans']")
+    length = lengths[0] if lengths else end
     for key, values in arrays.items():
         if values.shape != (length,):
             raise ValueError(f"{name}[{key!r}] has the shape {values.shape}; ({length},) is expected")
