@@ -3,7 +3,7 @@
 # household world with reward at the end only. Prints final success with 95 % intervals, then for every HAS run how
 # well each round's network knew the trajectories it had not seen.
 #
-#   benches/turnrd-study.sh [FOLDER]      needs about 15 minutes on two cores; TURNWISE names another program
+#   benches/turnrd-study.sh [FOLDER]      needs about 25 minutes on two cores; TURNWISE names another program
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs="${1:-runs/turnrd-study}"

@@ -31,7 +31,8 @@ pub enum SaltMatching {
     /// Equal texts.
     #[default]
     Exact,
-    /// A cosine of their embeddings above the threshold; needs an embedder (`credit.encoder`).
+    /// A cosine of their embeddings above the threshold; the vectors are those of `credit.encoder`, or hashed character n-grams
+    /// without it.
     Embedding,
 }
 
