@@ -178,18 +178,13 @@ impl ModelConfig {
             }
         }
         // Matrices are laid out before any file of weights is opened: a slip in a digit must not end in the allocator.
-        let per_layer = |width: usize| (self.num_hidden_layers as u128) * (self.hidden_size * width) as u128;
+        let per_layer =
+            |width: usize| self.num_hidden_layers as u128 * self.hidden_size as u128 * width as u128;
         for (key, parameters) in [
             ("vocab_size", (self.vocab_size * self.hidden_size) as u128),
             ("intermediate_size", per_layer(self.intermediate_size)),
-            (
-                "num_attention_heads",
-                per_layer(self.num_attention_heads).saturating_mul(self.head_dim as u128),
-            ),
-            (
-                "num_key_value_heads",
-                per_layer(self.num_key_value_heads).saturating_mul(self.head_dim as u128),
-            ),
+            ("num_attention_heads", per_layer(self.query_width())),
+            ("num_key_value_heads", per_layer(self.key_value_width())),
         ] {
             if parameters > 1 << 42 {
                 let reason = format!(

@@ -82,8 +82,7 @@ impl MemoryPlan {
         let mut plan = Self::default();
         let widths = Widths::of(config);
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);
-        // An adapter lies beside its base.
-        let read = if trainable == weights { weights } else { weights + trainable };
+        let read = settings.read(weights);
         plan.add(PlanPhase::Always, "weights", read * HALF, format!("{read} numbers, bf16"));
         let detail = format!("{trainable} numbers that are trained, f32");
         plan.add(PlanPhase::Always, "master weights", trainable * NUMBER, detail);
@@ -245,6 +244,8 @@ mod tests {
         let plan = MemoryPlan::on_device(&config, &settings(adapter, 0));
         assert_eq!(plan.item("weights"), 2 * (weights + adapter) as u64);
         assert_eq!(plan.item("moments") + plan.item("gradients"), 12 * adapter as u64);
+        let processors = MemoryPlan::new(&config, &settings(adapter, 0));
+        assert_eq!(processors.item("weights"), 4 * (weights + adapter) as u64);
         let host = MemoryPlan::beside_device(&config, &settings(adapter, 0));
         assert_eq!(host.peak(), 4 * weights as u64 + 12 * adapter as u64);
     }

@@ -70,6 +70,14 @@ pub struct PlanSettings {
     pub merged: bool,
 }
 
+impl PlanSettings {
+    /// Numbers that passes read of a model with so many weights: an adapter lies beside its base.
+    fn read(&self, weights: u64) -> u64 {
+        let trainable = self.trainable as u64;
+        if trainable == weights { weights } else { weights + trainable }
+    }
+}
+
 /// The memory that a run takes at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
@@ -87,8 +95,7 @@ impl MemoryPlan {
         let weights = ParameterLayout::new(config).len as u64;
         let learner = &settings.learner;
         let (lanes, trainable) = (learner.lanes as u64, settings.trainable as u64);
-        // An adapter lies beside its base.
-        let read = if trainable == weights { weights } else { weights + trainable };
+        let read = settings.read(weights);
         plan.add(PlanPhase::Always, "weights", read * NUMBER, format!("{read} numbers, f32"));
         plan.add(
             PlanPhase::Always,
