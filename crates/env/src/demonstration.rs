@@ -155,23 +155,20 @@ pub fn play_in_turn<T>(
     mut play: impl FnMut(&T, Seed) -> Result<Option<Demonstration>, EnvError>,
 ) -> Result<Demonstrations, EnvError> {
     request.check()?;
-    let (mut found, mut failed, mut played) = (Demonstrations::default(), Vec::new(), 0);
+    let (mut found, mut failed, mut answered) = (Demonstrations::default(), None, false);
     for (index, task) in tasks.iter().cycle().take(request.count).enumerate() {
-        played += 1;
-        match play(task, request.seed_of(index)) {
+        let episode = play(task, request.seed_of(index)).map_err(|error| failed = Some(error));
+        answered |= episode.is_ok();
+        match episode {
             Ok(Some(episode)) => found.episodes.push(episode),
-            Ok(None) => found.dropped += 1,
-            Err(error) => {
-                found.dropped += 1;
-                failed.push(error);
-            }
+            Ok(None) | Err(()) => found.dropped += 1,
         }
         if (request.played)().is_break() {
             break;
         }
     }
-    match failed.pop() {
-        Some(error) if failed.len() + 1 == played => Err(error),
+    match failed {
+        Some(error) if !answered => Err(error),
         _ => Ok(found),
     }
 }
