@@ -38,21 +38,24 @@ pub(crate) fn write_output<T>(
     path: &Path,
     write: impl FnOnce(&mut fs::File) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let mut result = None;
-    let written = write_shared(path, |file| {
-        let found = write(file);
-        let failed = found.is_err();
-        result = Some(found);
-        if failed { Err(io::Error::other("its content could not be made")) } else { Ok(()) }
-    });
-    match result {
-        Some(Err(error)) => Err(error),
-        Some(Ok(found)) => written.map(|()| found).with_context(|| format!("{option} {}", path.display())),
-        None => {
-            let reason = written.err().unwrap_or_else(|| io::Error::other("was not written"));
-            Err(reason).with_context(|| format!("{option} {}", path.display()))
+    let (mut found, mut failure) = (None, None);
+    let written = write_shared(path, |file| match write(file) {
+        Ok(value) => {
+            found = Some(value);
+            Ok(())
         }
+        Err(error) => {
+            failure = Some(error);
+            Err(io::Error::other("its content could not be made"))
+        }
+    });
+    // The reason why there is no content is no fault of the file.
+    if let Some(error) = failure {
+        return Err(error);
     }
+    let shown = || format!("{option} {}", path.display());
+    written.with_context(shown)?;
+    found.with_context(shown)
 }
 
 /// True if both paths lead to one file that is there.
