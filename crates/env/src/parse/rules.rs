@@ -92,7 +92,7 @@ pub struct ResponseRules {
     /// The label, without its colon, for `style = "label"`.
     #[serde(default = "label")]
     pub label: String,
-    /// Treatment of upper-case letters.
+    /// Treatment of upper-case letters, for `style = "line"`, `"label"`, `"tags"` and `"call"`.
     #[serde(default)]
     pub case: Case,
     /// First and last of the characters whose presence makes a response malformed.
@@ -123,6 +123,43 @@ impl ResponseRules {
             tail: tail(),
             trim_tail: yes(),
         }
+    }
+
+    /// Refuses a key that a template sets itself and these rules do not read; what it has from its base may stay.
+    ///
+    /// # Errors
+    /// The first such key and what would read it.
+    pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
+        for key in keys {
+            let (read, by) = match key {
+                "action_tags" => {
+                    (matches!(self.style, Style::Tags | Style::Call), "`style = \"tags\"` and `\"call\"`")
+                }
+                "action_names" => (self.style == Style::Named, "`style = \"named\"`"),
+                "label" => (self.style == Style::Label, "`style = \"label\"`"),
+                "blocks" => (
+                    matches!(self.style, Style::Tags | Style::Json | Style::Named),
+                    "`style = \"tags\"`, `\"json\"` and `\"named\"`",
+                ),
+                "reasoning" => (
+                    match self.style {
+                        Style::Tags | Style::Call => true,
+                        Style::Named => self.blocks == Blocks::One,
+                        Style::Line | Style::Label | Style::Json => false,
+                    },
+                    "`style = \"tags\"`, `\"call\"` and `\"named\"` with `blocks = \"one\"`",
+                ),
+                "case" => (
+                    !matches!(self.style, Style::Json | Style::Named),
+                    "`style = \"line\"`, `\"label\"`, `\"tags\"` and `\"call\"`",
+                ),
+                _ => continue,
+            };
+            if !read {
+                return Err(format!("response.{key}: it has no effect here; it is for {by}; leave it out"));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses rules that can find nothing.

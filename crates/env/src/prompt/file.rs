@@ -261,6 +261,10 @@ impl PromptTemplate {
                 None => format!("response: {text}"),
             }
         })?;
+        let own: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
+        if let Some(own) = own.get("response").and_then(toml::Value::as_table) {
+            rules.check_effect(own.keys().map(String::as_str))?;
+        }
         let file: File = table.try_into().map_err(|error: toml::de::Error| error.to_string())?;
         Self::compile(file, rules)
     }

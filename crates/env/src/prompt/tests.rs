@@ -317,6 +317,15 @@ fn refusals_name_file_key_and_remedy() {
             "response.style: unknown variant `yaml`, expected one of",
         ),
         ("base = \"alfworld\"\n[response]\nstop = [\"\"]", "response.stop: an empty string"),
+        (
+            "base = \"search-r1\"\n[response]\nreasoning = \"required\"",
+            "response.reasoning: it has no effect here; it is for `style = \"tags\"`, `\"call\"`",
+        ),
+        ("base = \"search\"\n[response]\ncase = \"lower\"", "response.case: it has no effect here"),
+        (
+            "base = \"alfworld-compact\"\n[response]\nlabel = \"Do\"",
+            "it is for `style = \"label\"`; leave it out",
+        ),
         ("base = \"search-compact\"\n[prompt]\nmasked = \"\"", "prompt.masked: is empty"),
         ("base = \"alfworld\"\nprompt = 3", "`prompt` must be a section"),
         ("[response]\nstyle = \"tags\"", "response.text is missing"),
