@@ -296,7 +296,8 @@ impl Judge {
     /// and credits would be a uniform split under the judge's name.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
-        let mut known: HashMap<Key, usize> = HashMap::new();
+        // With the number of turns: two may read as one whose text has a line break, where the template does not count them.
+        let mut known: HashMap<(Key, usize), usize> = HashMap::new();
         // The question of each trajectory; none where there is nothing to share out.
         let mut asked: Vec<Option<usize>> = Vec::new();
         for trajectory in batch.trajectories() {
@@ -304,7 +305,7 @@ impl Judge {
             let worth_asking = trajectory.environment_return(1.0) != 0.0 && !trajectory.turns.is_empty();
             asked.push(worth_asking.then(|| {
                 let question = self.question(trajectory);
-                *known.entry(question.key).or_insert_with(|| {
+                *known.entry((question.key, question.turns)).or_insert_with(|| {
                     questions.push(question);
                     questions.len() - 1
                 })

@@ -114,6 +114,21 @@ fn scores_split_the_return_and_are_asked_for_once() {
     assert_eq!(repaired.metrics().cache_hits, 2);
 }
 
+#[test]
+fn trajectories_that_read_alike_get_as_many_scores_as_turns() {
+    let server = Server::start(vec![answer("[1, 2, 3]")], answer("[1]"));
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("own.toml");
+    fs::write(&template, "system = 'Be brief.'\nuser = '{turns}'\nturn = '{action}'").unwrap();
+    let judge = Judge::new(JudgeConfig { template, concurrency: 1, ..config(&server) }, 0).unwrap();
+    let three = trajectory("ann", &[0.0, 0.0, 6.0]);
+    let mut one = trajectory("ann", &[6.0]);
+    one.turns[0].action = three.turns.iter().map(|turn| turn.action.as_str()).collect();
+    let credits = judge.credits(&batch(vec![three, one]), &mut |_| ()).unwrap();
+    assert_eq!(credits, vec![vec![vec![1.0, 2.0, 3.0], vec![6.0]]]);
+    assert_eq!(judge.metrics().calls, 2);
+}
+
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
