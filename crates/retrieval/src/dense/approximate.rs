@@ -13,6 +13,7 @@
 //! differ, and may find other passages. What one graph finds is always the same.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,11 +23,14 @@ use hnsw_rs::prelude::{Distance, Hnsw, HnswIo};
 use pulp::Arch;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use turnwise_core::hexadecimal;
 
 use super::VectorStore;
 use super::graph_options::{GraphOptions, HNSW};
 use crate::RetrievalError;
 use crate::build::{BuildFolder, BuildProgress, DENSE, Watch};
+use crate::bytes::Bytes;
 use crate::manifest::Manifest;
 
 const MANIFEST: &str = "turnwise-hnsw.json";
@@ -53,6 +57,10 @@ struct Description {
     vectors: usize,
     /// Share of the ten nearest vectors that the graph found, for vectors of its own.
     recall: f64,
+    /// SHA-256 of the library's two files, as it ends the program without a word where some of their bytes are wrong. Folders
+    /// of earlier versions have none.
+    #[serde(default)]
+    sha256: BTreeMap<String, String>,
 }
 
 thread_local! {
@@ -100,6 +108,17 @@ impl std::fmt::Debug for Graph {
     }
 }
 
+/// SHA-256 of the files that hold the graph, by name.
+fn hashes(folder: &Path) -> Result<BTreeMap<String, String>, RetrievalError> {
+    let of = |suffix: &str| {
+        let name = format!("{NAME}.hnsw.{suffix}");
+        let path = folder.join(&name);
+        let bytes = Bytes::map(&path).map_err(|error| RetrievalError::file(&path, &error))?;
+        Ok((name, hexadecimal(&Sha256::digest(&*bytes))))
+    };
+    ["graph", "data"].into_iter().map(of).collect()
+}
+
 fn failed(folder: &Path, problem: &str) -> RetrievalError {
     RetrievalError::damaged(folder, problem)
 }
@@ -112,10 +131,13 @@ impl Graph {
     /// [`RetrievalError::File`] where there is none, or one of other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
-        let Description { options, passages, encoder, vectors: count, recall } =
+        let Description { options, passages, encoder, vectors: count, recall, sha256 } =
             Manifest::read(&place, MANIFEST, FORMAT, "graph of vectors")?.description;
         if passages != vectors.passages() || encoder != vectors.encoder() || count != vectors.len() {
             return Err(failed(&place, "it is of other vectors than are beside it"));
+        }
+        if !sha256.is_empty() && sha256 != hashes(&place)? {
+            return Err(failed(&place, "its files have other bytes than were written"));
         }
         // The library's graph borrows its reader: both live as long as the program.
         let reader: &'static HnswIo = Box::leak(Box::new(HnswIo::new(&place, NAME)));
@@ -208,6 +230,7 @@ pub fn build_graph(
         encoder: vectors.encoder().to_owned(),
         vectors: vectors.len(),
         recall,
+        sha256: hashes(&place)?,
     };
     Manifest::new(FORMAT, description).write(&place, MANIFEST)?;
     folder.publish(HNSW)?;

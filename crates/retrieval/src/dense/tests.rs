@@ -267,8 +267,20 @@ fn a_graph_finds_most_of_the_nearest() {
     std::fs::write(&manifest, text.replace("\"one\"", "\"two\"")).unwrap();
     assert!(approximate().unwrap_err().to_string().contains("other vectors"));
     std::fs::write(&manifest, &text).unwrap();
-    let data = index.join(HNSW).join("graph.hnsw.graph");
-    let size = std::fs::read(&data).unwrap().len();
-    std::fs::write(&data, vec![7; size]).unwrap();
+    // One byte is enough; without hashes, as earlier versions wrote it, the library has to find it.
+    let data = index.join(HNSW).join("graph.hnsw.data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&data, &bytes).unwrap();
+    assert!(approximate().unwrap_err().to_string().contains("other bytes than were written"));
+    bytes[100] ^= 1;
+    std::fs::write(&data, &bytes).unwrap();
+    let mut earlier: serde_json::Value = serde_json::from_str(&text).unwrap();
+    earlier["description"].as_object_mut().unwrap().remove("sha256");
+    std::fs::write(&manifest, earlier.to_string()).unwrap();
+    approximate().unwrap();
+    let graph = index.join(HNSW).join("graph.hnsw.graph");
+    let size = std::fs::read(&graph).unwrap().len();
+    std::fs::write(&graph, vec![7; size]).unwrap();
     assert!(approximate().unwrap_err().to_string().contains("damaged"));
 }
