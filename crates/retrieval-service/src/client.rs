@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use turnwise_core::{Purpose, Seed, backoff};
 use turnwise_retrieval::{Hit, RetrievalError, Retriever};
+use turnwise_settings::AddressError;
 
 use crate::protocol::read_answer;
 use crate::settings::RequestKey;
@@ -82,7 +83,8 @@ impl HttpRetriever {
         }
         let servers = servers
             .iter()
-            .map(|server| address(server, options.allow_remote).map_err(setting))
+            .enumerate()
+            .map(|(index, server)| address(index, server, options.allow_remote).map_err(setting))
             .collect::<Result<_, _>>()?;
         let settings = ureq::Agent::config_builder()
             .timeout_global(Some(options.timeout))
@@ -141,12 +143,17 @@ impl HttpRetriever {
     }
 }
 
-/// The address as it is asked, or what is wrong with it.
-fn address(server: &str, allow_remote: bool) -> Result<String, String> {
-    let wrong = |reason: &str| format!("`{server}`: {reason}; write it as http://127.0.0.1:8000/retrieve");
+/// The address as it is asked, or what is wrong with it. One that may hold a password is not repeated.
+fn address(index: usize, server: &str, allow_remote: bool) -> Result<String, String> {
+    let wrong = |reason: &str| format!("number {index} {reason}; write it as http://127.0.0.1:8000/retrieve");
+    match turnwise_settings::check_address(server) {
+        Err(AddressError::Credentials) => return Err(wrong("must hold no user name or password")),
+        Err(error @ AddressError::Server) => return Err(format!("number {index} {error}")),
+        Err(AddressError::Scheme) | Ok(()) => {}
+    }
     let uri: ureq::http::Uri = server.parse().map_err(|_| wrong("is no address"))?;
     if uri.scheme_str() != Some("http") {
-        return Err(wrong("only plain http is spoken"));
+        return Err(wrong("is not plain http, which is all that is spoken"));
     }
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
     if uri.query().is_some() {
@@ -199,20 +206,27 @@ mod tests {
 
     #[test]
     fn addresses_are_checked() {
-        assert_eq!(address("http://127.0.0.1:8000", false).unwrap(), "http://127.0.0.1:8000/retrieve");
-        assert_eq!(address("http://localhost:1/", false).unwrap(), "http://localhost:1/retrieve");
-        assert_eq!(address("http://[::1]:9/x/y", false).unwrap(), "http://[::1]:9/x/y");
-        assert_eq!(address("http://node7:8000/retrieve", true).unwrap(), "http://node7:8000/retrieve");
+        for (given, remote, asked) in [
+            ("http://127.0.0.1:8000", false, "http://127.0.0.1:8000/retrieve"),
+            ("http://localhost:1/", false, "http://localhost:1/retrieve"),
+            ("http://[::1]:9/x/y", false, "http://[::1]:9/x/y"),
+            ("http://node7:8000/retrieve", true, "http://node7:8000/retrieve"),
+        ] {
+            assert_eq!(address(0, given, remote).unwrap(), asked);
+        }
         for (wrong, expected) in [
             ("http://node7:8000", "another machine"),
             ("http://10.0.0.1:8000", "allow_remote"),
-            ("https://127.0.0.1", "plain http"),
+            ("https://127.0.0.1", "number 3 is not plain http"),
             ("127.0.0.1:8000", "http://127.0.0.1:8000/retrieve"),
-            ("", "is no address"),
+            ("", "number 3 is no address"),
             ("http://127.0.0.1:8000/?k=1", "has a query"),
+            ("http://127.0.0.1:port", "must name a server"),
+            ("http://me:secret@127.0.0.1:8000", "must hold no user name or password"),
+            ("me:secret@127.0.0.1:8000", "number 3"),
         ] {
-            let error = address(wrong, false).unwrap_err();
-            assert!(error.contains(expected), "{wrong}: {error}");
+            let error = address(3, wrong, false).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("secret"), "{wrong}: {error}");
         }
         assert!(HttpRetriever::new(&[], HttpOptions::default()).is_err());
     }
