@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use turnwise_train::RunDirectory;
@@ -18,6 +19,7 @@ pub(super) struct RunProcess {
     log: PathBuf,
     /// Length of the log when the process started.
     log_start: u64,
+    started: f64,
 }
 
 impl RunProcess {
@@ -41,7 +43,13 @@ impl RunProcess {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().context("the process of the run cannot be started")?;
-        Ok(Self { child, log: log.to_path_buf(), log_start })
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        Ok(Self { child, log: log.to_path_buf(), log_start, started })
+    }
+
+    /// When it was started, in seconds since 1970, as the lines of `metrics.jsonl` have their times.
+    pub(super) fn started(&self) -> f64 {
+        self.started
     }
 
     /// Exit status, once the process has ended.

@@ -76,8 +76,9 @@ impl Progress {
     }
 }
 
-/// Progress of a run from the end of its metrics: step, success of the last steps, time left of its phase.
-pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64) -> String {
+/// Progress of a run from the end of its metrics: step, success of the last steps, time left of its phase by the steps since
+/// `started` (seconds since 1970), as a resumed run stood still before it.
+pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64, started: f64) -> String {
     let lines = tail(&root.join("metrics.jsonl")).unwrap_or_default();
     let Some(last) = lines.last() else { return "starting".into() };
     let (name, total) = match last.phase {
@@ -91,8 +92,8 @@ pub(super) fn of_run(root: &Path, sft_steps: u64, rl_steps: u64) -> String {
     if !rates.is_empty() {
         text.push_str(&format!("  success {:.1} %", 100.0 * rates.iter().sum::<f64>() / rates.len() as f64));
     }
-    let first = recent[0];
-    if last.step > first.step && total > last.step {
+    let first = recent.iter().find(|line| line.time >= started);
+    if let Some(first) = first.filter(|first| last.step > first.step && total > last.step) {
         let a_step = (last.time - first.time) / (last.step - first.step) as f64;
         text.push_str(&format!("  ETA {}", duration(a_step * (total - last.step) as f64)));
     }
@@ -137,11 +138,11 @@ mod tests {
     #[test]
     fn progress_is_read_from_the_end_of_the_metrics() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(of_run(folder.path(), 2, 30), "starting");
+        assert_eq!(of_run(folder.path(), 2, 30, 0.0), "starting");
         let path = folder.path().join("metrics.jsonl");
         let mut text = String::from("{\"phase\":\"sft\",\"step\":1,\"time\":0.0,\"loss/sft\":1.0}\n");
         std::fs::write(&path, &text).unwrap();
-        assert_eq!(of_run(folder.path(), 2, 30), "warm start 1/2");
+        assert_eq!(of_run(folder.path(), 2, 30, 0.0), "warm start 1/2");
         for step in 1..=20 {
             let rate = if step > 10 { 0.5 } else { 0.0 };
             text.push_str(&format!(
@@ -149,9 +150,20 @@ mod tests {
                 100 + 7 * step
             ));
         }
-        text.push_str("{\"phase\":\"rl\",\"st");
-        std::fs::write(&path, &text).unwrap();
-        assert_eq!(of_run(folder.path(), 2, 30), "step 20/30  success 50.0 %  ETA 1 min 10 s");
+        let half = "{\"phase\":\"rl\",\"st";
+        std::fs::write(&path, format!("{text}{half}")).unwrap();
+        assert_eq!(of_run(folder.path(), 2, 30, 0.0), "step 20/30  success 50.0 %  ETA 1 min 10 s");
+        // Resumed a day later: the day is no step's time, and one step gives none.
+        for (step, time, eta) in [(21, 90_000, ""), (22, 90_005, "  ETA 40 s")] {
+            text.push_str(&format!(
+                "{{\"phase\":\"rl\",\"step\":{step},\"time\":{time}.0,\"train/success_rate\":0.5}}\n"
+            ));
+            std::fs::write(&path, &text).unwrap();
+            assert_eq!(
+                of_run(folder.path(), 2, 30, 89_990.0),
+                format!("step {step}/30  success 50.0 %{eta}")
+            );
+        }
         assert_eq!((duration(59.4), duration(7265.0)), ("59 s".into(), "2 h 01 min".into()));
     }
 }

@@ -274,11 +274,11 @@ impl<'a> Supervisor<'a> {
         for job in &self.jobs {
             let config = &self.runs[job.run].config;
             let rl_steps = if job.warm.is_some() { 0 } else { config.train.steps };
-            let now = || progress::of_run(&job.root, config.sft.steps, rl_steps);
+            let since = |started| progress::of_run(&job.root, config.sft.steps, rl_steps, started);
             match &job.state {
-                State::Running(_) => self.progress.show(&job.name, &now()),
+                State::Running(process) => self.progress.show(&job.name, &since(process.started())),
                 State::Held(_) => {
-                    self.progress.show(&job.name, &format!("in another process: {}", now()));
+                    self.progress.show(&job.name, &format!("in another process: {}", since(0.0)));
                 }
                 State::Waiting | State::Ended(_) => {}
             }
