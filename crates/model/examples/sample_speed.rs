@@ -134,7 +134,8 @@ fn median_seconds(setting: &Setting, weights: &Arc<EngineWeights>) -> f64 {
 /// One lane: its share of the prompts, all different, in one engine.
 fn run(setting: &Setting, weights: Arc<EngineWeights>, lane: usize) {
     let sessions: Vec<usize> = (lane..setting.prompts).step_by(setting.lanes).collect();
-    let sizes = EngineConfig { slots: sessions.len().max(1), max_context: setting.prompt_len + setting.new };
+    let sizes =
+        EngineConfig { max_num_seqs: sessions.len().max(1), max_context: setting.prompt_len + setting.new };
     let result = NativeEngine::with_weights(weights, sizes, None).map_err(|error| error.to_string());
     let answered = result.and_then(|mut engine| {
         for &session in &sessions {

@@ -70,8 +70,8 @@ const SHARED_PREFIX: usize = 16;
 /// Sizes of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Sequences kept at once. More sessions than slots wait, or lose their cache while idle.
-    pub slots: usize,
+    /// Sequences kept at once, each in a slot of the cache. More sessions than these wait, or lose their cache while idle.
+    pub max_num_seqs: usize,
     /// Longest prompt and response together, in tokens.
     pub max_context: usize,
 }
@@ -79,8 +79,8 @@ pub struct EngineConfig {
 impl EngineConfig {
     fn check(&self, max_positions: usize) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Engine { key: key.into(), reason });
-        if self.slots == 0 {
-            return fail("slots", "must be at least 1".into());
+        if self.max_num_seqs == 0 {
+            return fail("max_num_seqs", "must be at least 1".into());
         }
         if self.max_context < 2 {
             return fail("max_context", "must be at least 2".into());
@@ -173,7 +173,7 @@ impl NativeEngine {
         tokenizer: Option<Arc<Tokenizer>>,
     ) -> Result<Self, ModelError> {
         config.check(weights.max_positions)?;
-        let backend = Backend::host(weights, config.slots, config.max_context);
+        let backend = Backend::host(weights, config.max_num_seqs, config.max_context);
         Ok(Self::on(backend, config, tokenizer))
     }
 
@@ -192,8 +192,9 @@ impl NativeEngine {
             #[cfg(feature = "cuda")]
             SharedWeights::Cuda(crate::cuda::DeviceWeights { network, version }) => {
                 config.check(network.config.max_position_embeddings)?;
-                let engine = crate::cuda::Engine::new(Arc::clone(network), config.slots, config.max_context)
-                    .map_err(crate::cuda::CudaError::into_setting)?;
+                let engine =
+                    crate::cuda::Engine::new(Arc::clone(network), config.max_num_seqs, config.max_context)
+                        .map_err(crate::cuda::CudaError::into_setting)?;
                 let backend = Backend::Cuda { engine: Box::new(engine), version: *version };
                 Ok(Self::on(backend, config, tokenizer))
             }
@@ -205,7 +206,7 @@ impl NativeEngine {
             backend,
             tokenizer,
             max_context: config.max_context,
-            slots: (0..config.slots).map(|_| Slot::default()).collect(),
+            slots: (0..config.max_num_seqs).map(|_| Slot::default()).collect(),
             queue: VecDeque::new(),
             done: Vec::new(),
             next_request: 0,
@@ -218,7 +219,7 @@ impl NativeEngine {
     /// Bytes of the caches of an engine whose sequences are all of full length, and of the rows of its
     /// fullest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
-        let EngineConfig { slots, max_context } = engine;
+        let EngineConfig { max_num_seqs: slots, max_context } = engine;
         let heads = Heads::of(config);
         let cache = slots * config.num_hidden_layers * pages::Cache::numbers(heads, max_context);
         let (hidden, inner, query) = (config.hidden_size, config.intermediate_size, config.query_width());

@@ -422,7 +422,7 @@ fn a_critics_gradient_is_its_derivative() {
 #[test]
 fn the_engine_samples_what_the_learner_trains() {
     let weights = adapted(0.0);
-    let sizes = EngineConfig { slots: 2, max_context: 64 };
+    let sizes = EngineConfig { max_num_seqs: 2, max_context: 64 };
     let sampled = |packed: EngineWeights| {
         let mut engine = NativeEngine::with_weights(Arc::new(packed), sizes, None).unwrap();
         let params = SamplingParams { max_tokens: 30, ..SamplingParams::default() };

@@ -99,7 +99,12 @@ impl MemoryPlan {
         }
         plan.add(PlanPhase::Always, "CUDA", CONTEXT, "context, kernels and workspaces, an allowance".into());
         if let Some((engines, engine)) = settings.sampling {
-            plan.device_sampling(&widths, engines as u64, engine.slots as u64, engine.max_context as u64);
+            plan.device_sampling(
+                &widths,
+                engines as u64,
+                engine.max_num_seqs as u64,
+                engine.max_context as u64,
+            );
         }
         let detail = format!("{trainable} numbers, f32");
         plan.add(PlanPhase::Training, "gradients", trainable * NUMBER, detail);
@@ -219,7 +224,7 @@ mod tests {
             divergences: false,
             second_gradient: false,
             critic: None,
-            sampling: Some((1, EngineConfig { slots: 64, max_context: 2560 })),
+            sampling: Some((1, EngineConfig { max_num_seqs: 64, max_context: 2560 })),
             staleness: 0,
             merged: false,
         }

@@ -364,7 +364,8 @@ impl Service {
             Ok(model) => model,
             Err(response) => return *response,
         };
-        let sizes = EngineConfig { slots: 1, max_context: request.prompt.len() + request.params.max_tokens };
+        let sizes =
+            EngineConfig { max_num_seqs: 1, max_context: request.prompt.len() + request.params.max_tokens };
         let weights = model.learner.engine_weights().unwrap();
         let mut engine = NativeEngine::with_shared(&weights, sizes, None).unwrap();
         engine.submit(request).unwrap();

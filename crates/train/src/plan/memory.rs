@@ -94,7 +94,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         Device::Cuda => sampling_lanes(config),
     };
     let here = config.rollout.engine.is_none();
-    let engine = EngineConfig { slots, max_context: config.rollout.max_context };
+    let engine = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
     PlanSettings {
         learner,
         trainable,

@@ -65,7 +65,7 @@ pub fn engines(
     lanes: usize,
     slots: usize,
 ) -> Result<Vec<NativeEngine>, TrainError> {
-    let sizes = EngineConfig { slots, max_context: config.rollout.max_context };
+    let sizes = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
     (0..lanes).map(|_| Ok(NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?)).collect()
 }
 
