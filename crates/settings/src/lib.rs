@@ -34,6 +34,7 @@
 //! | `problem.rs` | what is wrong with a setting, and the error that lists it |
 //! | `annotate.rs` | TOML with every key's meaning above it |
 //! | `reference.rs` | a Markdown page of all keys |
+//! | `assignment.rs` | settings as arguments, `key.sub=value` |
 //! | `suggest.rs` | the nearest name to a misspelt one |
 //! | `address.rs` | addresses of servers and services |
 //! | `api_key.rs` | API keys in environment variables that settings name |
@@ -41,6 +42,7 @@
 mod address;
 mod annotate;
 mod api_key;
+mod assignment;
 mod check;
 mod problem;
 mod reference;
@@ -52,6 +54,7 @@ mod tests;
 pub use address::{AddressError, check_address};
 pub use annotate::annotate;
 pub use api_key::{ApiKeyError, api_key};
+pub use assignment::{AssignmentError, assignment};
 pub use check::{check, problems};
 pub use problem::{Problem, SettingsError};
 pub use reference::reference;

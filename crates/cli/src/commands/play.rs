@@ -21,6 +21,7 @@ use turnwise_core::{Action, Environment, Metric, Observation, Part, Purpose, See
 use turnwise_env::pictures::png;
 use turnwise_env::webshop::WebshopWorld;
 use turnwise_env::world::{Advisor, OpenOptions};
+use turnwise_settings::assignment;
 
 use super::env::SizeName;
 use super::picture::Pictures;
@@ -161,12 +162,8 @@ fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
         found.push(("generator.size".to_owned(), Value::String(name.get_name().to_owned())));
     }
     for text in &args.settings {
-        let (key, value) =
-            text.split_once('=').with_context(|| format!("{text}: write it as key.sub=value"))?;
-        // What is not TOML is a bare string, as in overrides of a config.
-        let parsed =
-            format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
-        found.push((key.trim().to_owned(), parsed.unwrap_or_else(|| Value::String(value.to_owned()))));
+        let (key, value) = assignment(text).with_context(|| text.clone())?;
+        found.push((key.to_owned(), value));
     }
     Ok(found)
 }

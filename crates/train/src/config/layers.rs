@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 use turnwise_methods::merge;
-use turnwise_settings::{Problem, SettingsError};
+use turnwise_settings::{Problem, SettingsError, assignment};
 
 /// One source: its settings, and where each of them stands.
 #[derive(Clone, Debug, Default)]
@@ -82,20 +82,9 @@ impl Layer {
     /// # Errors
     /// An argument without a key or a value.
     pub(super) fn argument(text: &str) -> Result<Self, SettingsError> {
-        let fail =
-            |reason: &str| Err(SettingsError(vec![Problem::new(format!("argument `{text}`"), reason)]));
-        let Some((key, value)) = text.split_once('=') else {
-            return fail("a setting is written key.sub=value");
-        };
-        let (key, value) = (key.trim(), value.trim());
-        if key.is_empty() || key.split('.').any(str::is_empty) {
-            return fail("a setting is written key.sub=value; the key is incomplete");
-        }
-        let value = format!("value = {value}")
-            .parse::<Table>()
-            .ok()
-            .and_then(|mut table| table.remove("value"))
-            .unwrap_or_else(|| Value::String(value.to_owned()));
+        let (key, value) = assignment(text).map_err(|error| {
+            SettingsError(vec![Problem::new(format!("argument `{text}`"), error.to_string())])
+        })?;
         let mut parts = key.rsplit('.');
         let last = parts.next().unwrap_or(key);
         let innermost = Table::from_iter([(last.to_owned(), value)]);

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use serde_json::Value;
 use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_methods::{Methods, credit_with};
+use turnwise_settings::assignment;
 
 /// The credit part of a preset, changed by the overrides.
 pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> anyhow::Result<CreditConfig> {
@@ -26,11 +26,8 @@ pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> an
 
 /// The config with one value replaced.
 fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
-    let (path, value) = text.split_once('=').context("an override is written key.sub=value")?;
-    // What is not JSON is a bare word.
-    let value = value.trim();
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-    Ok(credit_with(config, path, value)?)
+    let (path, value) = assignment(text)?;
+    Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
 /// Notes on a config for the user, besides its numbers. `encoder` is the model folder that gives the vectors of observations; empty
@@ -72,7 +69,7 @@ mod tests {
         let by_kind = with("aem-grpo", &["aem.lambda=2"]).unwrap();
         assert_eq!(by_kind, with("aem-grpo", &["refinements.0.lambda=2"]).unwrap());
         assert!(with("gigpo", &["outliers.lambda=3"]).unwrap().outliers.is_some());
-        assert_eq!(with("grpo", &["estimator={\"kind\":\"rloo\"}"]).unwrap(), with("rloo", &[]).unwrap());
+        assert_eq!(with("grpo", &["estimator={kind=\"rloo\"}"]).unwrap(), with("rloo", &[]).unwrap());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use serde::Deserialize;
 use toml::{Table, Value};
+use turnwise_settings::assignment;
 use turnwise_train::config::{ConfigSource, suggest};
 
 use super::plan::name_argument;
@@ -386,7 +387,7 @@ fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) ->
 
 /// The key of a setting `key.sub=value`.
 fn key_of(text: &str) -> Option<&str> {
-    text.split_once('=').map(|(key, _)| key.trim())
+    assignment(text).ok().map(|(key, _)| key)
 }
 
 /// True if a key is `table`, or lies in the table of that name.

@@ -1,0 +1,60 @@
+//! Settings as arguments of a command line.
+
+use thiserror::Error;
+use toml::{Table, Value};
+
+/// Reason why an argument is no setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AssignmentError {
+    /// It has no `=`.
+    #[error("a setting is written key.sub=value")]
+    Form,
+    /// Nothing before the `=`, or beside a dot.
+    #[error("a setting is written key.sub=value; the key is incomplete")]
+    Key,
+}
+
+/// Key and value of an argument written `key.sub=value`, without white space around them. What is not TOML is a bare string: paths and
+/// names need no quotes.
+///
+/// ```
+/// use toml::Value;
+/// use turnwise_settings::assignment;
+///
+/// assert_eq!(assignment("env.max_turns=50"), Ok(("env.max_turns", Value::Integer(50))));
+/// assert_eq!(assignment("env.data=games/official"), Ok(("env.data", Value::String("games/official".into()))));
+/// assert!(assignment("env.max_turns").is_err());
+/// ```
+///
+/// # Errors
+/// An argument without a key or a value.
+pub fn assignment(text: &str) -> Result<(&str, Value), AssignmentError> {
+    let (key, value) = text.split_once('=').ok_or(AssignmentError::Form)?;
+    let (key, value) = (key.trim(), value.trim());
+    if key.is_empty() || key.split('.').any(str::is_empty) {
+        return Err(AssignmentError::Key);
+    }
+    let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+    Ok((key, parsed.unwrap_or_else(|| Value::String(value.to_owned()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_toml_or_bare_strings() {
+        let string = |text: &str| Value::String(text.to_owned());
+        assert_eq!(assignment(" a.b = \"x=y\" "), Ok(("a.b", string("x=y"))));
+        assert_eq!(assignment("a=x=y"), Ok(("a", string("x=y"))));
+        assert_eq!(assignment("a="), Ok(("a", string(""))));
+        assert_eq!(
+            assignment("a={b=1}"),
+            Ok(("a", Value::Table(Table::from_iter([("b".into(), 1.into())]))))
+        );
+        assert_eq!(assignment("a"), Err(AssignmentError::Form));
+        for text in ["=1", " = 1", "a.=1", ".a=1", "a..b=1"] {
+            assert_eq!(assignment(text), Err(AssignmentError::Key), "{text}");
+        }
+    }
+}
