@@ -34,7 +34,7 @@ pub enum AemMode {
     /// As it is: low relative entropy counts more.
     #[default]
     Normal,
-    /// The sign of lambda turned round.
+    /// The sign of lambda reversed.
     Reverse,
     /// The coefficients permuted inside the scope, seeded by run, step and scope.
     Shuffle,
@@ -153,6 +153,13 @@ impl Aem {
         let refuse = |reason| Err(CreditError::Setting { method: NAME, reason });
         if !(-100.0..=100.0).contains(&config.lambda) {
             return refuse(format!("lambda is {}; it must be between -100 and 100", config.lambda));
+        }
+        if config.lambda < 0.0 && matches!(config.mode, AemMode::MaskUncertain | AemMode::MaskConfident) {
+            return refuse(format!(
+                "lambda is {}, with which alpha is low where the policy is confident; mode \"{}\" needs 0 or more",
+                config.lambda,
+                if config.mode == AemMode::MaskUncertain { "mask-uncertain" } else { "mask-confident" }
+            ));
         }
         if !(config.epsilon >= 0.0 && config.epsilon.is_finite() && config.min_spread >= 0.0) {
             return refuse("epsilon and min_spread must be 0 or more".into());

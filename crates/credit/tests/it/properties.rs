@@ -356,6 +356,7 @@ fn settings_outside_of_their_ranges_are_refused() {
         (r#"{"estimator": {"kind": "hgpo", "levels": 20000000}}"#, "levels"),
         (r#"{"refinements": [{"kind": "empg", "zeta": 1e9}]}"#, "zeta"),
         (r#"{"outliers": {"lambda": 1e9}}"#, "lambda"),
+        (r#"{"refinements": [{"kind": "aem", "mode": "mask-uncertain", "lambda": -1}]}"#, "lambda"),
         (r#"{"outliers": {"ddof": 2}}"#, "outliers"),
     ] {
         let config: CreditConfig = serde_json::from_str(config).unwrap();
