@@ -44,8 +44,8 @@ pub struct JudgeConfig {
     /// before a run begins is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,
-    /// Share of the last 20 questions that may stay without an answer, from the eighth question on. Above it the run
-    /// stops, since its credits would be an even split under the judge's name; 1 never stops.
+    /// Share of the last 20 questions that may stay without an answer, from the eighth question on, and of the batch's together
+    /// with those that the cache answered. Above both the run stops, since its credits would be an even split under the judge's name; 1 never stops.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub max_failed_share: f64,
     /// Requests at a time.

@@ -88,18 +88,33 @@ struct State {
     last_failure: Option<String>,
     /// Of the last [`WINDOW`] questions that were asked: whether they stayed without an answer.
     recent: VecDeque<bool>,
+    /// Questions of the present batch that the cache answered.
+    cached: usize,
+    /// Those of it that stayed without an answer.
+    unanswered: usize,
     /// Too many did.
     dead: bool,
 }
 
 impl State {
-    /// Notes how a question ended.
+    /// Begins a batch, of which the cache answered some.
+    fn begin(&mut self, cached: usize) {
+        self.metrics.cache_hits += cached as u64;
+        (self.cached, self.unanswered) = (cached, 0);
+    }
+
+    /// Notes how a question ended that was asked. A run that goes on has its good answers from the cache and asks what failed before
+    /// alone, which makes no good judge a dead one: what the cache answered of the batch counts too.
     fn note(&mut self, failed: bool, most: f64) {
+        self.unanswered += usize::from(failed);
         if self.recent.len() == WINDOW {
             self.recent.pop_front();
         }
         self.recent.push_back(failed);
-        self.dead |= self.recent.len() >= FEWEST && self.failed() as f64 > most * self.recent.len() as f64;
+        let above = |failed: usize, all: usize| failed as f64 > most * all as f64;
+        self.dead |= self.recent.len() >= FEWEST
+            && above(self.failed(), self.recent.len())
+            && above(self.unanswered, self.cached + self.unanswered);
     }
 
     fn failed(&self) -> usize {
@@ -158,20 +173,29 @@ impl Judge {
         let (temperature, max_tokens) =
             (self.config.temperature.to_string(), self.config.max_tokens.to_string());
         let Template { system, user: template, turn } = &self.template;
-        let key = Key::of(&[&self.config.model, &temperature, &max_tokens, system, template, turn, &user]);
-        Question { key, user, turns: trajectory.turns.len() }
+        let turns = trajectory.turns.len();
+        let count = turns.to_string();
+        let mut parts =
+            vec![self.config.model.as_str(), &temperature, &max_tokens, system, template, turn, &user];
+        if !self.template.counts_turns() {
+            // Two turns may read as one whose text has a line break.
+            parts.push(&count);
+        }
+        Question { key: Key::of(&parts), user, turns }
     }
 
-    /// The scores that answer a question; `None` where there are none to be had. Every failed request is reported.
-    fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
+    /// The scores that the cache has for a question.
+    fn cached(&self, question: &Question) -> Option<Vec<f64>> {
         match self.cache.get(&question.key, question.turns) {
-            Hit::Scores(scores) => {
-                self.with(|state| state.metrics.cache_hits += 1);
-                return Some(scores);
-            }
+            Hit::Scores(scores) => return Some(scores),
             Hit::Broken => self.with(|state| state.metrics.cache_errors += 1),
             Hit::Nothing => {}
         }
+        None
+    }
+
+    /// The scores that the judge gives; `None` where there are none to be had. Every failed request is reported.
+    fn scores(&self, question: &Question, failures: &mpsc::Sender<String>) -> Option<Vec<f64>> {
         let once = || {
             let answer = self.client.ask(&self.config, &self.template.system, &question.user)?;
             parse(&answer, question.turns).map_err(Failure::Malformed)
@@ -257,23 +281,33 @@ impl Judge {
         Ok(())
     }
 
-    /// Answers all questions, `concurrency` at a time; `failed` hears of failed requests while that goes on. A judge
+    /// Answers all questions, from the cache or `concurrency` at a time; `failed` hears of failed requests while that goes on. A judge
     /// that is dead is asked no more.
     fn answers(&self, questions: &[Question], failed: &mut dyn FnMut(String)) -> Vec<Option<Vec<f64>>> {
-        let answers: Vec<Mutex<Option<Vec<f64>>>> = questions.iter().map(|_| Mutex::default()).collect();
+        let cached: Vec<Option<Vec<f64>>> = questions.iter().map(|question| self.cached(question)).collect();
+        self.with(|state| state.begin(cached.iter().flatten().count()));
+        let (answers, open): (Vec<_>, Vec<_>) = cached
+            .into_iter()
+            .zip(questions)
+            .enumerate()
+            .map(|(index, (cached, question))| {
+                let open = cached.is_none().then_some((index, question));
+                (Mutex::new(cached), open)
+            })
+            .unzip();
+        let open: Vec<(usize, &Question)> = open.into_iter().flatten().collect();
         let next = AtomicUsize::new(0);
         let (sender, failures) = mpsc::channel();
         let work = |sender: mpsc::Sender<String>| {
-            while let Some((question, answer)) = {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                questions.get(index).zip(answers.get(index)).filter(|_| !self.is_dead())
-            } {
+            while let Some(&(index, question)) =
+                open.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !self.is_dead())
+            {
                 let scores = self.scores(question, &sender);
-                *answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = scores;
+                *answers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = scores;
             }
         };
         std::thread::scope(|scope| {
-            for _ in 0..self.config.concurrency.min(questions.len()) {
+            for _ in 0..self.config.concurrency.min(open.len()) {
                 let sender = sender.clone();
                 scope.spawn(|| work(sender));
             }
@@ -296,16 +330,17 @@ impl Judge {
     /// and credits would be a uniform split under the judge's name.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
-        // With the number of turns: two may read as one whose text has a line break, where the template does not count them.
-        let mut known: HashMap<(Key, usize), usize> = HashMap::new();
+        let mut known: HashMap<Key, usize> = HashMap::new();
         // The question of each trajectory; none where there is nothing to share out.
         let mut asked: Vec<Option<usize>> = Vec::new();
         for trajectory in batch.trajectories() {
             // By what the environment gave: a KL in the reward makes no failure worth a question.
-            let worth_asking = trajectory.environment_return(1.0) != 0.0 && !trajectory.turns.is_empty();
+            let size: f64 = trajectory.turns.iter().map(|turn| turn.reward.abs()).sum();
+            // Rewards that cancel out may leave their last digits.
+            let worth_asking = trajectory.environment_return(1.0).abs() > 1e-12 * size;
             asked.push(worth_asking.then(|| {
                 let question = self.question(trajectory);
-                *known.entry((question.key, question.turns)).or_insert_with(|| {
+                *known.entry(question.key).or_insert_with(|| {
                     questions.push(question);
                     questions.len() - 1
                 })

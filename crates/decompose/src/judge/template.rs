@@ -24,6 +24,11 @@ pub struct Template {
 }
 
 impl Template {
+    /// True if what it makes of a trajectory says how many turns that has.
+    pub(super) fn counts_turns(&self) -> bool {
+        self.user.contains("{count}") || self.turn.contains("{index}")
+    }
+
     /// The text of the built-in template.
     pub const BUILT_IN: &'static str = BUILT_IN;
 

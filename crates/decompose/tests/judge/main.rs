@@ -120,13 +120,19 @@ fn trajectories_that_read_alike_get_as_many_scores_as_turns() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("own.toml");
     fs::write(&template, "system = 'Be brief.'\nuser = '{turns}'\nturn = '{action}'").unwrap();
-    let judge = Judge::new(JudgeConfig { template, concurrency: 1, ..config(&server) }, 0).unwrap();
+    let config =
+        JudgeConfig { template, concurrency: 1, cache: folder.path().join("cache"), ..config(&server) };
+    let judge = Judge::new(config, 0).unwrap();
     let three = trajectory("ann", &[0.0, 0.0, 6.0]);
     let mut one = trajectory("ann", &[6.0]);
     one.turns[0].action = three.turns.iter().map(|turn| turn.action.as_str()).collect();
-    let credits = judge.credits(&batch(vec![three, one]), &mut |_| ()).unwrap();
-    assert_eq!(credits, vec![vec![vec![1.0, 2.0, 3.0], vec![6.0]]]);
-    assert_eq!(judge.metrics().calls, 2);
+    let both = batch(vec![three, one]);
+    for _ in 0..2 {
+        let credits = judge.credits(&both, &mut |_| ()).unwrap();
+        assert_eq!(credits, vec![vec![vec![1.0, 2.0, 3.0], vec![6.0]]]);
+    }
+    let metrics = judge.metrics();
+    assert_eq!((metrics.calls, metrics.cache_hits, metrics.cache_errors), (2, 2, 0));
 }
 
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -255,6 +261,30 @@ fn a_dead_judge_is_told_at_once_and_stops_the_run() {
     let credits = judge.credits(&questions(12), &mut |text| warnings.push(text)).unwrap();
     assert_eq!((credits[0].len(), &credits[0][11]), (12, &vec![2.0; 3]));
     assert!(warnings.last().unwrap().contains("12 of 12 trajectories"), "{warnings:?}");
+}
+
+#[test]
+fn what_failed_before_makes_no_good_judge_a_dead_one() {
+    // Nine in thirty answers are none; they are asked again, alone, where the others are in the cache.
+    let folder = tempfile::tempdir().unwrap();
+    let all = questions(30);
+    let replies = |index: usize| if index % 10 < 3 { answer("no scores") } else { answer("[1, 2, 3]") };
+    let server = Server::start((0..30).map(replies).collect(), answer("no scores"));
+    let cache = folder.path().join("cache");
+    let config = JudgeConfig { cache, concurrency: 1, retries: 0, ..config(&server) };
+    let first = Judge::new(config.clone(), 0).unwrap();
+    let credits = first.credits(&all, &mut |_| ()).unwrap();
+    assert_eq!((first.metrics().fallbacks, first.metrics().cache_hits), (9, 0));
+    for call_budget in [10_000, 0] {
+        let again = Judge::new(JudgeConfig { call_budget, ..config.clone() }, 0).unwrap();
+        for _ in 0..3 {
+            assert_eq!(again.credits(&all, &mut |_| ()).unwrap(), credits);
+        }
+        assert_eq!((again.metrics().fallbacks, again.metrics().cache_hits), (27, 63));
+    }
+    // Without the cache's answers, the same failures end it.
+    let none = JudgeConfig { cache: std::path::PathBuf::new(), ..config };
+    assert!(Judge::new(none, 0).unwrap().credits(&all, &mut |_| ()).is_err());
 }
 
 #[test]
