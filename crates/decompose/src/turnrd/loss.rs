@@ -176,7 +176,8 @@ fn rank(
     let mut pairs = Vec::new();
     for (better, a) in samples.iter().enumerate() {
         for (worse, b) in samples.iter().enumerate() {
-            if a.ret > b.ret {
+            // The last digits of a sum follow the order of its rewards and rank nothing.
+            if a.ret - b.ret > 1e-9 * (1.0 + a.ret.abs().max(b.ret.abs())) {
                 pairs.push((better, worse, a.weight * b.weight));
             }
         }

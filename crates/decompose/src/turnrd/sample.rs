@@ -54,7 +54,10 @@ pub(super) fn check_vectors(
     }
     let count = turns.len() / input_dim;
     if count > config.max_turns {
-        let reason = format!("is {}, but a trajectory has {count} turns; raise it", config.max_turns);
+        let reason = format!(
+            "is {}, and a trajectory has {count} turns; a network keeps the number that it was made with: train one with a larger one",
+            config.max_turns
+        );
         return Err(setting("max_turns", reason));
     }
     if goal.len() != input_dim {

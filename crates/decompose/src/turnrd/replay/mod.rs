@@ -18,8 +18,8 @@ mod frame;
 mod record;
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -88,9 +88,17 @@ impl Replay {
             .truncate(false)
             .open(path)
             .map_err(ModelError::io(path))?;
-        if let Err(error) = file.try_lock() {
-            let reason = format!("is being written by another process ({error}); wait for it to end");
-            return Err(ModelError::file(path, reason));
+        match file.try_lock() {
+            Ok(()) => {}
+            // A file system without locks.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(ModelError::file(
+                    path,
+                    "is being written by another process; wait for it to end",
+                ));
+            }
+            Err(TryLockError::Error(error)) => return Err(ModelError::io(path)(error)),
         }
         let mut replay = Self::scan(path, file, true)?;
         replay.file.set_len(replay.end).map_err(ModelError::io(path))?;
