@@ -3,7 +3,7 @@
 //! | File | Subject |
 //! |---|---|
 //! | `pddl` | tokens and facts of a PDDL problem |
-//! | `parse`, `facts` | one `game.tw-pddl` file to one [`Game`] |
+//! | `parse`, `facts`, `assembly` | one `game.tw-pddl` file to one [`Game`] |
 //! | `game` | what never changes: names, types, places, what fits where |
 //! | `goal` | the six goals, when they are met and how far along one is |
 //! | `command` | what the agent may type, and which of it is admissible |
@@ -21,6 +21,7 @@
 //! games) to the byte: observations, admissible commands, rewards and ends. The names of the rules are those
 //! of the games' own PDDL domain. What is left out: the three-dimensional simulator.
 
+mod assembly;
 mod command;
 pub mod demonstrations;
 mod environment;

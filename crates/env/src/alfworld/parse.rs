@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use turnwise_core::EnvError;
 
+use super::assembly;
 use super::facts::Facts;
 use super::game::{Game, Strings};
 use super::goal::{Shape, TaskType};
@@ -100,7 +101,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Option<Game>, String> {
         ));
     }
     let floor_plan = said.and_then(|_| folder.rsplit_once('-')?.1.parse().ok());
-    let (world, goal) = facts.build(&shape)?;
+    let (world, goal) = assembly::world(&facts, &shape)?;
     Ok(Some(Game {
         id: id.into(),
         sentence: sentence.into(),
