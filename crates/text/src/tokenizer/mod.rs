@@ -5,6 +5,7 @@
 //! | `files.rs` | a model folder's files about text, as the hub has them |
 //! | `scanner.rs` | the pre-tokenisation of tokenizers trained here, as one regex and as a scanner that cuts the same way |
 //! | `stream.rs` | text of tokens while they come |
+//! | `train.rs` | tokenizers of small models, from the texts that they will read and write |
 //!
 //! Any byte-level BPE tokenizer in the `tokenizers` library's `tokenizer.json` can be read, and a hub model's folder
 //! with all that it says about text: end tokens, chat template ([`Tokenizer::load_folder`]). Small
@@ -14,6 +15,7 @@
 mod files;
 mod scanner;
 mod stream;
+mod train;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,33 +24,18 @@ use std::sync::Arc;
 use files::Companions;
 pub use files::training_sampling;
 pub use stream::DecodeStream;
+pub use train::TokenizerConfig;
 
 use scanner::Scanner;
-use serde_json::json;
-use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{DecoderWrapper, Model as _, ModelWrapper, PreTokenizerWrapper, Trainer as _};
+use tokenizers::{DecoderWrapper, ModelWrapper, PreTokenizerWrapper};
 
 use crate::TextError;
 use crate::whole::{read, write, wrong};
 
 /// Ids from here on are a broken file: a table of them would fill the memory.
 const MOST_IDS: usize = 1 << 24;
-
-/// Settings of [`Tokenizer::train`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TokenizerConfig {
-    /// Strings that are one token wherever a piece starts with them. Each gets a token whether or
-    /// not it occurs.
-    pub phrases: Vec<String>,
-    /// Most tokens besides the 256 bytes and the special tokens; phrases count.
-    pub max_pieces: usize,
-    /// True if a name and the number behind it (`shelf 12`) are two pieces rather than one.
-    pub split_numbers: bool,
-    /// Markers that are one token wherever they occur, and that no piece ever contains.
-    pub special_tokens: Vec<String>,
-}
 
 /// A byte-level tokenizer.
 ///
@@ -117,125 +104,6 @@ impl Tokenizer {
     /// Those of [`Tokenizer::to_json`], and a file that cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
         write(path, self.to_json()?.as_bytes())
-    }
-
-    /// Makes a tokenizer from the texts a small model will read and write.
-    ///
-    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent pieces
-    /// (equally frequent ones in byte order). A piece is cut by one regex: phrases longest first, line
-    /// break, `name number` (unless `split_numbers`), word, number, other characters, each but the line break with one leading
-    /// space. A piece outside the vocabulary is spelt in bytes. There are no merges, so no token is
-    /// spent on parts of words.
-    ///
-    /// # Errors
-    /// There are more phrases than `max_pieces`, or a special token is given twice, is shorter than two characters or
-    /// has one that is not visible ASCII.
-    pub fn train<'a>(
-        texts: impl Iterator<Item = &'a str> + Send,
-        config: &TokenizerConfig,
-    ) -> Result<Self, TextError> {
-        let scanner = Scanner::new(&config.phrases, config.split_numbers);
-        if scanner.phrases().len() > config.max_pieces {
-            return Err(TextError::Tokenizer(format!(
-                "max_pieces = {} leaves no room for {} phrases: raise it or give fewer phrases",
-                config.max_pieces,
-                scanner.phrases().len()
-            )));
-        }
-        for (index, token) in config.special_tokens.iter().enumerate() {
-            let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
-            if token.len() < 2 || !printable || config.special_tokens[..index].contains(token) {
-                return Err(TextError::Tokenizer(format!(
-                    "special token `{token}`: a special token is given once and has at least two \
-                     characters, all of them visible ASCII"
-                )));
-            }
-        }
-
-        let alphabet = byte_alphabet();
-        let spell =
-            |piece: &[u8]| -> String { piece.iter().map(|&byte| alphabet[usize::from(byte)]).collect() };
-        let special =
-            SpecialTokens::new(config.special_tokens.iter().map(|token| (token.clone(), 0)).collect());
-        let mut trainer = WordLevelTrainer::builder()
-            .vocab_size(usize::MAX)
-            .show_progress(false)
-            .build()
-            .map_err(|error| TextError::Tokenizer(error.to_string()))?;
-        trainer
-            .feed(texts, |text| {
-                let mut pieces = Vec::new();
-                special.split(text, |segment| {
-                    if let Segment::Text(mut rest) = segment {
-                        while !rest.is_empty() {
-                            let (piece, after) = rest.split_at(scanner.piece_len(rest));
-                            pieces.push(spell(piece.as_bytes()));
-                            rest = after;
-                        }
-                    }
-                });
-                Ok(pieces)
-            })
-            .map_err(refused)?;
-        let mut counted = WordLevel::default();
-        trainer.train(&mut counted).map_err(refused)?;
-        let mut counted: Vec<(String, u32)> = counted.get_vocab().into_iter().collect();
-        counted.sort_unstable_by_key(|entry| entry.1);
-
-        let mut vocabulary = serde_json::Map::new();
-        let mut add = |token: String| {
-            let id = vocabulary.len();
-            vocabulary.entry(token).or_insert(json!(id));
-            vocabulary.len()
-        };
-        for character in &alphabet {
-            add(character.to_string());
-        }
-        let mut size = alphabet.len();
-        for token in &config.special_tokens {
-            size = add(token.clone());
-        }
-        let full = size + config.max_pieces;
-        for piece in scanner.phrases().iter().map(|phrase| spell(phrase.as_bytes())) {
-            size = add(piece);
-        }
-        for (piece, _) in counted {
-            if size == full {
-                break;
-            }
-            size = add(piece);
-        }
-
-        let added: Vec<_> = config
-            .special_tokens
-            .iter()
-            .map(|token| {
-                json!({
-                    "id": vocabulary[token], "content": token, "single_word": false, "lstrip": false,
-                    "rstrip": false, "normalized": false, "special": true,
-                })
-            })
-            .collect();
-        let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
-        let split = json!({
-            "type": "Split", "pattern": {"Regex": scanner.regex()}, "behavior": "Isolated", "invert": false,
-        });
-        let file = json!({
-            "version": "1.0",
-            "truncation": null,
-            "padding": null,
-            "added_tokens": added,
-            "normalizer": null,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
-            "post_processor": null,
-            "decoder": byte_level,
-            "model": {
-                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
-                "vocab": vocabulary, "merges": [],
-            },
-        });
-        Self::from_json(file.to_string().as_bytes())
     }
 
     fn new(mut library: tokenizers::Tokenizer) -> Result<Self, TextError> {

@@ -1,0 +1,173 @@
+//! Tokenizers of small models, made from the texts that they will read and write.
+
+use serde_json::{Map, Value, json};
+use tokenizers::models::wordlevel::{WordLevel, WordLevelTrainer};
+use tokenizers::{Model as _, Trainer as _};
+
+use super::scanner::Scanner;
+use super::{Segment, SpecialTokens, Tokenizer, byte_alphabet, refused};
+use crate::TextError;
+
+/// Settings of [`Tokenizer::train`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerConfig {
+    /// Strings that are one token wherever a piece starts with them. Each gets a token whether or
+    /// not it occurs.
+    pub phrases: Vec<String>,
+    /// Most tokens besides the 256 bytes and the special tokens; phrases count.
+    pub max_pieces: usize,
+    /// True if a name and the number behind it (`shelf 12`) are two pieces rather than one.
+    pub split_numbers: bool,
+    /// Markers that are one token wherever they occur, and that no piece ever contains.
+    pub special_tokens: Vec<String>,
+}
+
+impl TokenizerConfig {
+    fn check(&self, phrases: usize) -> Result<(), TextError> {
+        if phrases > self.max_pieces {
+            return Err(TextError::Tokenizer(format!(
+                "max_pieces = {} leaves no room for {phrases} phrases: raise it or give fewer phrases",
+                self.max_pieces
+            )));
+        }
+        for (index, token) in self.special_tokens.iter().enumerate() {
+            let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
+            if token.len() < 2 || !printable || self.special_tokens[..index].contains(token) {
+                return Err(TextError::Tokenizer(format!(
+                    "special token `{token}`: a special token is given once and has at least two \
+                     characters, all of them visible ASCII"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tokenizer {
+    /// Makes a tokenizer from the texts a small model will read and write.
+    ///
+    /// The vocabulary is the 256 bytes, the special tokens, the phrases and the most frequent pieces
+    /// (equally frequent ones in byte order). A piece is cut by one regex: phrases longest first, line
+    /// break, `name number` (unless `split_numbers`), word, number, other characters, each but the line break with one leading
+    /// space. A piece outside the vocabulary is spelt in bytes. There are no merges, so no token is
+    /// spent on parts of words.
+    ///
+    /// # Errors
+    /// There are more phrases than `max_pieces`, or a special token is given twice, is shorter than two characters or
+    /// has one that is not visible ASCII.
+    pub fn train<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        config: &TokenizerConfig,
+    ) -> Result<Self, TextError> {
+        let scanner = Scanner::new(&config.phrases, config.split_numbers);
+        config.check(scanner.phrases().len())?;
+        let alphabet = byte_alphabet();
+        let pieces = frequent_pieces(texts, config, &scanner, &alphabet)?;
+        let vocabulary = vocabulary(config, &scanner, &alphabet, pieces);
+        Self::from_json(tokenizer_json(config, &scanner, &vocabulary).to_string().as_bytes())
+    }
+}
+
+/// A piece as the library writes it, one character a byte.
+fn spell(alphabet: &[char], piece: &str) -> String {
+    piece.bytes().map(|byte| alphabet[usize::from(byte)]).collect()
+}
+
+/// The pieces of the texts, the most frequent first, equally frequent ones in byte order.
+fn frequent_pieces<'a>(
+    texts: impl Iterator<Item = &'a str> + Send,
+    config: &TokenizerConfig,
+    scanner: &Scanner,
+    alphabet: &[char],
+) -> Result<Vec<String>, TextError> {
+    let special = SpecialTokens::new(config.special_tokens.iter().map(|token| (token.clone(), 0)).collect());
+    let mut trainer = WordLevelTrainer::builder()
+        .vocab_size(usize::MAX)
+        .show_progress(false)
+        .build()
+        .map_err(|error| TextError::Tokenizer(error.to_string()))?;
+    trainer
+        .feed(texts, |text| {
+            let mut pieces = Vec::new();
+            special.split(text, |segment| {
+                if let Segment::Text(mut rest) = segment {
+                    while !rest.is_empty() {
+                        let (piece, after) = rest.split_at(scanner.piece_len(rest));
+                        pieces.push(spell(alphabet, piece));
+                        rest = after;
+                    }
+                }
+            });
+            Ok(pieces)
+        })
+        .map_err(refused)?;
+    let mut counted = WordLevel::default();
+    trainer.train(&mut counted).map_err(refused)?;
+    let mut counted: Vec<(String, u32)> = counted.get_vocab().into_iter().collect();
+    counted.sort_unstable_by_key(|entry| entry.1);
+    Ok(counted.into_iter().map(|(piece, _)| piece).collect())
+}
+
+/// The id of every token: bytes, special tokens, phrases, and as many pieces as `max_pieces` leaves room for.
+fn vocabulary(
+    config: &TokenizerConfig,
+    scanner: &Scanner,
+    alphabet: &[char],
+    pieces: Vec<String>,
+) -> Map<String, Value> {
+    let mut vocabulary = Map::new();
+    let mut add = |token: String| {
+        let id = vocabulary.len();
+        vocabulary.entry(token).or_insert(json!(id));
+        vocabulary.len()
+    };
+    for character in alphabet {
+        add(character.to_string());
+    }
+    let mut size = alphabet.len();
+    for token in &config.special_tokens {
+        size = add(token.clone());
+    }
+    let full = size + config.max_pieces;
+    for phrase in scanner.phrases() {
+        size = add(spell(alphabet, phrase));
+    }
+    for piece in pieces {
+        if size == full {
+            break;
+        }
+        size = add(piece);
+    }
+    vocabulary
+}
+
+/// The `tokenizer.json`.
+fn tokenizer_json(config: &TokenizerConfig, scanner: &Scanner, vocabulary: &Map<String, Value>) -> Value {
+    let added = config.special_tokens.iter().map(|token| {
+        json!({
+            "id": vocabulary[token], "content": token, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true,
+        })
+    });
+    let added: Vec<Value> = added.collect();
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let split = json!({
+        "type": "Split", "pattern": {"Regex": scanner.regex()}, "behavior": "Isolated", "invert": false,
+    });
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": added,
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "post_processor": null,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
+            "vocab": vocabulary, "merges": [],
+        },
+    })
+}
