@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::methods::Scores;
 use super::pools::estimate;
 use super::{Chosen, CompareSettings, Estimate};
-use crate::statistics::{McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement};
+use crate::statistics::{
+    Bootstrap, McNemar, PairedTest, mcnemar, mean, paired_permutation, probability_of_improvement,
+};
 
 /// McNemar's test of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -144,24 +146,6 @@ pub(crate) fn against(
     let bootstrap = settings.bootstrap;
     let name =
         |chosen: &[&Chosen<'_>]| chosen.first().map(|chosen| chosen.run.method.clone()).unwrap_or_default();
-    let (of_method, of_baseline) = (name(method), name(baseline));
-    let kinds: BTreeMap<&str, usize> = method
-        .iter()
-        .chain(baseline)
-        .flat_map(|chosen| {
-            chosen.evaluation.kinds.iter().map(|(kind, result)| (kind.as_str(), result.success.trials))
-        })
-        .collect();
-    let (x, y) = (Scores::new(method, &kinds), Scores::new(baseline, &kinds));
-    let improvement = probability_of_improvement(&x.all(), &y.all()).map(|value| Estimate {
-        value,
-        interval: bootstrap.interval_of_runs(&[method.len(), baseline.len()], |drawn| {
-            // Of the kinds that the drawn runs of both have; a run may have failed on all tasks of one.
-            let pairs = x.drawn(&drawn[0]).into_iter().zip(y.drawn(&drawn[1]));
-            let (x, y): (Vec<_>, Vec<_>) = pairs.filter(|(x, y)| !x.is_empty() && !y.is_empty()).unzip();
-            probability_of_improvement(&x, &y).unwrap_or(0.5)
-        }),
-    });
     let success = |chosen: &[&Chosen<'_>]| {
         mean(&chosen.iter().map(|chosen| chosen.evaluation.success.rate).collect::<Vec<_>>())
     };
@@ -169,13 +153,13 @@ pub(crate) fn against(
     let trained = by_seed(method, baseline, |chosen| training_success(chosen, settings.smooth));
     let mut pair = Pair {
         difference: Estimate { value: success(method) - success(baseline), interval: None },
-        method: of_method,
-        baseline: of_baseline,
+        method: name(method),
+        baseline: name(baseline),
         over_seeds: estimate(&evaluated),
         by_seed: evaluated,
         training: estimate(&trained),
         training_by_seed: trained,
-        improvement,
+        improvement: improvement(method, baseline, &bootstrap),
         permutation: None,
         mcnemar: Vec::new(),
     };
@@ -190,6 +174,40 @@ pub(crate) fn against(
         ));
         return pair;
     }
+    let strata = differences_by_kind(method, baseline);
+    let differences = strata.concat();
+    if let Some(test) = paired_permutation(&differences, bootstrap.resamples, bootstrap.seed) {
+        let interval = bootstrap.interval(&[&strata], |drawn| mean(&drawn[0].concat()));
+        pair.difference = Estimate { value: test.difference, interval };
+        pair.permutation = Some(test);
+    }
+    pair.mcnemar = run_pairs(method, baseline);
+    pair
+}
+
+/// Probability that a run of the method is better than one of the baseline, over the kinds of tasks that both were tried on.
+fn improvement(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>], bootstrap: &Bootstrap) -> Option<Estimate> {
+    let kinds: BTreeMap<&str, usize> = method
+        .iter()
+        .chain(baseline)
+        .flat_map(|chosen| {
+            chosen.evaluation.kinds.iter().map(|(kind, result)| (kind.as_str(), result.success.trials))
+        })
+        .collect();
+    let (x, y) = (Scores::new(method, &kinds), Scores::new(baseline, &kinds));
+    probability_of_improvement(&x.all(), &y.all()).map(|value| Estimate {
+        value,
+        interval: bootstrap.interval_of_runs(&[method.len(), baseline.len()], |drawn| {
+            // Of the kinds that the drawn runs of both have; a run may have failed on all tasks of one.
+            let pairs = x.drawn(&drawn[0]).into_iter().zip(y.drawn(&drawn[1]));
+            let (x, y): (Vec<_>, Vec<_>) = pairs.filter(|(x, y)| !x.is_empty() && !y.is_empty()).unzip();
+            probability_of_improvement(&x, &y).unwrap_or(0.5)
+        }),
+    })
+}
+
+/// Differences of the mean success of every task that all runs played, by the task's kind.
+fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<Vec<f64>> {
     let (first, second) = (by_task(method), by_task(baseline));
     let mut strata: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (task, (kind, runs)) in &first {
@@ -197,32 +215,29 @@ pub(crate) fn against(
             strata.entry(kind).or_default().push(mean(runs) - mean(others));
         }
     }
-    let strata: Vec<Vec<f64>> = strata.into_values().collect();
-    let differences = strata.concat();
-    if let Some(test) = paired_permutation(&differences, bootstrap.resamples, bootstrap.seed) {
-        let interval = bootstrap.interval(&[&strata], |drawn| mean(&drawn[0].concat()));
-        pair.difference = Estimate { value: test.difference, interval };
-        pair.permutation = Some(test);
-    }
-    // McNemar's test counts tasks that one of two played games solved; the mean of several draws is no such count.
+    strata.into_values().collect()
+}
+
+/// McNemar's test of each pair of runs with the same seed, or of the only two. It counts tasks that one of two played games solved;
+/// the mean of several draws is no such count.
+fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
+    let mut found = Vec::new();
     for chosen in method.iter().filter(one_draw) {
         let same_seed = |other: &&&Chosen<'_>| other.run.seed.is_some() && other.run.seed == chosen.run.seed;
         let only = method.len() == 1 && baseline.len() == 1;
         let other = if only { baseline.first() } else { baseline.iter().find(same_seed) };
-        let other = other.filter(one_draw);
-        if let Some(other) = other {
-            let theirs: BTreeMap<usize, bool> =
-                other.evaluation.outcomes.iter().map(|outcome| (outcome.task, outcome.success)).collect();
-            let ours = chosen.evaluation.outcomes.iter();
-            let pairs: Vec<(bool, bool)> =
-                ours.filter_map(|outcome| Some((outcome.success, *theirs.get(&outcome.task)?))).collect();
-            pair.mcnemar.push(RunPair {
-                run: chosen.run.name.clone(),
-                baseline: other.run.name.clone(),
-                test: mcnemar(&pairs),
-            });
-        }
+        let Some(other) = other.filter(one_draw) else { continue };
+        let theirs: BTreeMap<usize, bool> =
+            other.evaluation.outcomes.iter().map(|outcome| (outcome.task, outcome.success)).collect();
+        let ours = chosen.evaluation.outcomes.iter();
+        let pairs: Vec<(bool, bool)> =
+            ours.filter_map(|outcome| Some((outcome.success, *theirs.get(&outcome.task)?))).collect();
+        found.push(RunPair {
+            run: chosen.run.name.clone(),
+            baseline: other.run.name.clone(),
+            test: mcnemar(&pairs),
+        });
     }
-    pair
+    found
 }
