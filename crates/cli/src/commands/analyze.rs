@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use turnwise_decompose::turnrd::{FilmNorms, GoalsShuffled, Replay, TurnRd};
+use turnwise_decompose::turnrd::{FilmNorms, FilmZeroed, Fit, GoalsShuffled, Replay, TurnRd};
 use turnwise_eval::roc_auc;
 use turnwise_train::{RunDirectory, round_folder};
 
@@ -106,42 +106,79 @@ fn turnrd(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
 
 fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow::Result<Round> {
     let network = TurnRd::load(folder)?;
-    let film = network.config().film;
     let indices: Vec<usize> = (0..replay.len()).filter(|&index| replay.round(index) == round).collect();
-    let half_life = network.config().half_life;
-    let (auc, auc_within, counts) = separate(&network, replay, &indices)?;
-    let zeroed = if film { Some(separate(&network.without_film(), replay, &indices)?) } else { None };
-    let mut samples = replay.view(indices.clone(), round, half_life)?;
-    let fit = network.fit(&mut samples)?;
-    let norms = network.probe_film_norms(&mut samples)?;
-    let change = if film { Some(network.probe_film_zeroed(&mut samples)?.relative_change) } else { None };
-    let shuffled = if film { Some(network.probe_goals_shuffled(&mut samples, seed)?) } else { None };
+    let Measures { fit, separation, film } = measure(&network, replay, &indices, round, seed)?;
+    let without_film = match film {
+        Some(_) => Some(separate(&network.without_film(), replay, &indices)?),
+        None => None,
+    };
     Ok(Round {
         round,
         records: indices.len(),
         r2: fit.r2,
         mse: fit.mse,
         sum_drift: fit.sum_drift,
-        achieving_turns: counts[1],
-        other_turns: counts[0],
-        auc,
-        auc_within,
-        auc_film_zeroed: zeroed.as_ref().and_then(|(auc, ..)| *auc),
-        auc_within_film_zeroed: zeroed.as_ref().and_then(|(_, within, _)| *within),
-        film_norms: norms,
-        film_zeroed_change: change,
-        goals_shuffled_growth: shuffled.as_ref().and_then(GoalsShuffled::relative_growth),
-        goals_shuffled_worse: shuffled.as_ref().map(|found| found.worse),
+        achieving_turns: separation.achieving_turns,
+        other_turns: separation.other_turns,
+        auc: separation.auc,
+        auc_within: separation.auc_within,
+        auc_film_zeroed: without_film.as_ref().and_then(|found| found.auc),
+        auc_within_film_zeroed: without_film.as_ref().and_then(|found| found.auc_within),
+        film_zeroed_change: film.as_ref().map(|film| film.zeroed.relative_change),
+        goals_shuffled_growth: film.as_ref().and_then(|film| film.shuffled.relative_growth()),
+        goals_shuffled_worse: film.as_ref().map(|film| film.shuffled.worse),
+        film_norms: film.map(|film| film.norms),
     })
 }
 
-/// Separation by credits of the turns that raise the progress signal from the others: over all turns, and the mean
-/// over trajectories that have both kinds; with the number of turns of each kind.
-pub(super) fn separate(
+/// Measures of a network on records of a replay.
+pub(super) struct Measures {
+    pub(super) fit: Fit,
+    pub(super) separation: Separation,
+    /// None without FiLM, or without records.
+    pub(super) film: Option<FilmMeasures>,
+}
+
+/// What FiLM does in a network.
+pub(super) struct FilmMeasures {
+    pub(super) norms: FilmNorms,
+    pub(super) zeroed: FilmZeroed,
+    pub(super) shuffled: GoalsShuffled,
+}
+
+/// Separation by credits of the turns that raise the progress signal from the others.
+pub(super) struct Separation {
+    /// Area under the ROC curve over all turns; absent where one kind is missing.
+    pub(super) auc: Option<f64>,
+    /// The mean over trajectories that have both kinds.
+    pub(super) auc_within: Option<f64>,
+    pub(super) achieving_turns: usize,
+    pub(super) other_turns: usize,
+}
+
+/// Measures a network on these records, as they weigh in `round`. `seed` is that of the dealing of goals.
+pub(super) fn measure(
     network: &TurnRd,
     replay: &mut Replay,
     indices: &[usize],
-) -> anyhow::Result<(Option<f64>, Option<f64>, [usize; 2])> {
+    round: u32,
+    seed: u64,
+) -> anyhow::Result<Measures> {
+    let separation = separate(network, replay, indices)?;
+    let mut samples = replay.view(indices.to_vec(), round, network.config().half_life)?;
+    let fit = network.fit(&mut samples)?;
+    let film = match network.probe_film_norms(&mut samples)? {
+        Some(norms) => Some(FilmMeasures {
+            norms,
+            zeroed: network.probe_film_zeroed(&mut samples)?,
+            shuffled: network.probe_goals_shuffled(&mut samples, seed)?,
+        }),
+        None => None,
+    };
+    Ok(Measures { fit, separation, film })
+}
+
+fn separate(network: &TurnRd, replay: &mut Replay, indices: &[usize]) -> anyhow::Result<Separation> {
     let (mut all, mut within) = (Vec::new(), Vec::new());
     let mut counts = [0, 0];
     for &index in indices {
@@ -160,7 +197,12 @@ pub(super) fn separate(
         all.extend(own);
     }
     let mean = (!within.is_empty()).then(|| within.iter().sum::<f64>() / within.len() as f64);
-    Ok((roc_auc(&all), mean, counts))
+    Ok(Separation {
+        auc: roc_auc(&all),
+        auc_within: mean,
+        achieving_turns: counts[1],
+        other_turns: counts[0],
+    })
 }
 
 fn table(rounds: &[Round]) -> String {

@@ -91,53 +91,15 @@ impl From<AgentName> for Agent {
 const TRIALS: usize = 3;
 
 pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
-    match args.trials {
-        Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
-        Some(trials) if args.agent != AgentName::Reflexion => {
-            anyhow::bail!("--trials {trials}: only --agent reflexion tries a task again");
-        }
-        _ => {}
-    }
-    if let Some(name) = &args.checkpoint {
-        let run = RunDirectory::open(&args.policy)
-            .context("--checkpoint chooses one of a run's checkpoints, so that a run directory is needed")?;
-        args.policy = best::named(&run, name)?;
-    }
-    args.out = args.out.map(|out| result_file(out, &args.policy)).transpose()?;
-    // What is written after hours of playing must have a file to go to.
-    for (option, path) in [("--out", &args.out), ("--trajectories", &args.trajectories)] {
-        path.as_deref().map_or(Ok(()), |path| check_output(option, path))?;
-    }
-    if let (Some(out), Some(trajectories)) = (&args.out, &args.trajectories)
-        && is_same_file(out, trajectories)
-    {
-        anyhow::bail!("--out and --trajectories name the same file; give each its own");
-    }
+    check(&mut args)?;
     let agent = args.agent.into();
     let mut ui = Ui::new();
     let policy = Policy::load_with(&args.policy, &mut |note| ui.event(Event::Note(note)))?;
-    let sources: Vec<String> = args.sources.into_iter().chain(args.settings).collect();
-    let mut config = config_of(&args.policy, &policy, sources, args.env, agent)?;
+    let sources = args.sources.iter().chain(&args.settings).cloned().collect();
+    let mut config = config_of(&args.policy, &policy, sources, args.env.clone(), agent)?;
     let own = if args.tasks.is_none() { own_panels(&args.policy, &config)? } else { None };
     Agent::configure(agent, &mut config)?;
-    if let Some(seed) = args.seed {
-        config.seed = seed;
-    }
-    if !args.split.is_empty() {
-        config.eval.splits = args.split;
-    }
-    if let Some(tasks) = args.tasks {
-        config.eval.tasks = tasks;
-    }
-    if let Some(temperature) = args.temperature {
-        config.eval.temperature = temperature;
-    }
-    config.check()?;
-    if config.eval.splits.is_empty() {
-        anyhow::bail!(
-            "eval.splits: is empty, so that there is nothing to evaluate; name a split with --split"
-        );
-    }
+    configure(&mut config, &args)?;
     let world = World::new(&config.env, &config.splits(), &mut |note| ui.event(Event::Note(note)))?;
     let stop = ui::stop_on_interrupt()?;
     let mut results = Vec::new();
@@ -187,6 +149,49 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
         write_trajectories(&path, played.iter())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Finds the checkpoint and the file of results that are meant, and refuses what cannot be done before anything is loaded: what is
+/// written after hours of playing must have a file to go to.
+fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
+    match args.trials {
+        Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
+        Some(trials) if args.agent != AgentName::Reflexion => {
+            anyhow::bail!("--trials {trials}: only --agent reflexion tries a task again");
+        }
+        _ => {}
+    }
+    if let Some(name) = &args.checkpoint {
+        let run = RunDirectory::open(&args.policy)
+            .context("--checkpoint chooses one of a run's checkpoints, so that a run directory is needed")?;
+        args.policy = best::named(&run, name)?;
+    }
+    args.out = args.out.take().map(|out| result_file(out, &args.policy)).transpose()?;
+    for (option, path) in [("--out", &args.out), ("--trajectories", &args.trajectories)] {
+        path.as_deref().map_or(Ok(()), |path| check_output(option, path))?;
+    }
+    if let (Some(out), Some(trajectories)) = (&args.out, &args.trajectories)
+        && is_same_file(out, trajectories)
+    {
+        anyhow::bail!("--out and --trajectories name the same file; give each its own");
+    }
+    Ok(())
+}
+
+/// Puts the arguments into the config that the policy brings.
+fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
+    config.seed = args.seed.unwrap_or(config.seed);
+    if !args.split.is_empty() {
+        config.eval.splits.clone_from(&args.split);
+    }
+    config.eval.tasks = args.tasks.unwrap_or(config.eval.tasks);
+    config.eval.temperature = args.temperature.unwrap_or(config.eval.temperature);
+    config.check()?;
+    anyhow::ensure!(
+        !config.eval.splits.is_empty(),
+        "eval.splits: is empty, so that there is nothing to evaluate; name a split with --split"
+    );
+    Ok(())
 }
 
 /// The file for the results of a policy. In a folder it has the name that training gives to evaluations of this checkpoint,

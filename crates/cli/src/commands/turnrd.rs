@@ -12,6 +12,7 @@ use turnwise_decompose::turnrd::{
     Credits, Fit, Replay, ReplayRecord, TrainProgress, TrainReport, TurnRd, TurnRdConfig,
 };
 
+use super::analyze::{FilmMeasures, Measures, measure};
 use super::credit::turnrd_settings_of;
 use super::output::is_same_file;
 use crate::ui;
@@ -238,23 +239,17 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
         origin.filter(|origin| is_same_file(&origin.replay, &path)).and_then(|origin| origin.hold_out);
     let (all, held_out) = replay.split(hold_out.unwrap_or(0));
     let (name, chosen) = if held_out.is_empty() { ("all records", all) } else { ("held out", held_out) };
-    let mut view = replay.view(chosen.clone(), newest, model.config().half_life)?;
-    let fit = model.fit(&mut view)?;
+    let Measures { fit, separation, film } = measure(&model, &mut replay, &chosen, newest, 0)?;
     ui::print(&format!("{name}: {}", fit_line(&fit)));
     ui::print(&format!("largest |sum of credits - return|: {:.1e}", fit.sum_drift));
-    let norms = model.probe_film_norms(&mut view)?;
-    let (all, inside, counts) = super::analyze::separate(&model, &mut replay, &chosen)?;
-    if let (Some(all), Some(inside)) = (all, inside) {
+    if let (Some(auc), Some(within)) = (separation.auc, separation.auc_within) {
         ui::print(&format!(
             "credits of the {} turns that achieve something against those of {} others: area under the ROC curve \
-             {all:.3}, inside trajectories {inside:.3} (0.5 is chance)",
-            counts[1], counts[0]
+             {auc:.3}, inside trajectories {within:.3} (0.5 is chance)",
+            separation.achieving_turns, separation.other_turns
         ));
     }
-    let mut view = replay.view(chosen.clone(), newest, model.config().half_life)?;
-    if let Some(norms) = norms {
-        let zeroed = model.probe_film_zeroed(&mut view)?;
-        let shuffled = model.probe_goals_shuffled(&mut view, 0)?;
+    if let Some(FilmMeasures { norms, zeroed, shuffled }) = film {
         ui::print(&format!("FiLM norms: gamma {:.4}, beta {:.4}", norms.gamma, norms.beta));
         ui::print(&format!("FiLM zeroed: values change by {:.1} %", 100.0 * zeroed.relative_change));
         let growth =

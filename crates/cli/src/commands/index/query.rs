@@ -13,6 +13,7 @@ use serde_json::json;
 use turnwise_retrieval::{Hit, Retriever};
 use turnwise_retrieval_service::{RequestKey, RetrievalConfig, RetrieverKind};
 
+use crate::commands::credit::table::counted;
 use crate::commands::env::open;
 use crate::commands::output::{check_output_of, write_output};
 use crate::ui::print;
@@ -115,8 +116,8 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     }
     if !args.json {
         print(&format!(
-            "{} passages in {:.1} ms (opened in {:.1} ms)",
-            found.len(),
+            "{} in {:.1} ms (opened in {:.1} ms)",
+            counted(found.len(), "passage", "passages"),
             seconds * 1e3,
             opened * 1e3
         ));
