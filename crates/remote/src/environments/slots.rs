@@ -3,49 +3,94 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::error::ServerError;
+
+/// Time for which a server that was lost is passed over.
+const CLOSED: Duration = Duration::from_secs(10);
+
 /// A number of sessions on each of several servers.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Sessions in use, by server.
-    used: Mutex<Vec<usize>>,
+    servers: Mutex<Vec<Use>>,
     /// Sessions that a server has room for.
     each: usize,
     freed: Condvar,
 }
 
+/// The use of a server.
+#[derive(Clone, Debug, Default)]
+struct Use {
+    sessions: usize,
+    /// Set once the server is lost, to the time of the next look; gone once it answers. Without it a dead server, which has no
+    /// sessions, would be given all that begin.
+    closed_until: Option<Instant>,
+}
+
+impl Use {
+    fn is_closed(&self, now: Instant) -> bool {
+        self.closed_until.is_some_and(|until| now < until)
+    }
+}
+
 impl Slots {
     /// `servers` with room for `each` sessions.
     pub(crate) fn new(servers: usize, each: usize) -> Arc<Self> {
-        Arc::new(Self { used: Mutex::new(vec![0; servers]), each, freed: Condvar::new() })
+        Arc::new(Self { servers: Mutex::new(vec![Use::default(); servers]), each, freed: Condvar::new() })
     }
 
     /// Number of sessions that can begin now.
     pub(crate) fn free(&self) -> usize {
-        self.lock().iter().map(|used| self.each.saturating_sub(*used)).sum()
+        let servers = self.lock();
+        let open = open(&servers);
+        open.into_iter().map(|server| self.each.saturating_sub(servers[server].sessions)).sum()
     }
 
-    /// A session on the server with the fewest, but for those of `avoid`; `None` where none is free within `wait`.
+    /// A session on the server with the fewest, but for those of `avoid` and for those that were lost a short time ago, unless
+    /// all were; `None` where none is free within `wait`. After that time one session looks whether the server is there again.
     pub(crate) fn take(self: &Arc<Self>, avoid: &[usize], wait: Duration) -> Option<Slot> {
         let until = Instant::now() + wait;
-        let mut used = self.lock();
+        let mut servers = self.lock();
         loop {
-            let open = |server: &usize| used[*server] < self.each && !avoid.contains(server);
-            let chosen = (0..used.len()).filter(open).min_by_key(|server| used[*server]);
-            if let Some(server) = chosen {
-                used[server] += 1;
+            let is_free = |server: &usize| servers[*server].sessions < self.each && !avoid.contains(server);
+            let free = open(&servers).into_iter().filter(is_free);
+            if let Some(server) = free.min_by_key(|server| servers[*server].sessions) {
+                let chosen = &mut servers[server];
+                chosen.sessions += 1;
+                if chosen.closed_until.is_some() {
+                    chosen.closed_until = Some(Instant::now() + CLOSED);
+                }
                 return Some(Slot { slots: Arc::clone(self), server });
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let now = Instant::now();
+            let left = until.saturating_duration_since(now);
             if left.is_zero() {
                 return None;
             }
-            used = self.freed.wait_timeout(used, left).unwrap_or_else(PoisonError::into_inner).0;
+            // A server that is looked at again is as good as one that becomes free.
+            let looks = servers.iter().filter_map(|server| server.closed_until);
+            let next = looks.map(|until| until.saturating_duration_since(now)).filter(|time| !time.is_zero());
+            let left = next.min().map_or(left, |next| left.min(next));
+            servers = self.freed.wait_timeout(servers, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes whether a server answered when a session was to begin on it.
+    pub(crate) fn note<T>(&self, server: usize, begun: &Result<T, ServerError>) {
+        let lost = matches!(begun, Err(ServerError::Lost(_)));
+        self.lock()[server].closed_until = lost.then(|| Instant::now() + CLOSED);
+        self.freed.notify_all();
     }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The servers that sessions may begin on: all where all are closed, so that their failure is said.
+fn open(servers: &[Use]) -> Vec<usize> {
+    let now = Instant::now();
+    let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();
+    if open.is_empty() { (0..servers.len()).collect() } else { open }
 }
 
 /// A session; it is free again when this is dropped.
@@ -58,7 +103,7 @@ pub(crate) struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.lock()[self.server] -= 1;
+        self.slots.lock()[self.server].sessions -= 1;
         self.slots.freed.notify_one();
     }
 }
@@ -80,6 +125,27 @@ mod tests {
         assert_eq!(slots.free(), 4);
         assert_eq!(slots.take(&[0], NOW).map(|slot| slot.server), Some(1));
         assert!(slots.take(&[0, 1], NOW).is_none());
+    }
+
+    #[test]
+    fn a_server_that_is_lost_gets_no_sessions_until_it_answers() {
+        let lost: Result<(), ServerError> = Err(ServerError::Lost("gone".into()));
+        let slots = Slots::new(2, 2);
+        slots.note(0, &lost);
+        let taken: Vec<Slot> = (0..3).map_while(|_| slots.take(&[], NOW)).collect();
+        assert_eq!(taken.iter().map(|slot| slot.server).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(slots.free(), 0);
+        // Looked at again, by one session alone.
+        slots.lock()[0].closed_until = Some(Instant::now());
+        let look = slots.take(&[], NOW);
+        assert_eq!(look.as_ref().map(|slot| slot.server), Some(0));
+        assert!(slots.take(&[], NOW).is_none());
+        slots.note(0, &Ok(()));
+        assert_eq!(slots.take(&[], NOW).map(|slot| slot.server), Some(0));
+        // Where all are lost, the failure of one of them is what is said.
+        slots.note(0, &lost);
+        slots.note(1, &lost);
+        assert_eq!(slots.take(&[], NOW).map(|slot| slot.server), Some(0));
     }
 
     #[test]

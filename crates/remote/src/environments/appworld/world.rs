@@ -166,6 +166,7 @@ impl Environment for AppWorldEnvironment {
         let full = || ServerError::Full("all servers of env.urls play other episodes".to_owned()).of_reset();
         let slot = served.slots.take(&[], WAIT).ok_or_else(full)?;
         let described = served.client.initialize(slot.server, &task.id, &served.config);
+        served.slots.note(slot.server, &described);
         let described = described.map_err(ServerError::of_reset)?;
         let max_turns = task.limits.turns_within(served.max_turns);
         self.episode = Some(Episode { task: task.id.clone(), slot, turns: 0, max_turns });

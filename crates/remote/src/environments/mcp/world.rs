@@ -197,6 +197,13 @@ impl Served {
             .take(&[], WAIT)
             .ok_or_else(|| ServerError::Full("all sessions of env.sessions are in use".to_owned()))?;
         let server = slot.server;
+        let begun = self.begin_on(slot, rules, max_turns);
+        self.slots.note(server, &begun);
+        begun
+    }
+
+    fn begin_on(&self, slot: Slot, rules: Rules, max_turns: usize) -> Result<Episode, ServerError> {
+        let server = slot.server;
         let session =
             Session::open(self.transports[server].clone(), self.key.clone(), Arc::clone(&self.config));
         let session =

@@ -203,7 +203,9 @@ impl Served {
                 continue;
             };
             let server = slot.server;
-            match self.begin_on(server, message) {
+            let begun = self.begin_on(server, message);
+            self.slots.note(server, &begun);
+            match begun {
                 Ok((session, seen)) => return Ok((slot, session, seen)),
                 Err(ServerError::Full(_)) => avoid.push(server),
                 Err(error) => return Err(error.of_server(server)),
