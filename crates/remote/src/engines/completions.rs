@@ -84,6 +84,13 @@ mod tests {
     }
 
     #[test]
+    fn a_response_may_repeat_the_ids_of_the_longest_prompt() {
+        let ids: Vec<u32> = vec![151_642; 130_000];
+        let text = json!({ "prompt_token_ids": ids }).to_string();
+        assert!(text.len() < crate::engines::dialect::response_limit(ids.len(), 1));
+    }
+
+    #[test]
     fn tokens_come_with_their_own_log_probabilities() {
         let choice = |ids: Value, logprobs: Value, named: Value| {
             json!({ "index": 0, "text": "I", "finish_reason": "stop", "stop_reason": 7, "token_ids": ids,

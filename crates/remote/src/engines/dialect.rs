@@ -183,9 +183,10 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Longest response in bytes to a request of so many tokens: an entry takes some 200.
-pub(crate) fn response_limit(max_tokens: usize) -> usize {
-    (64 << 10) + max_tokens.saturating_mul(1 << 10)
+/// Longest response in bytes to a request of so many tokens: an entry takes some 200, and a token of the prompt, which completions
+/// repeat, up to 8.
+pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
+    (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }
 
 /// Reads a response and holds it against the request.

@@ -12,13 +12,35 @@ use super::dialect::{self, Dialect, GenerateResponse, Loading, message};
 use super::error::EngineError;
 use super::server_pool::{Fault, SHORT, SMALL, Server, ServerPool};
 use super::versions::Published;
-use crate::http::Reply;
+use crate::http::{Http, Reply};
 
 /// Time in which a server must have loaded an adapter.
 const LOADING: Duration = Duration::from_mins(2);
 
 /// Times that a server is asked to empty its cache.
 const FLUSHES: usize = 10;
+
+/// Times that a server is asked to go on with new weights.
+const RESUMES: usize = 5;
+
+/// A server that stands still; it is asked to go on where the task that stopped it is broken off.
+struct Paused<'a> {
+    http: &'a Http,
+    url: String,
+    resumed: bool,
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.resumed {
+            let (http, url) = (self.http.clone(), std::mem::take(&mut self.url));
+            runtime.spawn(async move {
+                let _ = http.post(&url, None, Vec::new(), (SHORT, SMALL)).await;
+            });
+        }
+    }
+}
 
 /// A call that did not do what it was for.
 fn failed(reply: &Reply, call: &str) -> Loading {
@@ -87,17 +109,34 @@ impl ServerPool {
             );
             return Err(Loading::Refused(reason));
         }
+        // Also after a failure, and where nobody waits for this any more: a server that stands still would hold every request.
+        let paused_server =
+            Paused { http: &self.http, url: format!("{}/resume", server.url), resumed: false };
         let replaced = if paused.status == 200 {
             self.reload_vllm(server, version).await
         } else {
             Err(failed(&paused, "to stop for new weights"))
         };
-        // Also after a failure: a server that stands still would hold every request.
-        let resumed = self.call(server, "/resume", None, self.give_up).await;
+        let resumed = self.resume(server, paused_server).await;
         replaced?;
-        match resumed? {
-            reply if reply.status == 200 => Ok(()),
-            reply => Err(failed(&reply, "to go on with new weights")),
+        resumed
+    }
+
+    /// Lets a server go on that was stopped, in several tries.
+    async fn resume(&self, server: &Server, mut paused: Paused<'_>) -> Result<(), Loading> {
+        let mut tries = 0;
+        loop {
+            let found = match self.call(server, "/resume", None, self.give_up).await {
+                Ok(reply) if reply.status == 200 => Ok(()),
+                Ok(reply) => Err(failed(&reply, "to go on with new weights")),
+                Err(unanswered) => Err(unanswered),
+            };
+            tries += 1;
+            if found.is_ok() || tries == RESUMES {
+                paused.resumed = true;
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

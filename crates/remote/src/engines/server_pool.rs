@@ -220,11 +220,12 @@ impl ServerPool {
         let (tokens, logprobs, weights) = (Vec::new(), Vec::new(), Vec::new());
         let mut whole = GenerateResponse { tokens, logprobs, end: End::Abort, cached: 0, weights };
         let mut seed = draws.bits();
-        let mut since = Instant::now();
+        // Begin of the first attempt that failed, without any progress since. What a request waits for its turn before it is no failure.
+        let mut failing_since: Option<Instant> = None;
         let (mut attempt, mut refusals) = (0u64, 0);
         loop {
             let (index, permit) = self.acquire(place).await;
-            let server = &self.servers[index];
+            let (server, began) = (&self.servers[index], Instant::now());
             let left = pending.max_tokens - whole.tokens.len();
             let request = GenerateRequest {
                 id: &format!("{}-{attempt}", pending.id),
@@ -258,7 +259,7 @@ impl ServerPool {
                     seed = draws.bits();
                     // Tokens alone are progress: what breaks off without any, again and again, is given up in the end.
                     if progress {
-                        since = Instant::now();
+                        failing_since = None;
                         refusals = 0;
                         continue;
                     }
@@ -308,11 +309,11 @@ impl ServerPool {
                 }
             };
             self.trouble(index, &reason);
-            if since.elapsed() >= self.give_up {
+            if failing_since.get_or_insert(began).elapsed() >= self.give_up {
                 self.counters.failures.fetch_add(1, Ordering::Relaxed);
                 let seconds = self.give_up.as_secs_f64();
                 return Err(Unanswered::Request(format!(
-                    "no server has answered for {seconds} s; the last reason, of server {index}: {reason}"
+                    "no server has answered it for {seconds} s; the last reason, of server {index}: {reason}"
                 )));
             }
             self.counters.retries.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +330,7 @@ impl ServerPool {
         let before = server.replacements.load(Ordering::Acquire);
         let body = dialect::request(self.dialect, request).to_string().into_bytes();
         let url = format!("{}{}", server.url, dialect::path(self.dialect));
-        let limits = (self.timeout, dialect::response_limit(request.max_tokens));
+        let limits = (self.timeout, dialect::response_limit(request.prompt.len(), request.max_tokens));
         let header = Some((dialect::session_header(self.dialect), session));
         let reply = self.http.post(&url, header, body, limits).await;
         let reply = reply.map_err(|error| Fault::Failed(error.reason(self.timeout)))?;

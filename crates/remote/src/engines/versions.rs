@@ -93,11 +93,10 @@ impl VersionFolder {
         if part.exists() {
             fs::remove_dir_all(&part).map_err(io(&part))?;
         }
-        save(&part).inspect_err(|_| {
+        let checksum = save(&part).and_then(|()| checksum(&part)).inspect_err(|_| {
             // A disk that is full is not left fuller.
             let _ = fs::remove_dir_all(&part);
         })?;
-        let checksum = checksum(&part)?;
         let name = format!("{}-v{version:06}-{checksum:08x}", self.run);
         let folder = self.here.join(&name);
         if folder.exists() {
@@ -111,14 +110,25 @@ impl VersionFolder {
     }
 }
 
-/// Checksum of the files of a folder, in the order of their names, a piece of a file at a time: models are large.
+/// Checksum of the files of a folder and of the folders in it, in the order of their names.
 fn checksum(folder: &Path) -> Result<u32, EngineError> {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.sort();
     let mut hash = Sha256::new();
+    add_files(&mut hash, folder)?;
+    let hash = hash.finalize();
+    Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
+}
+
+/// Adds the files of a folder, a piece of a file at a time: models are large.
+fn add_files(hash: &mut Sha256, folder: &Path) -> Result<(), EngineError> {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).map_err(io(folder))?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    entries.sort();
     let mut piece = vec![0; 1 << 20];
-    for path in files {
+    for path in entries {
+        if path.is_dir() {
+            add_files(hash, &path)?;
+            continue;
+        }
         let mut file = fs::File::open(&path).map_err(io(&path))?;
         loop {
             match file.read(&mut piece).map_err(io(&path))? {
@@ -127,6 +137,24 @@ fn checksum(folder: &Path) -> Result<u32, EngineError> {
             }
         }
     }
-    let hash = hash.finalize();
-    Ok(u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_inside_of_a_model_are_part_of_its_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("additional_chat_templates");
+        fs::create_dir(&inner).unwrap();
+        fs::write(folder.path().join("config.json"), b"{}").unwrap();
+        let mut found = Vec::new();
+        for text in ["one", "two", "one"] {
+            fs::write(inner.join("tool_use.jinja"), text).unwrap();
+            found.push(checksum(folder.path()).unwrap());
+        }
+        assert!(found[0] == found[2] && found[0] != found[1], "{found:?}");
+    }
 }

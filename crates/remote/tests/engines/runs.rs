@@ -345,7 +345,7 @@ fn a_request_that_nobody_answers_ends_its_own_trajectory() {
     assert_eq!((finished.sum("rollout/masked"), finished.sum("rollout/engine/failures")), (2.0, 1.0));
     assert_eq!(finished.trajectories.len(), 6);
     let note = finished.notes.0.iter().find(|note| note.contains("through no fault")).unwrap();
-    assert!(note.contains("no server has answered for 0.2 s"), "{note}");
+    assert!(note.contains("no server has answered it for 0.2 s"), "{note}");
 }
 
 #[test]

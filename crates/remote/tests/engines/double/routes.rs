@@ -90,11 +90,14 @@ pub(super) async fn completions(
     assert_eq!((body["echo"].as_bool(), body["add_special_tokens"].as_bool()), (Some(false), Some(false)));
     assert!(body["cache_salt"].as_str().is_some_and(|salt| !salt.is_empty()));
     let ids = !state.switches.no_token_ids.load(Ordering::Relaxed);
+    let prompt = body["prompt"].clone();
     let of_completions = |found: &Completion, _: &str| {
         let named: Vec<String> = found.tokens.iter().map(|token| format!("token_id:{token}")).collect();
         json!({ "id": "cmpl-1", "object": "text_completion", "choices": [{
             "index": 0, "text": "", "finish_reason": reason(found),
             "token_ids": if ids { json!(found.tokens) } else { Value::Null },
+            // Asked for token ids, it says those of the prompt, too.
+            "prompt_token_ids": if ids { prompt.clone() } else { Value::Null },
             "logprobs": { "token_logprobs": found.logprobs, "tokens": named, "top_logprobs": null, "text_offset": [] },
         }], "usage": { "prompt_tokens": 1, "prompt_tokens_details": null } })
     };
