@@ -80,7 +80,12 @@ fn deepest_cause(error: reqwest::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    cause.to_string()
+    let cause = cause.to_string();
+    // Its text goes on with the names of the server and of the certificate.
+    if cause.starts_with("invalid peer certificate") || cause.starts_with("certificate not valid for name") {
+        return "the server's certificate was refused; is it one that the system trusts, for this server's name?".into();
+    }
+    cause
 }
 
 /// The key in an environment variable; none where no variable is named.

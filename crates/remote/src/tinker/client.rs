@@ -96,6 +96,8 @@ pub struct Client {
     models: Vec<String>,
     /// Numbers of saved weights and of sampling sessions.
     counter: AtomicI64,
+    /// Number of the next model.
+    next_model: AtomicI64,
     samples: AtomicI64,
     /// Part of every name that this session gives to saved weights.
     label: String,
@@ -118,8 +120,8 @@ impl Client {
         })?;
         thread.handle().spawn(Arc::clone(&requests).beat(session.clone()));
         let label = session.chars().filter(char::is_ascii_alphanumeric).collect();
-        let (counter, samples) = (AtomicI64::new(0), AtomicI64::new(1));
-        Ok(Self { requests, thread, session, dialect, models, counter, samples, label })
+        let (counter, next_model, samples) = (AtomicI64::new(0), AtomicI64::new(0), AtomicI64::new(1));
+        Ok(Self { requests, thread, session, dialect, models, counter, next_model, samples, label })
     }
 
     /// Encoding of passes.
@@ -167,8 +169,9 @@ impl Client {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
             "train_unembed": false });
-        let body = json!({ "session_id": self.session, "base_model": base_model, "lora_config": lora,
-            "model_role": "policy" });
+        let number = self.next_model.fetch_add(1, Ordering::SeqCst);
+        let body = json!({ "session_id": self.session, "model_seq_id": number, "base_model": base_model,
+            "lora_config": lora, "model_role": "policy", "type": "create_model" });
         let requests = Arc::clone(&self.requests);
         let id = wait(&self.thread, async move {
             let make = |_| Payload::json(&body);
@@ -383,8 +386,8 @@ impl Client {
     /// The service has none, or the file cannot be written.
     pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
         let what = "a download";
-        let parts: Vec<&str> = path.trim_start_matches("tinker://").split('/').collect();
-        let (Some(model), Some(name)) = (parts.first(), parts.last()) else {
+        // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.
+        let Some((model, name)) = path.trim_start_matches("tinker://").split_once('/') else {
             return Err(TinkerError::Protocol { what, reason: format!("`{}` is no path", shortened(path)) });
         };
         let from = format!("api/v1/training_runs/{model}/checkpoints/{name}/archive");
