@@ -154,7 +154,7 @@ pub enum LearnError {
     /// The backend failed.
     #[error("learner: {0}")]
     Backend(String),
-    /// A learner that is elsewhere failed or did not answer, which says nothing about the numbers of the run.
+    /// A device, or a learner that is elsewhere, failed or did not answer, which says nothing about the numbers of the run.
     #[error("learner: {0}")]
     Unavailable(String),
 }

@@ -30,7 +30,7 @@ pub struct AdamWConfig {
     /// Decoupled weight decay of matrices; norms and biases do not decay.
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Largest global norm of the gradient; 0 or less switches clipping off.
+    /// Largest global norm of the gradient; 0 switches clipping off.
     #[schemars(range(min = 0.0, max = 1e9))]
     pub clip_norm: f64,
 }

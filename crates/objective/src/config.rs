@@ -27,10 +27,10 @@ pub enum RatioKind {
 #[serde(deny_unknown_fields)]
 #[schemars(transform = or_pair)]
 pub struct Clip {
-    /// The lower bound is `1 - low`.
+    /// The lower bound is `1 - low`; 0.2 without a preset.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub low: f64,
-    /// The upper bound is `1 + high`; a large one never clips.
+    /// The upper bound is `1 + high`; 0.2 without a preset. A large one never clips.
     #[schemars(range(min = 0.0, max = 1e12))]
     pub high: f64,
 }
@@ -51,7 +51,9 @@ fn method_tables(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "type": "array",
         "items": {
             "type": "object",
-            "properties": { "kind": { "type": "string" } },
+            "properties": {
+                "kind": { "type": "string", "description": "Name of a registered term; its settings stand beside it." }
+            },
             "required": ["kind"],
             "additionalProperties": true
         }

@@ -86,7 +86,7 @@ struct TurnLine {
     credit: Option<f64>,
     #[serde(default, deserialize_with = "or_default")]
     response: String,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "logprobs")]
     old_logprobs: Vec<f32>,
 }
 
@@ -102,6 +102,12 @@ fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Log-probabilities, in which null stands for a number that was not finite.
+fn logprobs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f32>, D::Error> {
+    let read: Option<Vec<Option<f32>>> = Option::deserialize(deserializer)?;
+    Ok(read.unwrap_or_default().into_iter().map(|number| number.unwrap_or(f32::NAN)).collect())
 }
 
 /// Keys that only a run writes.
@@ -131,7 +137,7 @@ const TURN_KEYS: [(&str, Kind); 14] = [
     ("values", Kind::Values),
     ("credit", Kind::Number),
     ("response", Kind::Text),
-    ("old_logprobs", Kind::Numbers),
+    ("old_logprobs", Kind::Logprobs),
 ];
 
 /// Kind of value that a key has.
@@ -143,6 +149,8 @@ enum Kind {
     Count,
     Number,
     Numbers,
+    /// Numbers; one that was not finite is null.
+    Logprobs,
     /// A number or some.
     Values,
     /// Ids of tokens.
@@ -164,6 +172,9 @@ impl Kind {
             Self::Count => value.is_u64(),
             Self::Number => value.is_number(),
             Self::Numbers => value.as_array().is_some_and(|items| items.iter().all(Value::is_number)),
+            Self::Logprobs => value
+                .as_array()
+                .is_some_and(|items| items.iter().all(|item| item.is_null() || item.is_number())),
             Self::Values => value.is_number() || Self::Numbers.fits(value),
             Self::Ids => Vec::<u32>::deserialize(value).is_ok(),
             Self::List => value.is_array(),
@@ -180,7 +191,7 @@ impl Kind {
             Self::Flag => "true or false",
             Self::Count => "a whole number from 0",
             Self::Number => "a number",
-            Self::Numbers => "a list of numbers",
+            Self::Numbers | Self::Logprobs => "a list of numbers",
             Self::Values => "a number or a list of numbers",
             Self::Ids => "a list of whole numbers from 0",
             Self::List => "a list",

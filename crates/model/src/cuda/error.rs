@@ -64,7 +64,7 @@ pub enum CudaError {
 
 impl From<CudaError> for LearnError {
     fn from(error: CudaError) -> Self {
-        Self::Backend(error.to_string())
+        Self::Unavailable(error.to_string())
     }
 }
 
