@@ -52,6 +52,13 @@ def rows(values: Any, name: str) -> list[NDArray[Any]]:
     return found
 
 
+def seed(value: Any, name: str) -> int:
+    """A seed: a whole number of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**64:
+        raise ValueError(f"{name} is {value!r}; it is a whole number from 0 to 2^64 - 1")
+    return int(value)
+
+
 def unpacked(buffer: bytearray) -> Floats:
     """The array that a buffer of ``float64`` holds, without a copy."""
     return np.frombuffer(buffer, dtype=np.float64)

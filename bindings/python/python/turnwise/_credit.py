@@ -184,6 +184,7 @@ def credit(
     """
     if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)):
         raise ValueError(f"batch is of type {type(batch).__name__}; it is a list of trajectories, each a dict")
+    seed = _arrays.seed(seed, "seed")
     prepared, responses = [], []
     for index, trajectory in enumerate(batch):
         if not isinstance(trajectory, Mapping):

@@ -41,6 +41,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.entropies not in ("exact", "surprisal"):
             raise ValueError(f"turnwise.entropies is {self.entropies!r}; it is 'exact' or 'surprisal'")
+        object.__setattr__(self, "seed", _arrays.seed(self.seed, "turnwise.seed"))
         if not isinstance(self.switches, Mapping):
             raise ValueError(
                 f"turnwise.switches is of type {type(self.switches).__name__}; a dict of the method's switches is expected"
