@@ -41,13 +41,29 @@ pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError
         renamed::check([&argument])?;
         let before = settings.table.clone();
         settings.put(argument);
-        for key in FIXED.into_iter().filter(|key| at(&before, key) != at(&settings.table, key)) {
+        // A network that the run goes on without has no settings that could change.
+        let without = at(&settings.table, "decomposer.kind") != at(&before, "decomposer.kind")
+            && at(&settings.table, "decomposer.kind").and_then(Value::as_str) != Some("turnrd");
+        let is_fixed = |key: &&str| !(without && key.starts_with("decomposer."));
+        let changed = |key: &&str| at(&before, key) != at(&settings.table, key);
+        for key in FIXED.into_iter().filter(is_fixed).filter(changed) {
             let reason = "belongs to what the run began with and cannot change; start a new run";
             found.push(Problem { origin: Some(format!("argument `{text}`")), ..Problem::new(key, reason) });
         }
     }
     SettingsError::of(found)?;
-    resolve(&settings, &config.env.worlds, &config.methods)
+    let resolved = resolve(&settings, &config.env.worlds, &config.methods);
+    // A method without a critic goes on without the one that the run had, and without its settings.
+    let has_critic = |config: &Config| config.pipeline().is_ok_and(|pipeline| pipeline.needs().values);
+    let is_named = overrides.iter().any(|text| text.trim_start().starts_with("critic"));
+    if resolved.is_err() && has_critic(config) && !is_named {
+        settings.table.remove("critic");
+        let without = resolve(&settings, &config.env.worlds, &config.methods);
+        if without.as_ref().is_ok_and(|config| !has_critic(config)) {
+            return without;
+        }
+    }
+    resolved
 }
 
 fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
@@ -94,5 +110,26 @@ mod tests {
             let error = amend(&config, &[fixed.to_owned()]).unwrap_err().to_string();
             assert!(error.contains(fixed) && error.contains("cannot change"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_method_is_left_with_the_settings_of_its_network_and_critic() {
+        let begun = |overrides: &[&str]| {
+            let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+            crate::config::load(&crate::config::ConfigSource { overrides, ..Default::default() }).unwrap()
+        };
+        let to = |config: &Config, overrides: &[&str]| {
+            amend(config, &overrides.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        let turnrd = begun(&["preset=has-turnrd", "decomposer.network.epochs=3"]);
+        let left = to(&turnrd, &["credit.refinements=[]", "decomposer.kind=none"]).unwrap();
+        assert_eq!(left.decomposer, DecomposerConfig::default());
+        let ppo = begun(&["preset=ppo", "policy.lora.rank=4", "critic.lora.rank=8"]);
+        let left = to(&ppo, &["credit.estimator={kind=\"grpo\"}"]).unwrap();
+        assert_eq!((left.critic, left.policy.lora.is_some()), (Config::default().critic, true));
+        // What is wrong besides, or has no effect, is still said.
+        assert!(to(&ppo, &["credit.estimator={kind=\"grpo\"}", "critic.lora.rank=4"]).is_err());
+        let error = to(&ppo, &["credit.estimator={kind=\"grpo\"}", "train.learning_rate=-1"]).unwrap_err();
+        assert!(error.to_string().contains("train.learning_rate"), "{error}");
     }
 }

@@ -73,7 +73,7 @@ pub struct Config {
     pub name: String,
     /// Seed of every random draw.
     pub seed: u64,
-    /// The world.
+    /// The world. Builds with the feature `remote` also have `openenv`, `mcp` and `appworld` (docs/worlds/external.md).
     pub env: EnvConfig,
     /// Prompts made of observations, and actions read from responses.
     pub prompt: PromptConfig,
@@ -387,7 +387,7 @@ pub struct EvalConfig {
     /// Softmax temperature; 0 is greedy.
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f32,
-    /// Evaluate every so many steps of reinforcement learning, besides before and after; 0 never.
+    /// Evaluate every so many steps of reinforcement learning, besides before the first and after the last; 0: only these two.
     #[schemars(range(max = 1000000000))]
     pub every: u64,
 }

@@ -66,7 +66,8 @@ pub struct TrainConfig {
     /// one. Absent: off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_best: Option<String>,
-    /// Write every trajectory of every step.
+    /// Write every trajectory of every step: those that are trained on, and those left out because they failed; groups that the selection
+    /// drops are not written.
     pub save_trajectories: bool,
     /// Store with every trajectory what each stage did to each turn's advantage, and why.
     pub explain: bool,

@@ -2,9 +2,9 @@
 //!
 //! TurnRD's round protocol (HAS, algorithm 1): rollouts with the network of round `r` frozen, their
 //! records into the replay, policy updates, and at the round's end training on the replay, which gives
-//! the network of round `r + 1`. Every phase can be repeated: a record that is in the replay already is
-//! not written twice, records of later rounds are not looked at, and a network is written under its
-//! round's number, so that a run that is killed anywhere goes on from its checkpoint with the same bits.
+//! the network of round `r + 1`. Every phase can be repeated: a resume cuts the records of the steps off that
+//! it does again, and a network is written under its round's number, so that a run that is killed anywhere goes
+//! on from its checkpoint with the same bits, where its rollouts have the same.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

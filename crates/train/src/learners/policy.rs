@@ -271,7 +271,7 @@ impl PolicyLearner for NativePolicy {
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError> {
         let weights = self.learner.engine_weights()?;
-        let sizes = EngineConfig { max_num_seqs: max_num_seqs, max_context };
+        let sizes = EngineConfig { max_num_seqs, max_context };
         (0..lanes)
             .map(|_| {
                 let engine = NativeEngine::with_shared(&weights, sizes, Some(Arc::clone(&self.tokenizer)))?;

@@ -52,7 +52,7 @@ pub(crate) struct Checked {
 }
 
 /// Checks a config and builds its world: what [`crate::Run::start`] and [`preflight`] share, so that neither passes what
-/// the other refuses.
+/// the other refuses; a start asks a judge for an answer besides.
 ///
 /// # Errors
 /// Settings that cannot run, a folder that holds a run already, a world that cannot be built, or a split without tasks.

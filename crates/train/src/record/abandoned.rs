@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use turnwise_policy::base;
+
 use crate::TrainError;
 use crate::record::directory::{Position, RunDirectory, first_free, sync_folder};
 
@@ -40,20 +42,23 @@ pub(crate) fn abandon_results(run: &RunDirectory, position: Position) -> Result<
     Ok(())
 }
 
-/// Moves the checkpoints of a folder that is no run yet out of the way, to `abandoned/N/`: a start that was cut off left them, and may
-/// have had other settings, while a run takes a checkpoint that is there for its own.
+/// Moves what a start that was cut off left in a folder that is no run yet out of the way, to `abandoned/N/`: its checkpoints, the base of its
+/// adapter, its metrics and TurnRD's records. It may have had other settings, while a run takes what is there for its own.
 ///
 /// # Errors
 /// Those of the file system.
 pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
-    let path = root.join("checkpoints");
-    if !path.is_dir() || sorted(&path)?.is_empty() {
-        return Ok(());
+    let mut target = None;
+    for name in ["checkpoints", base::FOLDER, "turnrd", "metrics.jsonl"] {
+        let path = root.join(name);
+        let is_left = if path.is_dir() { !sorted(&path)?.is_empty() } else { path.is_file() };
+        if is_left {
+            let to: &PathBuf = target.get_or_insert_with(|| free(root));
+            fs::create_dir_all(to).map_err(|error| TrainError::io(to, error))?;
+            fs::rename(&path, to.join(name)).map_err(|error| TrainError::io(&path, error))?;
+        }
     }
-    let to = free(root);
-    fs::create_dir_all(&to).map_err(|error| TrainError::io(&to, error))?;
-    fs::rename(&path, to.join("checkpoints")).map_err(|error| TrainError::io(&path, error))?;
-    sync_folder(root)
+    if target.is_some() { sync_folder(root) } else { Ok(()) }
 }
 
 /// A new folder for what is moved.
@@ -101,13 +106,16 @@ mod tests {
             }
         }
         assert!(stay.iter().all(|name| run.path(name).is_file()));
-        // A start that was cut off: its checkpoints are no longer where a run looks for its own.
-        put("checkpoints/step-000000/COMPLETE");
+        // A start that was cut off: what it left is no longer where a run looks for its own.
+        let left =
+            ["checkpoints/step-000000/COMPLETE", "base/config.json", "turnrd/replay.bin", "metrics.jsonl"];
+        for name in left {
+            put(name);
+        }
         abandon_cut_off_start(run.root()).unwrap();
-        assert!(
-            !run.path("checkpoints").exists()
-                && run.path("abandoned/3/checkpoints/step-000000/COMPLETE").is_file()
-        );
+        for name in left {
+            assert!(!run.path(name).exists() && run.path("abandoned/3").join(name).is_file(), "{name}");
+        }
         abandon_cut_off_start(run.root()).unwrap();
         // Nothing to move: no folder is made.
         abandon_results(&run, Position { phase: Phase::Rl, step: 9 }).unwrap();

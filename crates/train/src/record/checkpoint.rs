@@ -4,6 +4,7 @@
 //! counts only while it has what that list promises, so that one that a kill or a full disk cut short is passed
 //! over for the one before it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,8 @@ const PART: &str = ".part-";
 const BROKEN: &str = ".broken-";
 /// Prefix of a checkpoint that a resume from an earlier one left behind.
 const ABANDONED: &str = "abandoned-";
+/// The state of the run in a checkpoint.
+const STATE: &str = "state.json";
 
 /// The state of a run besides weights and optimiser state. All random draws come from coordinates, so that
 /// there is no generator state to keep.
@@ -63,6 +66,19 @@ impl Checkpoint {
     /// The optimiser's state.
     pub fn optimizer(&self) -> PathBuf {
         self.path.join("optimizer.safetensors")
+    }
+
+    /// Names of the files and folders that the learners wrote: all but the run's own.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn learner_files(&self) -> Result<Vec<OsString>, TrainError> {
+        let failed = |error| TrainError::io(&self.path, error);
+        let entries = fs::read_dir(&self.path).map_err(failed)?;
+        let names: Result<Vec<OsString>, _> =
+            entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
+        let own = |name: &OsString| name == COMPLETE || name == STATE;
+        Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
     /// The critic, or its adapter, likewise, in runs that have one.
@@ -108,7 +124,7 @@ pub fn write(
     fill(&aside)?;
     let text =
         serde_json::to_string_pretty(state).map_err(|error| TrainError::file(&aside, error.to_string()))?;
-    write_atomically(&aside.join("state.json"), text.as_bytes())?;
+    write_atomically(&aside.join(STATE), text.as_bytes())?;
     let manifest = Manifest::of(&aside)?;
     let text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| TrainError::file(&aside, error.to_string()))?;
@@ -206,7 +222,8 @@ pub fn prune(
 ) -> Result<(), TrainError> {
     for path in entries(run)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let torn = (name.starts_with("step-") || name.starts_with("sft-")) && !path.join(COMPLETE).is_file();
+        // Of what has another name, such as an export that lies there, nothing is removed.
+        let torn = path.is_dir() && name.parse::<Position>().is_ok() && !path.join(COMPLETE).is_file();
         if name.starts_with(PART) || name.starts_with(BROKEN) || torn {
             remove(&path)?;
         }
@@ -251,7 +268,7 @@ fn folders(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 }
 
 fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
-    let path = folder.join("state.json");
+    let path = folder.join(STATE);
     let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
@@ -323,6 +340,18 @@ mod tests {
     }
 
     #[test]
+    fn what_the_learners_wrote_is_listed_whatever_it_is() {
+        let (_folder, run) = run();
+        let written = write(&run, &state(Phase::Sft, 3, 3), |folder| {
+            write_atomically(&folder.join("policy/weights"), b"weights")?;
+            write_atomically(&folder.join("service.json"), b"{}")
+        });
+        let mut names = written.unwrap().learner_files().unwrap();
+        names.sort();
+        assert_eq!(names, ["policy", "service.json"]);
+    }
+
+    #[test]
     fn a_checkpoint_that_lost_a_file_falls_back_to_the_one_before() {
         let (_folder, run) = run();
         put(&run, Phase::Rl, 1);
@@ -377,10 +406,13 @@ mod tests {
         for left in [".part-step-000009", ".broken-step-000001", "step-000007"] {
             fs::create_dir_all(run.checkpoints().join(left)).unwrap();
         }
+        // What a person put there is neither.
+        fs::create_dir_all(run.checkpoints().join("step-000003-export")).unwrap();
+        fs::write(run.checkpoints().join("step-000003.tar.gz"), b"").unwrap();
         let at = |step| Position { phase: Phase::Rl, step };
         prune(&run, at(4), 2, &[at(0)]).unwrap();
         assert_eq!(steps(&run), [0, 3, 4]);
-        assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(run.checkpoints()).unwrap().count(), 5);
         // A resume passed 3 and 4 over: what is written before them is not the oldest of three.
         put(&run, Phase::Rl, 2);
         prune(&run, at(2), 1, &[at(0)]).unwrap();

@@ -9,8 +9,8 @@
 //!   eval/step-000123.json
 //! ```
 //!
-//! Files are written aside and renamed when whole, so that a reader never sees half of one; the
-//! append-only ones are cut back to the checkpoint when a run is resumed.
+//! Files are written aside and renamed when whole, so that a reader never sees half of one;
+//! `metrics.jsonl` and TurnRD's records are cut back to the checkpoint when a run is resumed, `log.jsonl` and TensorBoard's files are not.
 
 use std::fs;
 use std::io::BufRead as _;

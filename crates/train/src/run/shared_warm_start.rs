@@ -189,8 +189,11 @@ impl Run {
             ..stored
         };
         let checkpoint = checkpoint::write(&directory, &kept, |folder| {
-            copy(&found.policy(), &folder.join("policy"))?;
-            copy(&found.optimizer(), &folder.join("optimizer.safetensors"))
+            // Whatever its learner keeps: a service's has no optimizer's state but a name for it.
+            for name in found.learner_files()? {
+                copy(&found.path.join(&name), &folder.join(&name))?;
+            }
+            Ok(())
         })?;
         let mut metrics =
             MetricsWriter::open(&directory, Position { phase: Phase::Sft, step: 0 }, config.sft.steps)?;

@@ -174,11 +174,13 @@ impl Run {
         if config != began || resume.from.is_some() {
             checkpoint::abandon_after(&directory, position)?;
             abandon_results(&directory, position)?;
-            if let Some(decomposer) = &mut decomposer {
-                decomposer.abandon_from(position.rl_step())?;
-            }
         }
-        if config != began {
+        // Steps that are done again may have other rollouts, of a server's or of weights of another age.
+        if let Some(decomposer) = &mut decomposer {
+            decomposer.abandon_from(position.rl_step())?;
+        }
+        // Back behind an earlier change, these settings hold from here on, and no longer those that were changed then.
+        if config != began || (resume.from.is_some() && earlier != path) {
             let old = earlier_configs::keep(&directory, position, &began.to_toml()?)?;
             directory.write("config.toml", config.to_toml()?.as_bytes())?;
             observer.event(Event::Note(format!("settings changed; the earlier ones are in {old}")));

@@ -51,6 +51,72 @@ pub(crate) struct SamplingJob {
     pub(crate) fewest: usize,
 }
 
+/// Sums over the rounds of a step, those groups included that are not chosen.
+#[derive(Default)]
+struct Totals {
+    tokens: usize,
+    turns: usize,
+    /// Trajectories that did not fail, how many of them succeeded, and the sum of their returns.
+    trajectories: f64,
+    solved: f64,
+    reward: f64,
+    overflows: Overflows,
+    /// Trajectories that failed, and those that are left out with them.
+    failed: usize,
+    masked: Vec<Trajectory>,
+    groups_masked: usize,
+    resampled: usize,
+}
+
+impl Totals {
+    /// All that a round has sampled, and how many of it were sampled again because they failed.
+    fn add_sampled(&mut self, round: &[Group], resampled: usize) {
+        self.resampled += resampled;
+        for trajectory in round.iter().flat_map(|group| &group.trajectories) {
+            self.tokens += trajectory.response_tokens();
+            self.turns += trajectory.turns.len();
+        }
+    }
+
+    fn add_faults(&mut self, mut faults: Faults) {
+        self.failed += faults.failed;
+        self.groups_masked += faults.groups;
+        self.masked.append(&mut faults.trajectories);
+    }
+
+    /// What is left of a round without them.
+    fn add_whole(&mut self, round: &[Group], reward_scale: f64) {
+        for trajectory in round.iter().flat_map(|group| &group.trajectories) {
+            self.trajectories += 1.0;
+            self.solved += f64::from(u8::from(trajectory.success));
+            self.reward += trajectory.environment_return(reward_scale);
+            self.overflows.add(trajectory);
+        }
+    }
+
+    fn metrics(&self, samplers: &[Box<dyn Sampler + Send>]) -> Metrics {
+        let mut prompt_tokens = PromptTokens::default();
+        for sampler in samplers {
+            prompt_tokens.add(sampler.prompt_tokens());
+        }
+        let mut metrics = Metrics::default();
+        metrics.set("train/success_rate", self.solved / self.trajectories);
+        metrics.set("train/reward/mean", self.reward / self.trajectories);
+        metrics.set("rollout/trajectories", self.trajectories);
+        metrics.set("rollout/overflow_rate", self.overflows.share());
+        metrics.set("perf/prompt_tokens_computed", prompt_tokens.computed as f64);
+        metrics.set("perf/prompt_tokens_saved", prompt_tokens.saved as f64);
+        let masked = self.masked.len() as f64;
+        metrics.set("rollout/error_rate", self.failed as f64 / (self.trajectories + masked));
+        if !self.masked.is_empty() || self.resampled > 0 {
+            metrics.set("rollout/masked", masked);
+            metrics.set("rollout/resampled", self.resampled as f64);
+            metrics.set("rollout/groups_masked", self.groups_masked as f64);
+        }
+        metrics
+    }
+}
+
 impl SamplingJob {
     /// Samples rounds of rollouts until the selection has what it wants; `None` when it was stopped from outside.
     pub(crate) fn run(
@@ -61,10 +127,8 @@ impl SamplingJob {
         let config = Arc::clone(&self.config);
         let settings = &config.rollout;
         let mut selection = Selection::new(&settings.selection, settings.tasks_per_step)?;
-        let (mut drawn, mut trajectories, mut solved, mut reward) = (0, 0.0, 0.0, 0.0);
-        let (mut masked, mut failed, mut resampled, mut dropped) = (Vec::new(), 0, 0, 0);
-        let (mut tokens, mut turns) = (0, 0);
-        let mut overflows = Overflows::default();
+        let mut drawn = 0;
+        let mut all = Totals::default();
         loop {
             let count = selection.missing();
             if count == 0 {
@@ -84,12 +148,8 @@ impl SamplingJob {
                 return Ok(None);
             };
             drawn += count as u64;
-            resampled += again;
-            for trajectory in round.iter().flat_map(|group| &group.trajectories) {
-                tokens += trajectory.response_tokens();
-                turns += trajectory.turns.len();
-            }
-            let mut faults = Faults::take_out(&mut round, self.fewest);
+            all.add_sampled(&round, again);
+            let faults = Faults::take_out(&mut round, self.fewest);
             // A round without any is an error where none before it gave a group, and else only a round more.
             if round.is_empty() && selection.kept() == 0 {
                 faults.check()?;
@@ -103,32 +163,11 @@ impl SamplingJob {
                     faults.groups
                 )));
             }
-            failed += faults.failed;
-            dropped += faults.groups;
-            masked.append(&mut faults.trajectories);
-            for trajectory in round.iter().flat_map(|group| &group.trajectories) {
-                trajectories += 1.0;
-                solved += f64::from(u8::from(trajectory.success));
-                reward += trajectory.environment_return(config.env.reward_scale);
-                overflows.add(trajectory);
-            }
+            all.add_faults(faults);
+            all.add_whole(&round, config.env.reward_scale);
             selection.add(round);
         }
-        let mut prompt_tokens = PromptTokens::default();
-        self.samplers.iter().for_each(|sampler| prompt_tokens.add(sampler.prompt_tokens()));
-        let mut metrics = Metrics::default();
-        metrics.set("train/success_rate", solved / trajectories);
-        metrics.set("train/reward/mean", reward / trajectories);
-        metrics.set("rollout/trajectories", trajectories);
-        metrics.set("rollout/overflow_rate", overflows.share());
-        metrics.set("perf/prompt_tokens_computed", prompt_tokens.computed as f64);
-        metrics.set("perf/prompt_tokens_saved", prompt_tokens.saved as f64);
-        metrics.set("rollout/error_rate", failed as f64 / (trajectories + masked.len() as f64));
-        if !masked.is_empty() || resampled > 0 {
-            metrics.set("rollout/masked", masked.len() as f64);
-            metrics.set("rollout/resampled", resampled as f64);
-            metrics.set("rollout/groups_masked", dropped as f64);
-        }
+        let mut metrics = all.metrics(&self.samplers);
         if settings.selection != SelectionConfig::All {
             metrics.set("rollout/rounds", selection.rounds() as f64);
             metrics.set("rollout/groups_dropped", selection.dropped() as f64);
@@ -136,6 +175,7 @@ impl SamplingJob {
         }
         let batch = selection.finish();
         metrics.set("rollout/groups", batch.groups.len() as f64);
+        let Totals { tokens, turns, overflows, masked, .. } = all;
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, masked }))
     }
 

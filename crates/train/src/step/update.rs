@@ -39,7 +39,7 @@ pub struct UpdateReport {
 
 impl UpdateReport {
     /// The KL coefficient of the next step, by the divergence from the reference policy per token in nats: the one measured
-    /// in the rewards where it is there, else the updates' mean. `None` without an update, where nothing was measured.
+    /// in the rewards where it is there, else the updates' mean. `None` without an update: the coefficient stays as it is.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use turnwise_model::LoraConfig;
 use turnwise_train::config::{Config, ConfigSource, TrainConfig, load};
+use turnwise_train::record::earlier_configs::of_position;
 use turnwise_train::{EvaluationPoint, Event, Observer, Resume, Run, RunEnd, RunParts};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tiny.toml");
@@ -196,6 +197,33 @@ fn a_branch_that_was_left_teaches_the_network_nothing() {
     }
     assert!(results[0] == results[1], "the two are not one run");
     assert!(results[0].1 != left, "the other rate changed nothing");
+}
+
+/// Back behind a change of settings and on from there, with the settings as they are now, the steps after it are no longer those of the
+/// earlier ones.
+#[test]
+fn steps_done_again_are_of_the_settings_that_they_were_done_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    let mut config = tiny("windowed");
+    config.train.keep_last = 0;
+    straight(&config, &root);
+    let mut silent = turnwise_train::NoopObserver;
+    let mut go_on = |from: &str, overrides: &[&str]| {
+        let overrides = overrides.iter().map(|text| (*text).to_owned()).collect();
+        let resume = Resume { from: Some(from.parse().unwrap()), overrides };
+        let mut run = Run::resume_with(&RunParts::default(), &root, &resume, &mut silent).unwrap();
+        assert_eq!(run.train(&mut silent, &AtomicBool::new(false)).unwrap(), RunEnd::Finished);
+    };
+    go_on("step-2", &["train.learning_rate=3e-2"]);
+    let directory = turnwise_train::RunDirectory::open(&root).unwrap();
+    let of = |label: &str| {
+        let path = of_position(&directory, label.parse().unwrap()).unwrap();
+        turnwise_train::config::load_resolved(&path).unwrap().train.learning_rate
+    };
+    assert_eq!((of("step-2"), of("step-3")), (config.train.learning_rate, 3e-2));
+    go_on("step-1", &[]);
+    assert_eq!((of("step-1"), of("step-2"), of("step-3")), (config.train.learning_rate, 3e-2, 3e-2));
 }
 
 #[test]
