@@ -10,6 +10,7 @@ import pytest
 
 import turnwise
 from conftest import ROOT
+from turnwise.plugins._rows import Settings
 
 PRESETS = sorted(turnwise.presets())
 
@@ -285,3 +286,11 @@ def test_other_libraries_numbers_are_read(make_batch):
             turn["entropies"] = np.array(turn["entropies"])
     for a, b in zip(turnwise.credit(batch, "aem-gigpo").advantages, turnwise.credit(other, "aem-gigpo").advantages):
         assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 0.5, True, "1"])
+def test_a_seed_that_is_none_is_named(make_batch, seed):
+    with pytest.raises(ValueError, match="seed is .*; it is a whole number from 0"):
+        turnwise.credit(make_batch(0), "aem-grpo", seed=seed)
+    with pytest.raises(ValueError, match="turnwise.seed is"):
+        Settings("grpo", seed=seed)
