@@ -14,8 +14,8 @@ pub enum AssignmentError {
     Key,
 }
 
-/// Key and value of an argument written `key.sub=value`, without white space around them. What is not TOML is a bare string: paths and
-/// names need no quotes.
+/// Key and value of an argument written `key.sub=value`, without white space around them. The value is TOML; a table or a list may be JSON.
+/// What is neither is a bare string: paths and names need no quotes.
 ///
 /// ```
 /// use toml::Value;
@@ -34,8 +34,9 @@ pub fn assignment(text: &str) -> Result<(&str, Value), AssignmentError> {
     if key.is_empty() || key.split('.').any(str::is_empty) {
         return Err(AssignmentError::Key);
     }
-    let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
-    Ok((key, parsed.unwrap_or_else(|| Value::String(value.to_owned()))))
+    let of_toml = || format!("value = {value}").parse::<Table>().ok()?.remove("value");
+    let of_json = || serde_json::from_str(value).ok().filter(|_| value.starts_with(['{', '[']));
+    Ok((key, of_toml().or_else(of_json).unwrap_or_else(|| Value::String(value.to_owned()))))
 }
 
 #[cfg(test)]
@@ -52,6 +53,9 @@ mod tests {
             assignment("a={b=1}"),
             Ok(("a", Value::Table(Table::from_iter([("b".into(), 1.into())]))))
         );
+        let refinements = assignment("r=[{kind=\"aem\", lambda=2.5}]").unwrap();
+        assert_eq!(assignment("r=[{\"kind\": \"aem\", \"lambda\": 2.5}]").unwrap(), refinements);
+        assert_eq!(assignment("a={b").unwrap().1, string("{b"));
         assert_eq!(assignment("a"), Err(AssignmentError::Form));
         for text in ["=1", " = 1", "a.=1", ".a=1", "a..b=1"] {
             assert_eq!(assignment(text), Err(AssignmentError::Key), "{text}");
