@@ -14,7 +14,7 @@ pub enum AssignmentError {
     Key,
 }
 
-/// Key and value of an argument written `key.sub=value`, without white space around them. The value is TOML; a table or a list may be JSON.
+/// Key and value of an argument written `key.sub=value`, without white space around them. The value is TOML; tables and lists may be JSON.
 /// What is neither is a bare string: paths and names need no quotes.
 ///
 /// ```

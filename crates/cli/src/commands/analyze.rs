@@ -139,7 +139,7 @@ pub(super) struct Measures {
     pub(super) film: Option<FilmMeasures>,
 }
 
-/// What FiLM does in a network.
+/// The effect of FiLM in a network.
 pub(super) struct FilmMeasures {
     pub(super) norms: FilmNorms,
     pub(super) zeroed: FilmZeroed,

@@ -214,7 +214,7 @@ impl<'f> Things<'f> {
         Ok(Places { ids, of, start })
     }
 
-    /// What things are and can do, receptacles first.
+    /// The traits of things, receptacles first.
     fn traits(&self, types: &Types) -> Result<Vec<u16>, String> {
         let mut traits = vec![0u16; types.of.len()];
         for &id in &self.facts.openable {

@@ -84,7 +84,7 @@ impl Totals {
         self.masked.append(&mut faults.trajectories);
     }
 
-    /// What is left of a round without them.
+    /// The rest of a round, without them.
     fn add_whole(&mut self, round: &[Group], reward_scale: f64) {
         for trajectory in round.iter().flat_map(|group| &group.trajectories) {
             self.trajectories += 1.0;

@@ -47,7 +47,7 @@ impl RunProcess {
         Ok(Self { child, log: log.to_path_buf(), log_start, started })
     }
 
-    /// When it was started, in seconds since 1970, as the lines of `metrics.jsonl` have their times.
+    /// The time of its start, in seconds since 1970, as the lines of `metrics.jsonl` have their times.
     pub(super) fn started(&self) -> f64 {
         self.started
     }
