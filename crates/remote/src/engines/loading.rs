@@ -122,17 +122,19 @@ impl ServerPool {
         resumed
     }
 
-    /// Lets a server go on that was stopped, in several tries.
+    /// Lets a server go on that was stopped, in several tries within the time that a request has.
     async fn resume(&self, server: &Server, mut paused: Paused<'_>) -> Result<(), Loading> {
+        let until = Instant::now() + self.give_up;
         let mut tries = 0;
         loop {
-            let found = match self.call(server, "/resume", None, self.give_up).await {
+            let left = until.saturating_duration_since(Instant::now());
+            let found = match self.call(server, "/resume", None, left).await {
                 Ok(reply) if reply.status == 200 => Ok(()),
                 Ok(reply) => Err(failed(&reply, "to go on with new weights")),
                 Err(unanswered) => Err(unanswered),
             };
             tries += 1;
-            if found.is_ok() || tries == RESUMES {
+            if found.is_ok() || tries == RESUMES || Instant::now() >= until {
                 paused.resumed = true;
                 return found;
             }
