@@ -15,7 +15,7 @@ pub enum AssignmentError {
 }
 
 /// Key and value of an argument written `key.sub=value`, without white space around them. The value is TOML; tables and lists may be JSON.
-/// What is neither is a bare string: paths and names need no quotes.
+/// Any other value is a bare string: paths and names need no quotes.
 ///
 /// ```
 /// use toml::Value;

@@ -166,8 +166,8 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// What `read` finds behind the reasoning of a response that begins with any, so that drafts of actions in it are not read; in the whole response
-/// otherwise.
+/// The action that `read` finds behind the reasoning of a response that begins with any, so that drafts of actions in it are not read; in the
+/// whole response otherwise.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
