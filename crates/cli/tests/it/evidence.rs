@@ -1,11 +1,11 @@
-//! The evidence page: its summary repeats the differences of the sections it links to, and marks those that are decided; the tables of
-//! the sections have what follows from the success of every run, seed by seed (`docs/results/seeds`).
+//! The evidence pages: the summary repeats the differences of the pages it links to, and marks those that are decided; the tables of
+//! the pages have what follows from the success of every run, seed by seed (`docs/results/seeds`).
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use turnwise_eval::statistics::student;
 
@@ -23,10 +23,6 @@ impl<'a> Row<'a> {
     fn cell(&self, column: &str) -> Option<&'a str> {
         let index = self.columns.iter().position(|name| *name == column)?;
         self.cells.get(index).copied()
-    }
-
-    fn is_summary(&self) -> bool {
-        self.sections.last().is_some_and(|section| section == "summary")
     }
 }
 
@@ -63,32 +59,33 @@ fn is_decided(difference: &str) -> bool {
     bounds.is_some_and(|(low, high)| low.parse::<f64>().unwrap() > 0.0 || high.parse::<f64>().unwrap() < 0.0)
 }
 
-/// Problems of an evidence page's summary: differences that the sections' tables do not have, and wrong bold ones.
-fn problems(text: &str) -> Vec<String> {
-    let (summary, tables): (Vec<_>, Vec<_>) = rows(text).into_iter().partition(Row::is_summary);
+/// Problems of the evidence's summary: differences that the tables of the pages it links to do not have, and wrong bold ones. `page`
+/// reads a page by the path in the link.
+fn problems(summary: &str, page: impl Fn(&str) -> String) -> Vec<String> {
     let mut found = Vec::new();
-    for row in &summary {
+    for row in rows(summary) {
         for (column, marked) in row.columns.iter().zip(&row.cells) {
-            let Some(section) = links(column).pop() else { continue };
-            let (section, cell) = (section.trim_start_matches('#').to_owned(), marked.trim_matches('*'));
+            let Some(link) = links(column).pop() else { continue };
+            let (path, section) = link.split_once('#').unwrap_or((&link, ""));
+            let cell = marked.trim_matches('*');
             if cell.is_empty() {
                 continue;
             }
             if marked.starts_with("**") != is_decided(cell) {
                 found.push(format!(
-                    "{} in {section}: {cell} is bold though its interval has 0, or the reverse",
+                    "{} in {link}: {cell} is bold though its interval has 0, or the reverse",
                     row.cells[0]
                 ));
             }
             let same = |other: &Row<'_>| {
                 let difference = other.cell("difference, greedy").or_else(|| other.cell("difference"));
-                other.sections.contains(&section)
+                (section.is_empty() || other.sections.iter().any(|name| name == section))
                     && other.cell("method") == row.cell("method")
                     && other.cell("against") == row.cell("against")
                     && difference == Some(cell)
             };
-            if !tables.iter().any(same) {
-                found.push(format!("{} in {section}: {cell} is not in its table", row.cells[0]));
+            if !rows(&page(path)).iter().any(same) {
+                found.push(format!("{} in {link}: {cell} is not in its table", row.cells[0]));
             }
         }
     }
@@ -152,21 +149,23 @@ fn wrong_cells(
     (found, count)
 }
 
-fn results(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results").join(file)
+/// The text of a file among the results.
+fn results(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 #[test]
 fn the_tables_have_what_follows_from_the_seeds() {
-    let text = fs::read_to_string(results("evidence.md")).unwrap();
     let columns = [
         ("greedy, by seed", "greedy_60"),
         ("difference, greedy", "greedy_60"),
         ("sampled", "sampled_60"),
         ("rollouts 41 to 60", "rollouts_41_60"),
     ];
-    let table = seed_table(&fs::read_to_string(results("seeds/household-full.csv")).unwrap());
-    let (found, count) = wrong_cells(&text, "full-rooms", &table, &columns);
+    let table = seed_table(&results("seeds/household-full.csv"));
+    let page = results("evidence/long-horizons.md");
+    let (found, count) = wrong_cells(&page, "full-rooms", &table, &columns);
     assert_eq!(found, Vec::<String>::new());
     assert!(count >= 15, "{count} cells");
     let columns = [
@@ -175,8 +174,8 @@ fn the_tables_have_what_follows_from_the_seeds() {
         ("rollouts 1 to 20", "rollouts_1_20"),
         ("rollouts 41 to 60", "rollouts_41_60"),
     ];
-    let table = seed_table(&fs::read_to_string(results("seeds/shop-dapo.csv")).unwrap());
-    let (found, count) = wrong_cells(&text, "the-shop", &table, &columns);
+    let table = seed_table(&results("seeds/shop-dapo.csv"));
+    let (found, count) = wrong_cells(&results("evidence/shop.md"), "the-shop", &table, &columns);
     assert_eq!(found, Vec::<String>::new());
     assert_eq!(count, 9, "DAPO's own success, and four cells of AEM and SALT each");
 }
@@ -200,22 +199,28 @@ fn a_number_that_the_seeds_do_not_give_is_found() {
 
 #[test]
 fn the_summary_has_the_numbers_of_the_tables() {
-    let text = fs::read_to_string(results("evidence.md")).unwrap();
-    let count = rows(&text).iter().filter(|row| row.is_summary()).count();
+    let summary = results("evidence.md");
+    let count = rows(&summary).len();
     assert!(count >= 20, "{count} lines");
-    assert_eq!(problems(&text), Vec::<String>::new());
+    assert_eq!(problems(&summary, results), Vec::<String>::new());
 }
 
 #[test]
 fn a_wrong_number_of_the_summary_is_found() {
-    let page = |cell: &str| {
-        format!(
-            "# Evidence\n## Summary\n| method | against | [shop](#shop) |\n|---|---|---|\n| a | b | {cell} |\n\
-             ## Shop\n| method | against | difference |\n|---|---|---|\n| a | b | +2.0 [1.0, 3.0] |\n| a | c | -1.0 [-2.0, 3.0] |\n"
-        )
+    let summary = |link: &str, cell: &str| {
+        format!("## Summary\n| method | against | [shop]({link}) |\n|---|---|---|\n| a | b | {cell} |\n")
     };
-    assert_eq!(problems(&page("**+2.0 [1.0, 3.0]**")), Vec::<String>::new());
-    assert_eq!(problems(&page("")), Vec::<String>::new());
-    assert!(problems(&page("+2.0 [1.0, 3.0]"))[0].contains("bold"));
-    assert!(problems(&page("-1.0 [-2.0, 3.0]"))[0].contains("not in its table"));
+    let page = |path: &str| {
+        assert_eq!(path, "shop.md");
+        "# Worlds\n## Shop\n| method | against | difference |\n|---|---|---|\n| a | b | +2.0 [1.0, 3.0] |\n\
+         | a | c | -1.0 [-2.0, 3.0] |\n"
+            .to_owned()
+    };
+    let problems = |link: &str, cell: &str| problems(&summary(link, cell), page);
+    assert_eq!(problems("shop.md", "**+2.0 [1.0, 3.0]**"), Vec::<String>::new());
+    assert_eq!(problems("shop.md#shop", "**+2.0 [1.0, 3.0]**"), Vec::<String>::new());
+    assert_eq!(problems("shop.md", ""), Vec::<String>::new());
+    assert!(problems("shop.md", "+2.0 [1.0, 3.0]")[0].contains("bold"));
+    assert!(problems("shop.md", "-1.0 [-2.0, 3.0]")[0].contains("not in its table"));
+    assert!(problems("shop.md#search", "**+2.0 [1.0, 3.0]**")[0].contains("not in its table"));
 }
