@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, and files that may be compressed. One helper each for all crates, whose
+//! Files that appear whole or not at all, files that may be compressed, and locks of files. One helper each for all crates, whose
 //! errors add the path.
 //!
 //! ```
@@ -19,7 +19,10 @@ use target::Target;
 
 #[cfg(feature = "zstd")]
 mod compressed;
+mod lock;
 mod target;
+
+pub use lock::{Lock, try_lock};
 
 #[cfg(feature = "zstd")]
 pub use compressed::{Counted, open, open_counted};

@@ -14,7 +14,7 @@ mod lines;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::prelude::*;
+use turnwise_files::{Lock, try_lock};
 
 use self::lines::Pieces;
 pub use self::lines::read_passages;
@@ -80,15 +81,11 @@ impl BuildFolder {
         fs::create_dir_all(folder).map_err(failed)?;
         let path = folder.join(LOCK);
         let lock = File::options().create(true).append(true).open(&path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(RetrievalError::File {
-                    path: folder.to_owned(),
-                    reason: "another process builds here; wait until it has ended".to_owned(),
-                });
-            }
-            Err(TryLockError::Error(error)) => return Err(RetrievalError::file(&path, &error)),
+        if try_lock(&lock).map_err(|error| RetrievalError::file(&path, &error))? == Lock::Busy {
+            return Err(RetrievalError::File {
+                path: folder.to_owned(),
+                reason: "another process builds here; wait until it has ended".to_owned(),
+            });
         }
         let unfinished = folder.join(UNFINISHED);
         match fs::remove_dir_all(&unfinished) {

@@ -1,8 +1,10 @@
 //! One process a run: `run.lock` is held while a run is open, by the system, so that a kill leaves it free.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+use turnwise_files::{Lock, try_lock};
 
 use crate::TrainError;
 
@@ -33,19 +35,16 @@ impl RunLock {
             let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
             let mut file = open.map_err(|error| TrainError::io(&path, error))?;
             let lock = |file| Self { _file: file, root: root.to_path_buf(), made };
-            match file.try_lock() {
-                Ok(()) if !is_at(&file, &path) => {}
-                Ok(()) => {
+            match try_lock(&file).map_err(|error| TrainError::io(&path, error))? {
+                Lock::Taken if !is_at(&file, &path) => {}
+                Lock::Taken => {
                     // For people and for messages; who holds the lock is what counts.
                     let _ = file.set_len(0);
                     let _ = writeln!(file, "{}", std::process::id());
                     return Ok(Some(lock(Some(file))));
                 }
-                Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
-                    return Ok(Some(lock(None)));
-                }
-                Err(TryLockError::Error(error)) => return Err(TrainError::io(&path, error)),
+                Lock::Busy => return Ok(None),
+                Lock::Unsupported => return Ok(Some(lock(None))),
             }
         }
     }

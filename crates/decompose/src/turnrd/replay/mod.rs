@@ -18,8 +18,8 @@ mod frame;
 mod record;
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,7 @@ pub use self::record::ReplayRecord;
 use super::config::setting;
 use super::pass::weight_at;
 use super::{Sample, SampleSource};
+use turnwise_files::{Lock, try_lock};
 use turnwise_model::ModelError;
 
 /// First bytes of a file.
@@ -88,17 +89,8 @@ impl Replay {
             .truncate(false)
             .open(path)
             .map_err(ModelError::io(path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            // A file system without locks.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(ModelError::file(
-                    path,
-                    "is being written by another process; wait for it to end",
-                ));
-            }
-            Err(TryLockError::Error(error)) => return Err(ModelError::io(path)(error)),
+        if try_lock(&file).map_err(ModelError::io(path))? == Lock::Busy {
+            return Err(ModelError::file(path, "is being written by another process; wait for it to end"));
         }
         let mut replay = Self::scan(path, file, true)?;
         replay.file.set_len(replay.end).map_err(ModelError::io(path))?;

@@ -1,0 +1,47 @@
+//! Exclusive locks of files, which the system gives back when a process ends, however it ends.
+
+use std::fs::{File, TryLockError};
+use std::io;
+
+/// Outcome of [`try_lock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// This process has the lock until it closes the file.
+    Taken,
+    /// Another process, or another open file of this one, has it.
+    Busy,
+    /// The file system knows no locks, as some network file systems do: nobody is kept out, and callers go on.
+    Unsupported,
+}
+
+/// Takes the exclusive lock of an open file if it is free.
+///
+/// # Errors
+/// The operating system's, other than that there are no locks.
+pub fn try_lock(file: &File) -> io::Result<Lock> {
+    match file.try_lock() {
+        Ok(()) => Ok(Lock::Taken),
+        Err(TryLockError::WouldBlock) => Ok(Lock::Busy),
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+            Ok(Lock::Unsupported)
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_free_again_when_its_file_is_closed() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("lock");
+        let open = || File::options().create(true).append(true).open(&path);
+        let (first, second) = (open()?, open()?);
+        assert_eq!((try_lock(&first)?, try_lock(&second)?), (Lock::Taken, Lock::Busy));
+        drop(first);
+        assert_eq!(try_lock(&second)?, Lock::Taken);
+        Ok(())
+    }
+}
