@@ -6,7 +6,7 @@
         def step(self, action):
             return "between 6 and 9", 0.0, False, False, {}       # observation, reward, terminated, truncated, info
 
-    serve(Guess, tasks={"train": [{"id": "guess/7", "goal": "find the number"}], "test": [...]})
+    serve(Guess, tasks={"train": [{"id": "guess/7", "goal": "find the number", "metadata": {"secret": 7}}], "test": [...]})
 
 `reset` and `step` are Gymnasium's. Observations are text (anything else is made text by `observe`); actions are text or,
 with `actions=[...]`, numbers: the place of the text among the names. What `info` may hold, all of it optional:

@@ -116,7 +116,7 @@ pub struct Demonstrations {
 /// that the result does not depend on the threads. `play` returns `None` for an episode that is not worth imitating.
 ///
 /// # Errors
-/// The request's probability is none, or the first error of `play`.
+/// The request's probability is none, or an error of `play`.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,

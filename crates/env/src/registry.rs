@@ -177,7 +177,7 @@ pub trait Kind: Send + Sync {
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 
-/// Gives a kind with typed settings the face of a [`Kind`].
+/// [`Kind`] for a kind with typed settings.
 struct Typed<K>(K);
 
 impl<K: WorldKind> Typed<K> {

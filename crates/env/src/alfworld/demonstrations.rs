@@ -1,7 +1,7 @@
 //! Episodes to imitate, for warm starts.
 //!
 //! An expert episode teaches to search and to act. A walkthrough knows the whole scene and teaches only to
-//! act. Either may be salted with commands that are not understood: the learner then sees what `Nothing
+//! act. Either may have commands inserted that are not understood: the learner then sees what `Nothing
 //! happens.` looks like and how to go on, without being taught to cause it.
 
 use std::sync::Arc;

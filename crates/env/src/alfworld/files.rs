@@ -32,6 +32,11 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// True if there was no file to read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.games.is_empty() && self.errors.is_empty() && self.unsolvable == 0
+    }
+
     fn with(mut self, parsed: impl IntoIterator<Item = Result<Option<Game>, EnvError>>) -> Self {
         for game in parsed {
             match game {

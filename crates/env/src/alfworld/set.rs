@@ -1,8 +1,8 @@
 //! A set of games with its splits and their order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, Environment, Task, TaskSet};
@@ -57,8 +57,23 @@ impl AlfworldSet {
     /// # Errors
     /// Also if one of the splits has no playable game.
     pub fn load_splits(path: &Path, splits: &[&str]) -> Result<(Self, Vec<EnvError>), EnvError> {
-        let wanted = |id: &str| id.split('/').next().is_some_and(|split| splits.contains(&split));
-        let (set, errors) = Self::found(path, files::read(path, &wanted)?)?;
+        let others = Mutex::new(BTreeSet::new());
+        let wanted = |id: &str| {
+            let split = id.split('/').next().unwrap_or_default();
+            let is_wanted = splits.contains(&split);
+            if !is_wanted {
+                others.lock().unwrap_or_else(PoisonError::into_inner).insert(split.to_owned());
+            }
+            is_wanted
+        };
+        let found = files::read(path, &wanted)?;
+        let others = others.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if found.is_empty() && !others.is_empty() {
+            let known = others.into_iter().collect::<Vec<_>>().join(", ");
+            let reason = format!("no game here is of {}; there is {known}", splits.join(", "));
+            return Err(EnvError::File { path: path.display().to_string(), reason });
+        }
+        let (set, errors) = Self::found(path, found)?;
         for split in splits {
             set.split(split)?;
         }

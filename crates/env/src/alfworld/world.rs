@@ -139,8 +139,14 @@ impl WorldKind for AlfworldKind {
         if !unanswered.is_empty() {
             return Err(EnvError::Other("alfworld has no search, and so no unanswered queries".into()));
         }
-        let (set, _) = AlfworldSet::load(data)?;
-        let report = replay(name, recording, &set, dump)?;
+        let (set, broken) = AlfworldSet::load(data)?;
+        let report = replay(name, recording, &set, dump).map_err(|error| match broken.first() {
+            Some(first) => {
+                let reason = format!("{error} ({} games were left out; the first: {first})", broken.len());
+                EnvError::Other(reason)
+            }
+            None => error,
+        })?;
         let counts = format!(
             "{} episodes, {} steps, {} differences",
             report.episodes,

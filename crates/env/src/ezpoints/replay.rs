@@ -52,16 +52,29 @@ impl Recording {
     pub(super) fn parse(line: &str) -> Result<(Self, Deal), String> {
         let recording: Self =
             serde_json::from_str(line).map_err(|error| format!("this is no recorded episode: {error}"))?;
-        let card = |name: &String| {
-            Card::parse(name).ok_or_else(|| {
-                format!(
-                    "{name:?} is no card; a card is a suit of H, S, D, C and a rank of A, 2 to 9, T, J, Q, K"
-                )
-            })
-        };
-        let deal = Deal([card(&recording.cards[0])?, card(&recording.cards[1])?]);
+        let deal = deal_of(&recording.cards)?;
         Ok((recording, deal))
     }
+}
+
+fn deal_of(cards: &[String; 2]) -> Result<Deal, String> {
+    let card = |name: &String| {
+        Card::parse(name).ok_or_else(|| {
+            format!("{name:?} is no card; a card is a suit of H, S, D, C and a rank of A, 2 to 9, T, J, Q, K")
+        })
+    };
+    Ok(Deal([card(&cards[0])?, card(&cards[1])?]))
+}
+
+/// The deal of a line with `cards`, whatever else the line has.
+pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
+    #[derive(Deserialize)]
+    struct Dealt {
+        cards: [String; 2],
+    }
+    let dealt: Dealt = serde_json::from_str(line)
+        .map_err(|error| format!("this is no JSON object with two `cards`: {error}"))?;
+    deal_of(&dealt.cards)
 }
 
 /// Replays a recording. Blank lines are skipped.

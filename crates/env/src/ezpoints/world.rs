@@ -9,7 +9,7 @@ use turnwise_settings::Problem;
 use super::cards::Deal;
 use super::expert::{Adviser, demonstrate};
 use super::picture::Cards;
-use super::replay::{Recording, replay};
+use super::replay::{parse_deal, replay};
 use super::set::{DEFAULT_MAX_STEPS, EzPointsGenerator, EzPointsPictures, EzPointsReward, EzPointsSet};
 use crate::demonstration::{DemonstrationRequest, Demonstrations};
 use crate::pictures::PictureStore;
@@ -24,8 +24,8 @@ pub struct EzPointsKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EzPointsSettings {
-    /// File of recorded episodes whose deals are the split `test` instead of the project's own division: JSON lines with
-    /// `cards`; zstd if wished. Their cards are in no training deal.
+    /// File of deals that are the split `test` instead of the project's own division: JSON lines with `cards`, such as recorded
+    /// episodes; zstd if wished. Their cards are in no training deal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     /// The reward of a step.
@@ -81,7 +81,7 @@ fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     let mut deals = Vec::new();
     for line in numbered_lines(&name, file) {
         let line = line?;
-        let (_, deal) = Recording::parse(&line.text).map_err(|reason| line.error(reason))?;
+        let deal = parse_deal(&line.text).map_err(|reason| line.error(reason))?;
         if deal.operator().is_none() {
             let [left, right] = deal.numbers();
             let reason = format!("{left} and {right} ({deal}) come to 12 neither as a sum nor as a product");
@@ -203,6 +203,9 @@ mod tests {
         let good = line(["H4", "C8"], [4, 8]) + &line(["D2", "C6"], [2, 6]);
         std::fs::write(&path, &good).unwrap();
         assert_eq!(read_deals(&path).unwrap().len(), 2);
+        let bare = folder.path().join("bare.jsonl");
+        std::fs::write(&bare, "{\"cards\": [\"H4\", \"C8\"]}\n").unwrap();
+        assert_eq!(read_deals(&bare).unwrap(), read_deals(&path).unwrap()[..1]);
         for (cards, numbers, said) in
             [(["H6", "CK"], [6, 10], "6 and 10"), (["HA", "CQ"], [1, 10], "1 and 10")]
         {

@@ -153,6 +153,10 @@ impl ResponseRules {
                     !matches!(self.style, Style::Json | Style::Named),
                     "`style = \"line\"`, `\"label\"`, `\"tags\"` and `\"call\"`",
                 ),
+                "tail" | "trim_tail" => (
+                    !(self.style == Style::Json && self.blocks == Blocks::Any),
+                    "every style but `\"json\"` with `blocks = \"any\"`",
+                ),
                 _ => continue,
             };
             if !read {

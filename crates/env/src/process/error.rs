@@ -28,9 +28,6 @@ pub enum ProcessError {
         /// The end of what it wrote to stderr, with an introduction, or nothing.
         stderr: String,
     },
-    /// The episode lived in a process that has been lost since.
-    #[error("the episode was lost with the world's program, which has been restarted since")]
-    Gone,
     /// The program answered with an error.
     #[error("the world's program: {message}")]
     Answer {

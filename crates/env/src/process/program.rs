@@ -110,7 +110,7 @@ impl Program {
     }
 }
 
-/// Caller that waits for an answer.
+/// Requests that wait for answers, or the reason why there can be none.
 #[derive(Debug)]
 enum Waiting {
     /// Requests by id.

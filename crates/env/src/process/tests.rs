@@ -67,6 +67,24 @@ fn a_world_is_played_over_lines() {
 }
 
 #[test]
+fn tasks_come_in_pages_to_the_last() {
+    let page = |id: u64, tasks: &str, next: &str| {
+        format!(r#"read l; echo '{{"id":{id},"ok":{{"tasks":[{tasks}],"next":{next}}}}}';"#)
+    };
+    let one = |id: &str| format!(r#"{{"id":"{id}","goal":"win","metadata":{{"of":"{id}"}}}}"#);
+    // A page may be empty where the program leaves tasks out.
+    let pages = [page(1, &one("a"), "500"), page(2, "", "1000"), page(3, &one("b"), "null")].concat();
+    let set = ProcessSet::open(&config(&format!("{HELLO}{pages} read l; read l")), 0).unwrap();
+    assert_eq!(
+        set.tasks("train").unwrap().iter().map(|task| task.id.as_str()).collect::<Vec<_>>(),
+        ["a", "b"]
+    );
+    let again = [page(1, &one("a"), "500"), page(2, &one("b"), "500")].concat();
+    let error = refusal(&format!("{HELLO}{again} read l"));
+    assert!(error.contains("next = 500 at offset 500"), "{error}");
+}
+
+#[test]
 fn a_program_that_is_no_world_is_refused_with_the_reason() {
     let absent = ProcessConfig { command: vec!["no-such-program".into()], ..ProcessConfig::default() };
     let error = ProcessSet::open(&absent, 0).unwrap_err().to_string();

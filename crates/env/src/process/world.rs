@@ -210,7 +210,6 @@ fn list(process: &Process, split: &str) -> Result<Vec<Task>, EnvError> {
     loop {
         let request = Request::Tasks { split, offset, limit: PAGE };
         let page: TaskPage = process.ask(&request).map_err(|error| EnvError::Other(error.to_string()))?;
-        let got = page.tasks.len();
         for listed in page.tasks {
             let number = tasks.len();
             let task = read_task(listed).map_err(|reason| {
@@ -219,8 +218,14 @@ fn list(process: &Process, split: &str) -> Result<Vec<Task>, EnvError> {
             tasks.push(task);
         }
         match page.next {
-            Some(next) if next > offset && got > 0 => offset = next,
-            _ => return Ok(tasks),
+            None => return Ok(tasks),
+            Some(next) if next > offset => offset = next,
+            Some(next) => {
+                return Err(EnvError::Other(format!(
+                    "env.command: `tasks` of the split `{split}` answers with next = {next} at offset {offset}; the next page \
+                     begins further on, and the last page has no next"
+                )));
+            }
         }
     }
 }
@@ -338,7 +343,10 @@ impl TaskSet for ProcessSet {
                 let stepped = match &mut answers {
                     Ok(answers) => match answers.next() {
                         Some(answer) => read_answer::<Stepped>("step_many", answer),
-                        None => Err(ProcessError::Gone),
+                        None => Err(ProcessError::Form {
+                            op: "step_many",
+                            reason: "an answer is missing".to_owned(),
+                        }),
                     },
                     Err(error) => Err(error.clone()),
                 };

@@ -323,6 +323,10 @@ fn refusals_name_file_key_and_remedy() {
         ),
         ("base = \"search\"\n[response]\ncase = \"lower\"", "response.case: it has no effect here"),
         (
+            "base = \"alfworld-compact\"\n[response]\nstyle = \"json\"\nblocks = \"any\"\ntail = 20",
+            "response.tail: it has no effect here; it is for every style but `\"json\"`",
+        ),
+        (
             "base = \"alfworld-compact\"\n[response]\nlabel = \"Do\"",
             "it is for `style = \"label\"`; leave it out",
         ),

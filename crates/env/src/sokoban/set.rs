@@ -47,7 +47,7 @@ pub enum SokobanReward {
     Success,
 }
 
-/// Data that all environments of a set share.
+/// Options of a [`SokobanSet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SokobanOptions {
     /// The room as text.
@@ -148,16 +148,21 @@ impl SokobanSet {
                 break;
             }
             let count = chunk(missing);
-            let made: Vec<Made> = (next..next + count)
+            // A level that cannot be made is an error only if it is needed: how many are made at a time decides nothing.
+            let made: Vec<Result<Made, EnvError>> = (next..next + count)
                 .into_par_iter()
                 .map_init(Generator::default, |generator, index| {
                     let room = generator.level(config, index)?.room;
                     let (whole, digest) = (room_digest(&room), level_digest(&room));
                     Ok(Made { split: split_of(&whole, TEST, VALID), whole, digest, room })
                 })
-                .collect::<Result<_, EnvError>>()?;
+                .collect();
             next += count;
-            for Made { room, whole, digest, split } in made {
+            for made in made {
+                if wanted.iter().zip(&found).all(|(wanted, found)| found.len() >= *wanted) {
+                    break;
+                }
+                let Made { room, whole, digest, split } = made?;
                 let is_wanted = found[split].len() < wanted[split] && !taken.contains(&whole);
                 if is_wanted && seen.insert(digest.clone()) {
                     found[split].push((room, digest));

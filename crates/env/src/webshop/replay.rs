@@ -83,8 +83,8 @@ struct RecordedStep {
 /// to; they find nothing.
 ///
 /// # Errors
-/// If a line is no session (naming the line and the key), or reading fails. Differences are no errors; that the
-/// goals are others is one, with a hint at the seed.
+/// A line is no session (the error names the line and the key), its goal is none of the set's, or reading fails. Differences
+/// are no errors, other words of a goal among them.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -96,7 +96,11 @@ pub fn replay(
         let line = line?;
         let recording: Recording = serde_json::from_str(&line.text)
             .map_err(|error| line.error(format!("no recorded session: {error}")))?;
-        let goal = set.goal(recording.goal_idx)?;
+        let goal = set.goal(recording.goal_idx).map_err(|error| {
+            line.error(format!(
+                "{error}; the set's goals are those of seed 42: was this recorded with others?"
+            ))
+        })?;
         let target = set.shop().catalogue().product(goal.product)?;
         let mut checker = Checker::new(&mut report.differences, line.number, goal.id.clone());
         compare_goal(&mut checker, &recording.goal, &goal, &target.asin);

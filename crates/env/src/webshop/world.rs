@@ -188,6 +188,14 @@ impl WorldKind for WebshopKind {
     ) -> Result<Box<dyn World>, EnvError> {
         let WebshopCatalogue { products, seed } = settings.generator;
         let generator = GeneratorConfig { seed, products };
+        // Configs may name the catalogue and leave its folder to the command line, so that settings alone are not refused.
+        if settings.size.is_some() && settings.data.is_none() {
+            return Err(EnvError::Other(
+                "env.size chooses one of the official catalogues, and none is read: name their folder with env.data, or the \
+                 number of generated products with env.generator.products"
+                    .into(),
+            ));
+        }
         let set = match (&settings.data, &settings.built) {
             (Some(folder), built) => WebshopSet::open(folder, built.as_deref(), &settings.options())?,
             (None, Some(built)) => WebshopSet::generated_in(built, generator, &settings.options())?,

@@ -181,6 +181,8 @@ fn a_tree_an_archive_and_a_file_hold_the_same_games() {
     assert_eq!((some.splits(), errors.len()), (vec!["extra".to_owned()], 0));
     let error = AlfworldSet::load_splits(&packed, &["extra", "test"]).unwrap_err().to_string();
     assert!(error.contains("`test`") && error.contains("extra"), "{error}");
+    let error = AlfworldSet::load_splits(&packed, &["test"]).unwrap_err().to_string();
+    assert!(error.contains("no game here is of test; there is extra, train, valid_seen"), "{error}");
 
     std::fs::copy(packed.join("games.tar.zst"), packed.join("again.tar.zst")).unwrap();
     let (set, errors) = AlfworldSet::load(&packed).unwrap();

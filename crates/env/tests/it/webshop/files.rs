@@ -4,7 +4,8 @@ use turnwise_core::{EnvError, Environment as _, Purpose, Seed, Task, TaskSet as 
 use turnwise_env::panel::{Choice, Panel, PinnedSplit};
 use turnwise_env::webshop::generator::GeneratorConfig;
 use turnwise_env::webshop::official::{self, Size};
-use turnwise_env::webshop::{Product, WebshopOptions, WebshopSet};
+use turnwise_env::webshop::{Product, WebshopKind, WebshopOptions, WebshopSet, WebshopSettings};
+use turnwise_env::world::{OpenOptions, WorldKind as _};
 
 use super::{option, play};
 
@@ -15,6 +16,14 @@ fn read(folder: &std::path::Path) -> Result<Vec<Product>, EnvError> {
         Ok(())
     })?;
     Ok(products)
+}
+
+#[test]
+fn a_catalogue_without_its_folder_is_refused() {
+    let settings = WebshopSettings { size: Some(Size::Full), ..WebshopSettings::default() };
+    let mut options = OpenOptions { splits: &[], max_turns: 4, note: &mut |_| {} };
+    let error = WebshopKind.open(&settings, &mut options).err().unwrap().to_string();
+    assert!(error.contains("env.size chooses one of the official catalogues"), "{error}");
 }
 
 #[test]
