@@ -249,7 +249,7 @@ fn tasks_come_from_files() {
     let path = folder.path().join("train.jsonl");
     std::fs::write(
         &path,
-        "{\"id\":\"a\",\"goal\":\"go\",\"seed\":7,\"reset\":{\"level\":2}}\n{\"id\":\"b\"}\n",
+        "{\"id\":\"a\",\"goal\":\"go\",\"seed\":7,\"reset\":{\"level\":2}}\n{\"id\":\"b\"}\n{\"id\":\"c\"}\n",
     )
     .unwrap();
     let (server, double) = Double::start(1);
@@ -257,6 +257,8 @@ fn tasks_come_from_files() {
     let set = OpenEnvSet::open(&settings, 0).unwrap();
     let tasks = set.tasks("train").unwrap();
     assert_eq!((tasks[0].goal.as_str(), tasks[1].goal.as_str()), ("go", "repeat what is asked for"));
+    // The id alone may choose the task.
+    assert_ne!(tasks[1].content_digest(), tasks[2].content_digest());
     for task in &tasks {
         set.environment().unwrap().reset(task, seed()).unwrap();
     }

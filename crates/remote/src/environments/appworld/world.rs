@@ -76,7 +76,10 @@ fn read_split(client: &Client, path: &Path) -> Result<Vec<Task>, EnvError> {
             return Err(EnvError::File { path, reason: "is no name of a task".to_owned() });
         }
         let described = client.task(0, id)?;
-        tasks.push(Task::new(id, "appworld", described.instruction));
+        let mut task = Task::new(id, "appworld", described.instruction);
+        // The server chooses the world by this name: tasks of one instruction in two worlds are two tasks.
+        task.metadata.insert("task_id".into(), id.into());
+        tasks.push(task);
     }
     Ok(tasks)
 }

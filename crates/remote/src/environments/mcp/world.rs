@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet};
 use turnwise_env::demonstration::{DemonstrationRequest, Demonstrations};
 use turnwise_env::world::{OpenOptions, Usual, World, WorldKind};
+use turnwise_settings::Problem;
 
 use super::judge::reward;
 use super::session::{Called, Session, Transport};
@@ -313,6 +314,24 @@ impl WorldKind for McpKind {
 
     fn summary(&self) -> &'static str {
         "tasks that are solved with the tools of an MCP server"
+    }
+
+    fn rules(&self, settings: &McpConfig) -> Vec<Problem> {
+        let McpConfig { command, directory, environment, urls, api_key_env, .. } = settings;
+        let of_command = "is of a program that is started, and env.command names none; leave it out";
+        let of_urls =
+            "is the key of env.urls, which names no server; a program gets its key with env.environment";
+        let mut problems = Vec::new();
+        if command.is_empty() && directory.is_some() {
+            problems.push(Problem::new("directory", of_command));
+        }
+        if command.is_empty() && !environment.is_empty() {
+            problems.push(Problem::new("environment", of_command));
+        }
+        if urls.is_empty() && !api_key_env.is_empty() {
+            problems.push(Problem::new("api_key_env", of_urls));
+        }
+        problems
     }
 
     fn open(&self, settings: &McpConfig, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {

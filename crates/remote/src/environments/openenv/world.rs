@@ -158,6 +158,8 @@ fn splits(config: &OpenEnvConfig, goal: &str) -> Result<Splits, EnvError> {
                 task.metadata.insert("seed".into(), seed.into());
             }
             task.metadata.insert("reset".into(), line.reset.into());
+            // The server chooses the task by this name: what differs by it alone is another task.
+            task.metadata.insert("episode_id".into(), task.id.clone().into());
             keep(&mut task, line.demonstration);
             Ok(task)
         });
