@@ -93,16 +93,19 @@ pub(crate) struct Meter {
     terminal: bool,
     started: Instant,
     last_line: Instant,
+    /// What was done when the work began, which may go on from an earlier process's.
+    first: Option<u64>,
 }
 
 impl Meter {
     pub(crate) fn new(name: &'static str) -> Self {
         let (terminal, now) = (console_is_terminal(), Instant::now());
-        Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now }
+        Self { name, bar: ProgressBar::hidden(), terminal, started: now, last_line: now, first: None }
     }
 
     /// Shows that `done` of `total` is done, with a message.
     pub(crate) fn show(&mut self, done: u64, total: u64, message: &str) {
+        let first = *self.first.get_or_insert(done);
         if self.terminal {
             if self.bar.is_hidden() && total > 0 {
                 self.bar = ProgressBar::new(total);
@@ -111,6 +114,8 @@ impl Meter {
                     ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
                 self.bar.set_style(style.progress_chars("━╸─"));
                 self.bar.set_prefix(self.name);
+                self.bar.set_position(done);
+                self.bar.reset_eta();
             }
             self.bar.set_position(done);
             self.bar.set_message(message.to_owned());
@@ -121,15 +126,10 @@ impl Meter {
                 let _ = writeln!(std::io::stderr(), "{} {message}", self.name);
                 return;
             }
-            let share = done as f64 / total.max(1) as f64;
-            let left = self.started.elapsed().as_secs_f64() * (1.0 / share.max(1e-9) - 1.0);
-            let _ = writeln!(
-                std::io::stderr(),
-                "{} {:.1} %, about {:.0} s left  {message}",
-                self.name,
-                100.0 * share,
-                left
-            );
+            let share = 100.0 * done as f64 / total.max(1) as f64;
+            let left = seconds_left(self.started.elapsed().as_secs_f64(), [first, done, total]);
+            let left = left.map_or_else(String::new, |left| format!(", about {left:.0} s left"));
+            let _ = writeln!(std::io::stderr(), "{} {share:.1} %{left}  {message}", self.name);
         }
     }
 
@@ -137,6 +137,12 @@ impl Meter {
     pub(crate) fn finish(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Seconds that the rest takes at the pace of what this process has done; `None` before there is any.
+fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
+    let new = done.saturating_sub(first);
+    (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)
 }
 
 /// Shows progress and runs the evaluations that a run asks for.
@@ -365,4 +371,17 @@ pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
 
 fn console_is_terminal() -> bool {
     std::io::IsTerminal::is_terminal(&std::io::stderr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds_left;
+
+    #[test]
+    fn the_time_left_is_at_the_pace_of_this_process() {
+        assert_eq!(seconds_left(60.0, [0, 25, 100]), Some(180.0));
+        // Work that goes on at 90 of 100.
+        assert_eq!(seconds_left(60.0, [90, 92, 100]), Some(240.0));
+        assert_eq!(seconds_left(60.0, [90, 90, 100]), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! Asking servers that speak Search-R1's protocol.
 
+use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -102,14 +103,16 @@ impl HttpRetriever {
         let mut response = request.send(body).map_err(|error| self.failure(server, &error))?;
         let status = response.status().as_u16();
         let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-        let limit = if status == 200 { self.options.largest_answer } else { 4096 };
-        let read = response.body_mut().with_config().limit(limit).read_to_vec();
         if status != 200 {
-            let text = read.unwrap_or_default();
+            let mut text = Vec::new();
+            // What came before the connection broke off says enough.
+            let _ = response.body_mut().as_reader().take(4096).read_to_end(&mut text);
             let body: String = String::from_utf8_lossy(&text).chars().take(200).collect();
             let error = RetrievalError::Status { server: server.to_owned(), status, body };
             return Err(Failed { error, wait: wait.map(Duration::from_secs) });
         }
+        let limit = self.options.largest_answer;
+        let read = response.body_mut().with_config().limit(limit).read_to_vec();
         let answer = read.map_err(|error| self.failure(server, &error))?;
         read_answer(&answer, queries, top_k)
             .map_err(|reason| RetrievalError::Answer { server: server.to_owned(), reason }.into())

@@ -39,7 +39,7 @@ pub enum RetrievalError {
         reason: String,
     },
     /// Building was stopped before it was finished.
-    #[error("stopped before it was finished; nothing is kept of it")]
+    #[error("stopped before it was finished")]
     Interrupted,
     /// The encoder gave no vector for a text.
     #[error("the encoder failed: {reason}")]

@@ -187,7 +187,9 @@ impl VectorStore {
         let arch = Arch::new();
         let rows = (BLOCK / width).max(1);
         let piece = rows * PIECE;
-        let pieces: Vec<Vec<BinaryHeap<Candidate>>> = (0..self.len().div_ceil(piece))
+        // Merged as they come, so that a search holds as many results as threads and not as pieces. Candidates are in a total
+        // order: which are merged first changes nothing.
+        let best = (0..self.len().div_ceil(piece))
             .into_par_iter()
             .map_init(
                 || (Vec::new(), Vec::new()),
@@ -210,15 +212,15 @@ impl VectorStore {
                     heaps
                 },
             )
-            .collect();
-        let mut best = vec![BinaryHeap::new(); count];
-        for heaps in pieces {
-            for (best, heap) in best.iter_mut().zip(heaps) {
-                for candidate in heap {
-                    offer(best, candidate, limit);
-                }
-            }
-        }
+            .reduce(
+                || vec![BinaryHeap::new(); count],
+                |mut best, heaps: Vec<BinaryHeap<Candidate>>| {
+                    for (best, heap) in best.iter_mut().zip(heaps) {
+                        heap.into_iter().for_each(|candidate| offer(best, candidate, limit));
+                    }
+                    best
+                },
+            );
         let list = |heap: BinaryHeap<Candidate>| {
             heap.into_sorted_vec().into_iter().map(|found| (found.position, found.score)).collect()
         };

@@ -107,9 +107,13 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     let built = match built {
         Err(RetrievalError::Interrupted) => {
-            print(
-                "Stopped. The same command goes on with the vectors that are made; passages, terms and graphs start again.",
-            );
+            let made = args.folder.join(PASSAGES).is_dir();
+            print(if made && !args.passages.is_empty() {
+                "Stopped. The passages are indexed: the same command without --passages goes on with the vectors that are made; \
+                 a graph starts again."
+            } else {
+                "Stopped. The same command goes on with the vectors that are made; passages, terms and graphs start again."
+            });
             return Ok(ExitCode::from(INTERRUPTED));
         }
         built => built?,

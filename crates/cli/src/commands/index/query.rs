@@ -95,6 +95,12 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
         return answer_file(&*retriever, queries, out, args.top_k, opened);
     }
     let Some(query) = words.next() else { bail!("name a query, or a file of them with --queries and --out") };
+    if let Some(more) = words.next() {
+        bail!(
+            "{}: is one word too many: put a query of several words in quotes; with --server there is no folder",
+            more.display()
+        );
+    }
     let query = query.to_str().context("the query is not UTF-8")?;
     let start = Instant::now();
     let found = retriever.search(&[query], args.top_k)?.into_iter().next().unwrap_or_default();
