@@ -8,6 +8,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, bytes_of, floats_of};
+use crate::hf::mapped::Mapped;
 use crate::ops::dispatch::{Loop, add_assign, vectorised};
 use crate::{ModelError, TensorInfo};
 
@@ -146,15 +147,16 @@ impl OptimizerState {
     /// Name the file: it cannot be read, is no whole `safetensors` file, has no `step` in its header, or lacks the
     /// moments of a tensor or has them in another shape.
     pub fn load(path: &Path, trained: &[TensorInfo]) -> Result<Self, ModelError> {
-        let bytes = files::read(path)?;
+        let file = Mapped::open(path)?;
         let (_, header) =
-            SafeTensors::read_metadata(&bytes).map_err(|error| ModelError::file(path, error))?;
+            SafeTensors::read_metadata(file.bytes()).map_err(|error| ModelError::file(path, error))?;
         let step = header
             .metadata()
             .as_ref()
             .and_then(|entries: &std::collections::HashMap<String, String>| entries.get("step")?.parse().ok())
             .ok_or_else(|| ModelError::file(path, "the header has no `step`: not an optimizer state"))?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| ModelError::file(path, error))?;
+        let tensors =
+            SafeTensors::deserialize(file.bytes()).map_err(|error| ModelError::file(path, error))?;
         let views: BTreeMap<String, TensorView<'_>> = tensors.tensors().into_iter().collect();
         let mut state = Self::new(trained.last().map_or(0, |tensor| tensor.range.end));
         state.step = step;
@@ -162,7 +164,11 @@ impl OptimizerState {
             for (kind, moments) in [("exp_avg", &mut state.first), ("exp_avg_sq", &mut state.second)] {
                 let name = format!("{kind}.{}", tensor.name);
                 let to = &mut moments[tensor.range.clone()];
-                floats_of(path, &name, views.get(&name), &tensor.shape, to)?;
+                let view = views.get(&name);
+                floats_of(path, &name, view, &tensor.shape, to)?;
+                if let Some(view) = view {
+                    file.release(view.data());
+                }
             }
         }
         Ok(state)

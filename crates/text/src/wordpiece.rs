@@ -110,7 +110,8 @@ fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
             path: settings_path.display().to_string(),
             reason: error.to_string(),
         })?,
-        Err(_) => Settings::default(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Settings::default(),
+        Err(source) => return Err(TextError::Io { path: settings_path.display().to_string(), source }),
     };
     let unknown = name_of(settings.unk_token, "[UNK]");
     let pieces = Pieces::from_file(name).unk_token(unknown.clone()).build();

@@ -1,5 +1,6 @@
 //! Vectors of texts: tokens, hidden states, pooling, normalisation.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -44,6 +45,8 @@ pub struct SentenceEncoder {
     tokenizer: WordPiece,
     pooling: Pooling,
     normalise: bool,
+    /// Texts are lower-cased before they are tokenized, whatever the tokenizer does.
+    lowercase: bool,
 }
 
 /// Tokens of a piece of work.
@@ -66,11 +69,17 @@ struct PoolingFile {
     pooling_mode_max_tokens: bool,
     #[serde(default)]
     pooling_mode_mean_sqrt_len_tokens: bool,
+    #[serde(default)]
+    pooling_mode_weightedmean_tokens: bool,
+    #[serde(default)]
+    pooling_mode_lasttoken: bool,
 }
 
 #[derive(Deserialize)]
-struct LengthFile {
+struct TransformerFile {
     max_seq_length: Option<usize>,
+    #[serde(default)]
+    do_lower_case: bool,
 }
 
 impl SentenceEncoder {
@@ -102,15 +111,17 @@ impl SentenceEncoder {
             }
         }
         let mut longest = options.max_tokens.min(bert.config().max_positions);
-        let length = folder.join("sentence_bert_config.json");
-        if length.exists() {
-            let file: LengthFile = serde_json::from_slice(&files::read(&length)?)
-                .map_err(|error| ModelError::file(&length, error))?;
+        let mut lowercase = false;
+        let settings = folder.join("sentence_bert_config.json");
+        if settings.exists() {
+            let file: TransformerFile = serde_json::from_slice(&files::read(&settings)?)
+                .map_err(|error| ModelError::file(&settings, error))?;
             longest = longest.min(file.max_seq_length.unwrap_or(longest));
+            lowercase = file.do_lower_case;
         }
         let tokenizer = WordPiece::load_folder(folder, longest)
             .map_err(|error| ModelError::file(folder, format!("no tokenizer: {error}")))?;
-        Ok(Self { bert, tokenizer, pooling, normalise })
+        Ok(Self { bert, tokenizer, pooling, normalise, lowercase })
     }
 
     /// Numbers of a vector.
@@ -131,7 +142,11 @@ impl SentenceEncoder {
         };
         let tokens: Vec<Vec<u32>> = texts
             .par_iter()
-            .map(|text| self.tokenizer.encode(text).map_err(wrong))
+            .map(|text| {
+                let text =
+                    if self.lowercase { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(*text) };
+                self.tokenizer.encode(&text).map_err(wrong)
+            })
             .collect::<Result<_, _>>()?;
         // Texts of like length together, so that pieces of work are alike; the order of the results is that of the texts.
         let mut order: Vec<usize> = (0..texts.len()).collect();
@@ -198,7 +213,10 @@ impl SentenceEncoder {
 fn read_pooling(path: &Path) -> Result<Pooling, ModelError> {
     let file: PoolingFile =
         serde_json::from_slice(&files::read(path)?).map_err(|error| ModelError::file(path, error))?;
-    let others = file.pooling_mode_max_tokens || file.pooling_mode_mean_sqrt_len_tokens;
+    let others = file.pooling_mode_max_tokens
+        || file.pooling_mode_mean_sqrt_len_tokens
+        || file.pooling_mode_weightedmean_tokens
+        || file.pooling_mode_lasttoken;
     match (file.pooling_mode_mean_tokens, file.pooling_mode_cls_token, others) {
         (true, false, false) => Ok(Pooling::Mean),
         (false, true, false) => Ok(Pooling::First),

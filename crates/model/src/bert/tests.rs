@@ -160,6 +160,16 @@ fn sentences_have_the_vectors_of_e5s_recipe() {
     std::fs::write(folder.path().join("sentence_bert_config.json"), r#"{"max_seq_length": 4}"#).unwrap();
     let encoder = load().unwrap();
     assert_eq!(encoder.encode(&["w7 w19 w4 w5"]).unwrap(), encoder.encode(&["w7 w19"]).unwrap());
+    // A cased tokenizer knows no `W19`, unless texts are lower-cased before.
+    std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
+    let cased = load().unwrap();
+    assert_ne!(cased.encode(&["W7 W19"]).unwrap(), cased.encode(&["w7 w19"]).unwrap());
+    std::fs::write(folder.path().join("sentence_bert_config.json"), r#"{"do_lower_case": true}"#).unwrap();
+    let lower = load().unwrap();
+    assert_eq!(lower.encode(&["W7 W19"]).unwrap(), cased.encode(&["w7 w19"]).unwrap());
+    let text = json!({"pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": true}).to_string();
+    std::fs::write(folder.path().join("1_Pooling/config.json"), text).unwrap();
+    assert!(load().unwrap_err().to_string().contains("and no other"));
     modules(&[("Transformer", ""), ("Dense", "2_Dense")]);
     assert!(load().unwrap_err().to_string().contains("`Dense` is not known"));
 }

@@ -85,7 +85,10 @@ fn read_cached(path: &Path) -> Option<Vec<u8>> {
 
 fn cache_folder() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let root = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+    let root = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from)
+        .or_else(home)?;
     Some(root.join("turnwise").join("cuda"))
 }
 

@@ -77,7 +77,7 @@ pub(crate) enum Accumulate {
     Add,
 }
 
-/// `c = alpha a b` or `c += alpha a b` with `[m, k, n]`; nothing where one of them is 0 but `c`.
+/// `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. Where one of these is 0, `c` stays as it is, with `Set` too.
 pub(crate) fn multiply(
     driver: &dyn Driver,
     [a, b]: [Matrix; 2],

@@ -165,7 +165,7 @@ impl NativeEngine {
     /// An engine on weights that others use too.
     ///
     /// # Errors
-    /// [`ModelError::Engine`] with the key: `slots` is 0, or `max_context` is below 2 or above the model's
+    /// [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or above the model's
     /// `max_position_embeddings`.
     pub fn with_weights(
         weights: Arc<EngineWeights>,

@@ -8,7 +8,7 @@ use memmap2::Mmap;
 use crate::ModelError;
 
 /// A read-only map of a whole file.
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     path: PathBuf,
     map: Mmap,
 }
@@ -16,7 +16,7 @@ pub(super) struct Mapped {
 impl Mapped {
     /// Maps a file.
     #[expect(unsafe_code, reason = "a map is only as constant as its file")]
-    pub(super) fn open(path: &Path) -> Result<Self, ModelError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let file = File::open(path).map_err(ModelError::io(path))?;
         // SAFETY: the map is read-only, and everything read from it is checked (the header) or any bits will do
         // (the numbers), so other contents cannot break Rust's rules. Models are replaced by renaming whole
@@ -27,12 +27,12 @@ impl Mapped {
     }
 
     /// Path of the file.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// All of its bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
     }
 
@@ -40,7 +40,7 @@ impl Mapped {
     /// whole in memory. Reading it again would fetch it again.
     #[cfg(unix)]
     #[expect(unsafe_code, reason = "giving pages back is unsafe in general")]
-    pub(super) fn release(&self, part: &[u8]) {
+    pub(crate) fn release(&self, part: &[u8]) {
         let start = part.as_ptr().addr() - self.map.as_ptr().addr();
         // SAFETY: what this loses in general are changes to memory that no file holds. This map is read-only and
         // of a file, so that its pages come back from there with the same bytes.
@@ -51,5 +51,5 @@ impl Mapped {
     }
 
     #[cfg(not(unix))]
-    pub(super) fn release(&self, _part: &[u8]) {}
+    pub(crate) fn release(&self, _part: &[u8]) {}
 }

@@ -10,7 +10,7 @@
 
 mod config_json;
 mod load;
-mod mapped;
+pub(crate) mod mapped;
 mod save;
 
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) use config_json::config_from_json;
 pub use config_json::{load_config, read_config};
 pub use save::{SaveOptions, WeightType, save_model, save_model_as};
 
-use crate::{ModelError, Parameters};
+use crate::{ModelError, ParameterLayout, Parameters};
 
 const GENERATION_CONFIG: &str = "generation_config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -33,7 +33,9 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Name the file and the key or tensor: an unsupported family or setting, a tensor that is missing or not
 /// expected, a shape that does not fit the config.
 pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
-    let mut parameters = Parameters::zeros(load_config(folder)?);
+    let config = load_config(folder)?;
+    check_room(folder, ParameterLayout::new(&config).len)?;
+    let mut parameters = Parameters::zeros(config);
     load::fill(folder, &mut parameters)?;
     Ok(parameters)
 }
@@ -44,9 +46,27 @@ pub fn load_model(folder: &Path) -> Result<Parameters<f32>, ModelError> {
 /// Those of [`load_model`]: of a critic, the value head (`score.weight`, `score.bias`) may not be missing and an
 /// output layer is not expected.
 pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
-    let mut parameters = Parameters::critic(load_config(folder)?);
+    let config = load_config(folder)?;
+    check_room(folder, ParameterLayout::critic(&config).len)?;
+    let mut parameters = Parameters::critic(config);
     load::fill(folder, &mut parameters)?;
     Ok(parameters)
+}
+
+/// Refuses weights that the system has no memory for, where it says so: the allocator would end the program.
+fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
+    let mut room: Vec<f32> = Vec::new();
+    let reserved = room.try_reserve_exact(numbers);
+    // Unused, it might not be reserved at all.
+    std::hint::black_box(&room);
+    reserved.map_err(|_| {
+        let reason = format!(
+            "{numbers} parameters take {:.1} GiB as f32, and the system has not so much memory; take a smaller model or a larger \
+             machine",
+            4.0 * numbers as f64 / f64::from(1 << 30)
+        );
+        ModelError::file(&folder.join("config.json"), reason)
+    })
 }
 
 #[cfg(test)]

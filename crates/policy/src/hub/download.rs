@@ -35,10 +35,11 @@ pub(super) fn download(model: &HubModel, cache: &Cache, notes: &mut Notes<'_>) -
     Ok(())
 }
 
-/// Files of the model folder itself; not the weights in other formats that lie beside them.
+/// Files of the model folder itself and further chat templates; not the weights in other formats that lie beside them.
 fn wanted(name: &str) -> bool {
     let ending = [".json", ".safetensors", ".txt", ".jinja", ".model"];
-    !name.contains('/') && ending.iter().any(|ending| name.ends_with(ending))
+    let is_read = !name.contains('/') || name.starts_with("additional_chat_templates/");
+    is_read && ending.iter().any(|ending| name.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -49,10 +50,11 @@ mod tests {
     use super::super::tests::{COMMIT, model};
     use super::super::{Cache, find_or_fetch};
 
-    const FILES: [(&str, &str); 5] = [
+    const FILES: [(&str, &str); 6] = [
         ("config.json", "{}"),
         ("tokenizer.json", "{\"a\":1}"),
         ("model.safetensors", "weights"),
+        ("additional_chat_templates/tool_use.jinja", "{{ messages }}"),
         ("pytorch_model.bin", "not wanted"),
         ("original/params.json", "not wanted"),
     ];
@@ -108,8 +110,8 @@ mod tests {
         let mut notes = Vec::new();
         let found = find_or_fetch(&model("org/name"), &cache, &mut |note| notes.push(note)).unwrap();
         assert_eq!(found, cache.root.join("models--org--name/snapshots").join(COMMIT));
-        assert_eq!(notes.len(), 3, "{notes:?}");
-        for (name, text) in &FILES[..3] {
+        assert_eq!(notes.len(), 4, "{notes:?}");
+        for (name, text) in &FILES[..4] {
             assert_eq!(std::fs::read_to_string(found.join(name)).unwrap(), *text);
         }
         assert!(!found.join("pytorch_model.bin").exists() && !found.join("original").exists());

@@ -421,7 +421,8 @@ fn end_and_padding(
                 wrong(&path, format!("{key}: {value} is not the id of a token; the tokenizer has {size} ids"))
             })
         };
-        listed.iter().map(id).collect()
+        // Some old files say -1 for none.
+        listed.iter().filter(|value| value.as_i64() != Some(-1)).map(id).collect()
     };
     let role = |role: &str| named.get(role).and_then(|token| tokenizer.token_id(&token.text));
     if let Some(NamedToken { text, file }) = named.get("eos_token")

@@ -100,6 +100,16 @@ fn a_saved_folder_samples_as_training_does() {
 }
 
 #[test]
+fn an_id_of_minus_one_is_none() {
+    let folder = copy("parts");
+    let path = folder.path().join("generation_config.json");
+    std::fs::write(&path, r#"{"eos_token_id": [402, 400], "pad_token_id": -1}"#).unwrap();
+    assert!(Tokenizer::load_folder(folder.path()).is_ok());
+    std::fs::write(&path, r#"{"eos_token_id": -2}"#).unwrap();
+    assert!(Tokenizer::load_folder(folder.path()).unwrap_err().to_string().contains("eos_token_id: -2"));
+}
+
+#[test]
 fn broken_folders_are_named() {
     for (from, file, what, instead, expected) in [
         ("parts", "merges.txt", "#version: 0.2\n", "#version: 0.2\nnospace\n", "line 2"),

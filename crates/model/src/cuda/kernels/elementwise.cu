@@ -42,7 +42,7 @@ swiglu(const bf16* gate_up, int rows, int width, bf16* out) {
     store8(out + at, up);
 }
 
-// Overwrites gate_up with its derivative and makes `out` (the product itself) anew.
+// Overwrites gate_up with its derivative.
 extern "C" __global__ void __launch_bounds__(256)
 swiglu_backward(const bf16* d_out, int rows, int width, bf16* gate_up) {
     long long at = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * 8;
