@@ -70,7 +70,6 @@ const NONSENSE: &[(&str, &str)] = &[
         "preset=has-turnrd  decomposer.network.value_clip=1",
         "decomposer.network.value_clip: is set, and has no effect",
     ),
-    ("rollout.max_resamples=1", "rollout.max_resamples: is set, and has no effect"),
     ("sft.learning_rate=1e-4", "sft.learning_rate: is set, and has no effect: there is no warm start"),
     ("train.save_trajectories=yes", "train.save_trajectories"),
     ("rollout.lanes=1000000000", "rollout.lanes"),

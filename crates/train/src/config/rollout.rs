@@ -75,7 +75,8 @@ pub struct RolloutConfig {
     /// Treatment of a trajectory that ended through no fault of the policy: `mask` leaves it out of its group,
     /// `resample` samples it again first.
     pub on_error: OnError,
-    /// Times that such a trajectory is sampled again at most.
+    /// Times that such a trajectory is sampled again at most: by `on_error = "resample"`, and in evaluations, whatever
+    /// `on_error` says.
     #[schemars(range(max = 100))]
     pub max_resamples: u64,
     /// Steps that a rollout may be older than the weights it trains. 0: a step's rollout begins when the updates of the step

@@ -45,12 +45,6 @@ const SWITCHED: &[Switched] = &[
                \"weighted-projection\"",
     },
     Switched {
-        table: "rollout",
-        keys: &["max_resamples"],
-        switch: "on_error",
-        hint: "failed trajectories are left out by default; set rollout.on_error = \"resample\"",
-    },
-    Switched {
         table: "sft",
         keys: &[],
         switch: "steps",

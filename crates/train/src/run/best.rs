@@ -19,7 +19,7 @@ pub struct Best {
     pub position: Position,
     /// The split that it is the best on.
     pub split: String,
-    /// Its success rate there.
+    /// Share of the tasks that it solved there; those whose episodes failed with an error count as not solved.
     pub success_rate: f64,
 }
 
@@ -51,7 +51,8 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Success rate of the evaluation at a position, where there is one with this split.
+/// Share of the tasks that the evaluation at a position solved, where there is one with this split. Tasks whose episodes failed with
+/// an error count as not solved: an evaluation whose server died midway must not be the best for the few that it had answered.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -60,7 +61,13 @@ fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<O
     let results: Value = run.read_json(&name)?;
     let results = results.as_array().map(Vec::as_slice).unwrap_or_default();
     let found = results.iter().find(|result| result["split"].as_str() == Some(split));
-    Ok(found.and_then(|result| result["success"]["rate"].as_f64()))
+    let solved = |result: &Value| {
+        let (successes, trials) =
+            (result["success"]["successes"].as_f64()?, result["success"]["trials"].as_f64()?);
+        let tasks = trials + result["failed"].as_f64().unwrap_or(0.0);
+        Some(if tasks > 0.0 { successes / tasks } else { 0.0 })
+    };
+    Ok(found.and_then(solved))
 }
 
 /// The best of the whole checkpoints up to a position that were evaluated; of equal ones the earliest.
@@ -137,10 +144,22 @@ mod tests {
         })
         .unwrap();
         let results = serde_json::json!([
-            {"split": "easy", "success": {"rate": 1.0 - rate}},
-            {"split": "hard", "success": {"rate": rate}},
+            {"split": "easy", "success": {"successes": 10.0 - 10.0 * rate, "trials": 10}, "failed": 0},
+            {"split": "hard", "success": {"successes": 10.0 * rate, "trials": 10}, "failed": 0},
         ]);
         run.write_json(&format!("eval/{}.json", position(step).label()), &results).unwrap();
+    }
+
+    #[test]
+    fn tasks_that_failed_are_not_solved() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(folder.path()).unwrap();
+        let results =
+            serde_json::json!([{"split": "hard", "success": {"successes": 3, "trials": 3}, "failed": 97}]);
+        run.write_json(&format!("eval/{}.json", position(1).label()), &results).unwrap();
+        assert_eq!(success_rate(&run, position(1), "hard").unwrap(), Some(0.03));
+        assert_eq!(success_rate(&run, position(1), "easy").unwrap(), None);
+        assert_eq!(success_rate(&run, position(2), "hard").unwrap(), None);
     }
 
     #[test]

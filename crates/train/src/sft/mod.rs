@@ -40,7 +40,8 @@ impl Builder {
         self.tokens.truncate(max_context);
         self.action.truncate(max_context);
         self.kept.truncate(max_context);
-        if self.tokens.len() < 2 {
+        // A prompt that fills the context leaves no response to imitate.
+        if !self.action.iter().skip(1).any(|&action| action) {
             return None;
         }
         let end = self.tokens.len();
@@ -197,6 +198,18 @@ mod tests {
         // A longer plan begins with the shorter one, so that a run can be extended.
         let longer = BatchPlan::new(&lengths, 60, 40, 1);
         assert_eq!(longer.batches[..30], plan.batches);
+    }
+
+    #[test]
+    fn a_prompt_that_fills_the_context_is_no_sequence() {
+        let built = |prompt: usize, max_context: usize| {
+            let mut builder = Builder::default();
+            builder.push(vec![1; prompt], false, true);
+            builder.push(vec![2; 3], true, true);
+            builder.finish(max_context)
+        };
+        assert!(built(8, 8).is_none());
+        assert_eq!(built(7, 8).unwrap().action, [false, false, false, false, false, false, true]);
     }
 
     #[test]

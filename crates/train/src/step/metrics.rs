@@ -58,7 +58,9 @@ impl StepMetrics {
         credit(&mut self.metrics, advantages);
         self.metrics.set("credit/same_outcome_frac", same_outcome_frac(batch, advantages));
         for (name, value) in &credited.report.diagnostics {
-            self.metrics.set(name, *value);
+            // A name of a registered method without a folder could be one of the line's own keys, such as `step`.
+            let tag = if name.contains('/') { name.clone() } else { format!("credit/{name}") };
+            self.metrics.set(&tag, *value);
         }
         if let (Some(values), Some(tokens)) = (&credited.values, &credited.report.tokens) {
             self.metrics.set("critic/explained_variance", explained_variance(values, &tokens.returns));
