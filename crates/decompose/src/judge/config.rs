@@ -40,7 +40,7 @@ pub struct JudgeConfig {
     /// Longest wait between two tries, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub backoff_max_s: f64,
-    /// Most requests that a run sends, repetitions and those before a resume included; 0 answers from the cache alone. The one that is sent
+    /// Most requests that a run sends, repetitions and those before the checkpoint that a resume goes on from included; 0 answers from the cache alone. The one that is sent
     /// before a run begins is not counted.
     #[schemars(range(max = 1_000_000_000))]
     pub call_budget: u64,

@@ -90,7 +90,9 @@ struct State {
     recent: VecDeque<bool>,
     /// Questions of the present batch that the cache answered.
     cached: usize,
-    /// Those of it that stayed without an answer.
+    /// Those of it that were asked.
+    asked: usize,
+    /// Those of the asked ones that stayed without an answer.
     unanswered: usize,
     /// Too many did.
     dead: bool,
@@ -100,12 +102,13 @@ impl State {
     /// Begins a batch, of which the cache answered some.
     fn begin(&mut self, cached: usize) {
         self.metrics.cache_hits += cached as u64;
-        (self.cached, self.unanswered) = (cached, 0);
+        (self.cached, self.asked, self.unanswered) = (cached, 0, 0);
     }
 
     /// Notes how a question ended that was asked. A run that goes on has its good answers from the cache and asks what failed before
     /// alone, which makes no good judge a dead one: what the cache answered of the batch counts too.
     fn note(&mut self, failed: bool, most: f64) {
+        self.asked += 1;
         self.unanswered += usize::from(failed);
         if self.recent.len() == WINDOW {
             self.recent.pop_front();
@@ -114,7 +117,7 @@ impl State {
         let above = |failed: usize, all: usize| failed as f64 > most * all as f64;
         self.dead |= self.recent.len() >= FEWEST
             && above(self.failed(), self.recent.len())
-            && above(self.unanswered, self.cached + self.unanswered);
+            && above(self.unanswered, self.cached + self.asked);
     }
 
     fn failed(&self) -> usize {
