@@ -40,4 +40,4 @@ pub use error::DumpError;
 pub use format::{Format, ReadOptions, read};
 pub use parquet_rows::parquet_rows;
 pub use turnwise::from_values;
-pub use write::{Row, write_rows};
+pub use write::{Row, check_rows_name, write_rows};

@@ -45,6 +45,32 @@ pub struct Row {
     pub explanation: Option<Vec<Vec<StageRecord>>>,
 }
 
+/// Forms of a file of rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    Zstd,
+    Parquet,
+}
+
+fn form_of(path: &Path) -> Result<Form, DumpError> {
+    let extension = |path: &Path| path.extension().map(|text| text.to_string_lossy().to_lowercase());
+    match extension(path).unwrap_or_default().as_str() {
+        "parquet" => Ok(Form::Parquet),
+        "jsonl" => Ok(Form::Lines),
+        "zst" if extension(&path.with_extension("")).is_some_and(|inner| inner == "jsonl") => Ok(Form::Zstd),
+        _ => Err(DumpError::file(path, "the name must end in .jsonl, .jsonl.zst or .parquet")),
+    }
+}
+
+/// Refuses a name that [`write_rows`] would refuse, before the rows are made.
+///
+/// # Errors
+/// Another extension.
+pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
+    form_of(path).map(|_| ())
+}
+
 /// Writes rows as JSON lines (`.jsonl`; compressed where the name ends in `.jsonl.zst`) or Parquet
 /// (`.parquet`).
 ///
@@ -55,15 +81,8 @@ pub struct Row {
 /// # Errors
 /// Another extension, or what the system or the Parquet writer said.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
-    let extension = |path: &Path| path.extension().map(|text| text.to_string_lossy().to_lowercase());
-    let last = extension(path).unwrap_or_default();
-    let parquet = last == "parquet";
-    let compressed = last == "zst";
-    let lines = if compressed { path.with_extension("") } else { path.to_owned() };
-    if !parquet && extension(&lines).is_none_or(|extension| extension != "jsonl") {
-        return Err(DumpError::file(path, "the name must end in .jsonl, .jsonl.zst or .parquet"));
-    }
-    let bytes = if parquet {
+    let form = form_of(path)?;
+    let bytes = if form == Form::Parquet {
         table(rows).map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?
     } else {
         let mut lines = Vec::new();
@@ -72,7 +91,7 @@ pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
                 .map_err(|error| DumpError::file(path, format!("cannot be written: {error}")))?;
             lines.push(b'\n');
         }
-        if compressed {
+        if form == Form::Zstd {
             zstd::encode_all(lines.as_slice(), 3).map_err(|error| DumpError::io(path, error))?
         } else {
             lines

@@ -10,7 +10,7 @@ use turnwise_decompose::turnrd::{FilmNorms, FilmZeroed, Fit, GoalsShuffled, Repl
 use turnwise_eval::roc_auc;
 use turnwise_train::{RunDirectory, round_folder};
 
-use super::output::{check_output, write_text};
+use super::output::{check_ending, check_output, write_text};
 use crate::ui;
 
 #[derive(Args)]
@@ -74,6 +74,7 @@ pub(crate) fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
 
 fn turnrd(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
+        check_ending("--output", path, "json")?;
         check_output("--output", path)?;
     }
     let run = RunDirectory::open(&args.run)?;

@@ -17,7 +17,7 @@ use turnwise_env::alfworld::generator::GeneratorConfig;
 use turnwise_env::replay::Difference;
 use turnwise_env::world::{OpenOptions, ReplayRequest};
 
-use super::output::write_output;
+use super::output::{check_output_of, write_output};
 use super::seed;
 use crate::ui::print;
 use crate::worlds;
@@ -310,6 +310,9 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
 fn replay_file(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let registry = worlds::registry();
     let kind = registry.kind(&args.environment)?;
+    if let Some(path) = &args.dump {
+        check_output_of("--dump", path, &args.file, "recording")?;
+    }
     // The recording first: a wrong name should not cost the time to load four thousand games.
     let recording = open(&args.file)?;
     let name = args.file.display().to_string();

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use turnwise_env::panel::Panel;
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
 use turnwise_policy::run_folder::{checkpoint_label, enclosing_run};
@@ -102,17 +103,23 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     configure(&mut config, &args)?;
     let world = World::new(&config.env, &config.splits(), &mut |note| ui.event(Event::Note(note)))?;
     let stop = ui::stop_on_interrupt()?;
-    let mut results = Vec::new();
-    let (mut played, mut first_group) = (Vec::new(), 0);
-    for split in &config.eval.splits {
+    let panels = config.eval.splits.iter().map(|split| {
         let pinned = match &own {
             Some(run) => panels::pinned(run, split, world.task_set())?,
             None => None,
         };
-        let panel = match pinned {
-            Some(panel) => panel,
-            None => panels::pin_first(world.task_set(), split, config.eval.tasks)?,
-        };
+        match pinned {
+            Some(panel) => Ok(panel),
+            None => panels::pin_first(world.task_set(), split, config.eval.tasks),
+        }
+    });
+    let panels: Vec<Panel> = panels.collect::<Result<_, _>>()?;
+    if let Some(path) = &args.out {
+        check_replaced(path, &panels, config.eval.temperature, agent)?;
+    }
+    let mut results = Vec::new();
+    let (mut played, mut first_group) = (Vec::new(), 0);
+    for panel in &panels {
         let settings = EvaluationSettings {
             config: &config,
             world: &world,
@@ -123,7 +130,7 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
             trials: args.trials.unwrap_or(TRIALS),
             stop,
         };
-        let (result, mut trajectories) = evaluate(&settings, &panel, |progress| {
+        let (result, mut trajectories) = evaluate(&settings, panel, |progress| {
             ui.tasks(
                 "evaluate",
                 progress.finished.load(Ordering::Relaxed),
@@ -175,6 +182,27 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     {
         anyhow::bail!("--out and --trajectories name the same file; give each its own");
     }
+    Ok(())
+}
+
+/// Refuses to put another evaluation in the place of one that training made: comparisons and `train.keep_best` read it. The same may be
+/// played again.
+fn check_replaced(path: &Path, panels: &[Panel], temperature: f32, agent: Agent) -> anyhow::Result<()> {
+    let folder = path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "eval"));
+    let is_of_run = folder.and_then(Path::parent).is_some_and(|run| run.join("config.toml").is_file());
+    let read = |text: String| serde_json::from_str::<Vec<Evaluation>>(&text).ok();
+    let Some(old) = std::fs::read_to_string(path).ok().filter(|_| is_of_run).and_then(read) else {
+        return Ok(());
+    };
+    let is_same = |old: &Evaluation| {
+        let has_panel = panels.iter().any(|panel| panel.split == old.split && panel.hash == old.panel);
+        has_panel && (old.temperature, old.agent) == (temperature, agent)
+    };
+    anyhow::ensure!(
+        old.iter().all(is_same),
+        "--out {}: holds the training's own evaluation, of other splits, tasks, temperature or agent; name another folder",
+        path.display()
+    );
     Ok(())
 }
 

@@ -40,6 +40,15 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
+/// Refuses a name without the ending of what is written: a slip would replace another file, such as one of the run that is shown.
+pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
+    let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
+    if !has_ending && !is_special(path) {
+        bail!("{option} {}: give it a name that ends in .{ending}", path.display());
+    }
+    Ok(())
+}
+
 /// [`write_output`] of a text that is there.
 pub(crate) fn write_text(option: &str, path: &Path, text: &str) -> anyhow::Result<()> {
     write_output(option, path, |file| Ok(file.write_all(text.as_bytes())?))

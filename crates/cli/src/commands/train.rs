@@ -31,7 +31,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     warm_start: Option<PathBuf>,
     /// Folder that run directories are made in.
-    #[arg(long, default_value = "runs")]
+    #[arg(long, default_value = "runs", conflicts_with = "resume")]
     runs: PathBuf,
     /// Only check everything and print what memory the run takes; nothing is written.
     #[arg(long, conflicts_with = "resume")]

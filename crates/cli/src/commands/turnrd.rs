@@ -114,6 +114,9 @@ fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn train(args: &TrainArgs) -> anyhow::Result<()> {
+    if args.output.is_file() || args.output.join("turnrd.safetensors").exists() {
+        bail!("--output {}: is there already; name a new folder", args.output.display());
+    }
     let source = replay_of(&args.replay);
     let mut config: TurnRdConfig = match &args.config {
         Some(path) => {

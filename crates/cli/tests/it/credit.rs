@@ -382,6 +382,11 @@ fn wrong_lines_are_named() {
         refused(EXAMPLE, &["--preset", "gigpo", "--set", "estimator.omgea=1"])
             .contains("Did you mean `omega`")
     );
+    let infinite = refused(EXAMPLE, &["--preset", "gigpo", "--set", "estimator.omega=inf"]);
+    assert!(
+        infinite.contains("--set estimator.omega=inf") && infinite.contains("a finite number"),
+        "{infinite}"
+    );
     assert!(refused(EXAMPLE, &["--preset", "grpo", "-o", "out.csv"]).contains("must end in .jsonl"));
     // The rows would take the place of what they are computed from.
     let (folder, file) = lines("own.jsonl", &example());

@@ -162,6 +162,10 @@ fn bad_input_is_named() {
     std::fs::write(&file, "\n{\"gamefile\": 3}\n").unwrap();
     let message = refused(&["replay", "alfworld", text(&file), "--data", text(&world)]);
     assert!(message.contains("bad.jsonl, line 2"), "{message}");
+    // The recording would be replaced by what is found.
+    let message =
+        refused(&["replay", "alfworld", text(&file), "--data", text(&world), "--dump", text(&file)]);
+    assert!(message.contains("is the file of the recording"), "{message}");
     let message = refused(&["replay", "alfworld", "no/such.jsonl", "--data", text(&world)]);
     assert!(message.contains("no/such.jsonl"), "{message}");
     let message = refused(&["replay", "alfworld", text(&file), "--data", "no/such/world"]);

@@ -70,6 +70,22 @@ fn a_run_is_evaluated_on_its_own_panel() {
     let refused = turnwise(&["eval", run.to_str().unwrap(), "--out", &place("greedy/step-000060.json")]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(message.contains("names the checkpoint step-000060, and step-000001 of"), "{message}");
+    // Training's own evaluation may be played again, and is not replaced by another one.
+    let again = |more: &[&str]| {
+        let to = run.join("eval/");
+        turnwise(&[&["eval", run.to_str().unwrap(), "--out", to.to_str().unwrap()][..], more].concat())
+    };
+    for other in [["--temperature", "1"], ["--tasks", "3"], ["--split", "valid_seen"], ["--agent", "react"]] {
+        let refused = again(&other);
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && message.contains("training's own evaluation"),
+            "{other:?}: {message}"
+        );
+    }
+    let same = again(&[]);
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+
     let label = |path: &str| turnwise_policy::run_folder::checkpoint_label(&run.join(path));
     assert_eq!(label("").as_deref(), Some("step-000001"));
     assert_eq!(label("checkpoints/step-000001/policy").as_deref(), Some("step-000001"));

@@ -234,6 +234,8 @@ fn what_cannot_be_shown_is_refused() {
     let run = run.to_str().unwrap();
     let html = folder.path().join("x.html");
     let html = html.to_str().unwrap();
+    let metrics = Path::new(run).join("metrics.jsonl");
+    let metrics = metrics.to_str().unwrap();
     let html_folder = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (vec!["/nowhere"], "neither a run directory nor a file"),
@@ -241,6 +243,7 @@ fn what_cannot_be_shown_is_refused() {
         (vec![run, "--set", "aem.lambda=2"], "--preset"),
         (vec![run, "--preset", "ppo"], "--preset ppo"),
         (vec![run, "--step", "9"], "has no trajectories of it; there is step 1"),
+        (vec![run, "--output", metrics, "--step", "1"], "metrics.jsonl: give it a name that ends in .html"),
         (vec![run, "--output", html, "--group", "1"], "step 1 has groups 0 to 0"),
         (vec![run, "--output", html, "--preset", "aem-grpo"], "--preset aem-grpo"),
         (vec![run, "--output", html, "--preset", "gipgo"], "gigpo"),

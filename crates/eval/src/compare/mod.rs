@@ -323,12 +323,15 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
         format!("a step is compared that all of {} have", run.folders.join(", "))
     } else if there.is_empty() {
         format!(
-            "train it, or write one with `turnwise eval {0} --out {0}/{1}/step-NNNNNN.json`",
+            "train it, or write one with `turnwise eval {0} --out {0}/{1}/`",
             run.path.display(),
             run.folders.first().map_or("eval", String::as_str)
         )
     } else {
-        format!("there are evaluations of steps {}", there.join(", "))
+        let splits: BTreeSet<&str> =
+            run.evaluations.values().flatten().map(|result| result.split.as_str()).collect();
+        let splits = splits.into_iter().collect::<Vec<_>>().join(", ");
+        format!("there are evaluations of steps {} (of {splits})", there.join(", "))
     };
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }

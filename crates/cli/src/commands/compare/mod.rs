@@ -13,7 +13,7 @@ use turnwise_eval::compare::runs::RunResults;
 use turnwise_eval::compare::{CompareSettings, compare};
 use turnwise_eval::statistics::Bootstrap;
 
-use super::output::{check_output, write_text};
+use super::output::{check_ending, check_output, write_text};
 use super::sweep::file::SweepFile;
 use super::sweep::layout::Layout;
 use crate::ui::{self, Ui};
@@ -40,7 +40,7 @@ pub(crate) struct CompareArgs {
     /// The step whose evaluations are compared; each run's last by default.
     #[arg(long, value_name = "STEP")]
     at: Option<u64>,
-    /// Folder of every run that holds its evaluations (`turnwise eval RUN --out RUN/FOLDER/step-NNNNNN.json`); repeated, the evaluations
+    /// Folder of every run that holds its evaluations (`turnwise eval RUN --out RUN/FOLDER/`); repeated, the evaluations
     /// of a step are draws, which are averaged.
     #[arg(long, value_name = "FOLDER", default_value = "eval")]
     evaluations: Vec<String>,
@@ -51,8 +51,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Steps that training success is averaged over, in curves and in differences.
-    #[arg(long, default_value_t = 10)]
-    smooth: usize,
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    smooth: u32,
     /// Resamples of intervals and tests.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     resamples: u32,
@@ -79,6 +79,7 @@ enum Format {
 
 pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.svg {
+        check_ending("--svg", path, "svg")?;
         check_output("--svg", path)?;
     }
     let (mut runs, mut of_sweeps, mut left_out) = (Vec::new(), OfSweeps::default(), Vec::new());
@@ -110,7 +111,7 @@ pub(crate) fn run(args: CompareArgs) -> anyhow::Result<ExitCode> {
         splits: args.split,
         at: args.at,
         bootstrap: Bootstrap { resamples: args.resamples as usize, seed: args.seed },
-        smooth: args.smooth,
+        smooth: args.smooth as usize,
     };
     let mut comparison = compare(&runs, &settings)?;
     if !left_out.is_empty() {

@@ -186,6 +186,7 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
 pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         check_output_of("--output", path, &args.file, "trajectories")?;
+        turnwise_trajectory_io::check_rows_name(path)?;
     }
     let mut config = args.switches.config(&args.preset)?;
     if let Some(folder) = &args.encoder {

@@ -27,6 +27,9 @@ pub(super) fn config(preset: &str, verl_agent: bool, overrides: &[String]) -> an
 /// The config with one value replaced.
 fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig> {
     let (path, value) = assignment(text)?;
+    if value.as_float().is_some_and(|number| !number.is_finite()) {
+        bail!("must be a finite number");
+    }
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 

@@ -32,7 +32,7 @@ use self::source::{Method, Source, Stamp};
 use self::step::Step;
 use self::tokens::TokenTexts;
 use super::credit::{Reading, Switches};
-use super::output::{check_output_of, write_text};
+use super::output::{check_ending, check_output_of, write_text};
 use super::pages;
 use super::pages::html::{document, message};
 use super::pages::http::{Reply, Request};
@@ -69,13 +69,14 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7979", conflicts_with = "output")]
     address: String,
     /// Allow an address that other machines reach. Whoever reaches it can read the trajectories and the run's settings.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "output")]
     allow_remote: bool,
 }
 
 pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         check_output_of("--output", path, &args.path, "trajectories")?;
+        check_ending("--output", path, "html")?;
     }
     let method = match &args.preset {
         Some(preset) => Some(Method::new(preset, args.switches.config(preset)?, args.switches.seed)?),
