@@ -162,6 +162,18 @@ fn computed(
     let pipeline = Pipeline::from_config(&config).map_err(|error| error.to_string())?;
     let count = lines.len();
     let dump = from_values(BATCH, lines).map_err(|error| indexed(&error))?;
+    for step in &dump.batches {
+        let origins = step.origins.iter().flatten();
+        if let Some((_, origin)) =
+            step.batch.trajectories().zip(origins).find(|(found, _)| found.stop.is_failure())
+        {
+            return Err(format!(
+                "{BATCH}[{}]: ended through a failure of its environment or sampler, which says nothing of its turns; leave it out, as \
+                 Run.dump does",
+                origin.line - 1
+            ));
+        }
+    }
     for (method, field) in pipeline.fields() {
         dump.require(method, field)
             .map_err(|error| format!("{}. {}", indexed(&error), hint(preset, field)))?;

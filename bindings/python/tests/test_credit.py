@@ -246,6 +246,22 @@ def test_what_is_wrong_is_named(make_batch):
             refused(r"batch\[0\]", [{"group": 1, "turns": turns}], **given)
 
 
+def test_trajectories_that_failed_are_refused():
+    batch = example()
+    failed = {**copy.deepcopy(batch[0]), "stop": {"kind": "environment_error", "detail": "the server was lost"}}
+    with pytest.raises(ValueError, match=rf"batch\[{len(batch)}\]: ended through a failure of its environment"):
+        turnwise.credit([*batch, failed], "grpo")
+
+
+def test_a_critics_values_need_a_token_that_counts():
+    turns = [{"observation": "a", "reward": 0.0}, {"observation": "b", "reward": 1.0}]
+    trajectory = {
+        "group": 0, "turns": turns, "response_mask": [0, 0, 1, 1], "turn_spans": [[0, 2], [2, 4]], "values": [0.1, 0.2, 0.3, 0.4],
+    }
+    with pytest.raises(ValueError, match="turn 0 has no token that counts"):
+        turnwise.credit([trajectory], "ppo")
+
+
 def test_wrong_shapes_are_named():
     turns = [{"reward": 0.0}, {"reward": 1.0}]
     line = {"group": 1, "turns": turns}

@@ -266,6 +266,10 @@ def _prepared(trajectory: dict[str, Any], name: str) -> tuple[dict[str, Any], _R
             if turn.get(key) is not None:
                 raise ValueError(f"{name} has {key!r} over the response and in turn {index}; give it once")
             inside = values[start:end][response.mask[start:end]]
+            if key == "values" and not len(inside):
+                raise ValueError(
+                    f"{name}: turn {index} has no token that counts, and a critic's `values` need one; give the turn's tokens to its neighbour"
+                )
             # A turn of which no token counts has an entropy all the same; methods that compare entropies need one a turn.
             turn[key] = values[start:end] if key == "entropies" and not len(inside) else inside
         cut.append(turn)
