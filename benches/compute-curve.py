@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does bf16 leave the quickstart's learning curve as it is? Runs it in both numbers over several seeds.
 
-    benches/compute-curve.py [--seeds 0 1 2] [--runs FOLDER] [KEY=VALUE ...]
+    benches/compute-curve.py [KEY=VALUE ...] [--seeds 0 1 2] [--runs FOLDER]
 
 Prints success on the unseen panel before and after reinforcement learning and the time of every run, then the two
 curves of training success in windows of ten steps: mean over seeds, spread over seeds (standard deviation), and how far
@@ -74,7 +74,7 @@ def apart(first, second):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="behind the KEY=VALUE arguments")
     parser.add_argument("--runs", type=Path, help="folder of the runs (default: a new one)")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     arguments, rest = parser.parse_known_args()

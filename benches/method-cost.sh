@@ -16,7 +16,10 @@ mkdir -p "$runs"
 declare -A configs=([household]=configs/quickstart.toml [shop]=configs/webshop/small.toml)
 for world in household shop; do
     warm="$runs/$world-warm"
-    [[ -d "$warm/checkpoints" ]] || "$turnwise" train "${configs[$world]}" "name=$world-warm" train.steps=0 --runs "$runs" >"$warm.log" 2>&1
+    # One that was cut off is made again.
+    grep -q '"state": *"finished"' "$warm/status.json" 2>/dev/null && continue
+    rm -rf "${warm:?}"
+    "$turnwise" train "${configs[$world]}" "name=$world-warm" train.steps=0 --runs "$runs" >"$warm.log" 2>&1
 done
 run() {
     local world="$1" name="$1-$2" preset="$3"

@@ -35,10 +35,12 @@ def ending(group):
 
 
 def trajectories(run, first=1, last=None):
-    """Yields (step, trajectory) of the steps from `first` to `last` that the run has kept, in order."""
+    """Yields (step, trajectory) of the steps from `first` to `last` that the run was trained on and has kept, in order."""
     for path in sorted(pathlib.Path(run).glob("trajectories/step-*.jsonl.zst")):
         step = int(path.name.removeprefix("step-").removesuffix(".jsonl.zst"))
         if step < first or (last is not None and step > last):
             continue
         for trajectory in lines(path):
-            yield step, trajectory
+            # Those that failed in the world or the sampler were not trained on and have none.
+            if trajectory.get("advantages") is not None:
+                yield step, trajectory

@@ -13,11 +13,15 @@ if [[ -z "$turnwise" ]]; then
     turnwise=target/release/turnwise
 fi
 mkdir -p "$runs"
+# A run that was cut off is made again: its last evaluation is of a step in between.
+finished() { grep -q '"state": *"finished"' "$1/status.json" 2>/dev/null; }
+finished "$runs/warm" || rm -rf "${runs:?}/warm"
 [[ -d "$runs/warm" ]] || "$turnwise" train preset=quickstart name=warm train.steps=0 --runs "$runs" >"$runs/warm.log" 2>&1
 for seed in ${SEEDS:-0 1 2 3 4}; do
     for method in grpo has-turnrd; do
         name="$method-$seed"
-        [[ -d "$runs/$name" ]] && continue
+        finished "$runs/$name" && continue
+        rm -rf "${runs:?}/$name"
         # Checkpoints hold the same policy for all; only the draws of reinforcement learning differ.
         "$turnwise" train "configs/studies/$method.toml" "name=$name" "seed=$seed" \
             "policy.model=$runs/warm" --runs "$runs" >"$runs/$name.log" 2>&1
