@@ -216,7 +216,9 @@ impl VectorStore {
                 || vec![BinaryHeap::new(); count],
                 |mut best, heaps: Vec<BinaryHeap<Candidate>>| {
                     for (best, heap) in best.iter_mut().zip(heaps) {
-                        heap.into_iter().for_each(|candidate| offer(best, candidate, limit));
+                        for candidate in heap {
+                            offer(best, candidate, limit);
+                        }
                     }
                     best
                 },
