@@ -93,7 +93,7 @@ pub(crate) struct Meter {
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// What was done when the work began, which may go on from an earlier process's.
+    /// Progress when this process began, which may go on from an earlier one's.
     first: Option<u64>,
 }
 

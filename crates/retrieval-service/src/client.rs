@@ -105,7 +105,7 @@ impl HttpRetriever {
         let wait = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         if status != 200 {
             let mut text = Vec::new();
-            // What came before the connection broke off says enough.
+            // A connection that breaks off has said enough before.
             let _ = response.body_mut().as_reader().take(4096).read_to_end(&mut text);
             let body: String = String::from_utf8_lossy(&text).chars().take(200).collect();
             let error = RetrievalError::Status { server: server.to_owned(), status, body };
