@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use turnwise_env::panel::Panel;
 use turnwise_eval::{Agent, Evaluation, EvaluationSettings, Rate, evaluate};
 use turnwise_policy::Policy;
-use turnwise_policy::run_folder::{checkpoint_label, enclosing_run};
+use turnwise_policy::run_folder::{checkpoint_label, enclosing_run, is_run};
 use turnwise_train::config::{Config, ConfigSource, overridden};
 use turnwise_train::record::directory::{RunDirectory, write_atomically, write_trajectories};
 use turnwise_train::record::panels;
@@ -189,7 +189,7 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
 /// played again.
 fn check_replaced(path: &Path, panels: &[Panel], temperature: f32, agent: Agent) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "eval"));
-    let is_of_run = folder.and_then(Path::parent).is_some_and(|run| run.join("config.toml").is_file());
+    let is_of_run = folder.and_then(Path::parent).is_some_and(is_run);
     let read = |text: String| serde_json::from_str::<Vec<Evaluation>>(&text).ok();
     let Some(old) = std::fs::read_to_string(path).ok().filter(|_| is_of_run).and_then(read) else {
         return Ok(());

@@ -17,7 +17,7 @@ use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use toml::{Table, Value};
-use turnwise_core::{Action, EnvError, Environment, Metric, Observation, Part, Purpose, Seed, Task, TaskSet};
+use turnwise_core::{Action, Environment, Metric, Observation, Part, Purpose, Seed, Task, TaskSet};
 use turnwise_env::pictures::png;
 use turnwise_env::webshop::WebshopWorld;
 use turnwise_env::world::{Advisor, OpenOptions};
@@ -190,12 +190,9 @@ fn insert(table: &mut Table, key: &str, value: Value) {
 /// least one.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
-    if let Some(split) = args.split.as_ref().filter(|split| !splits.contains(split)) {
-        bail!("--split: {}", EnvError::UnknownSplit { split: split.clone(), known: splits.join(", ") });
-    }
     if let Some(wanted) = &args.task {
         let mut found = Vec::new();
-        for split in splits.iter().filter(|split| args.split.as_ref().is_none_or(|only| only == *split)) {
+        for split in args.split.as_ref().map_or(splits.as_slice(), std::slice::from_ref) {
             for task in set.tasks(split)? {
                 if task.id == *wanted {
                     return Ok(vec![task]);
