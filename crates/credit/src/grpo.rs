@@ -4,7 +4,7 @@
 //! Differs from the paper: an invalid turn's own score is lowered by the penalty before it is
 //! compared; zero variance gives exactly 0; `normalize = "mean"` leaves the division out (Dr. GRPO). The preset's loss is the mean over
 //! tokens that is verl's default and not the paper's mean over responses of their means (`objective.aggregation =
-//! "seq-mean-token-mean"`, which `aem-grpo` and `configs/paper` set).
+//! "seq-mean-token-mean"`, which `aem-grpo` and the GRPO runs of `configs/paper/aem` set).
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{PerTurn, Preset};

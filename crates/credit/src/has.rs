@@ -8,7 +8,8 @@
 //!
 //! Differs from the paper: the paper's skip drops such groups from the update altogether; here that is a setting of the
 //! training (`train.skip_equal_groups`, which the presets set), because a KL term acts on them too. `min_std` puts a floor
-//! under the deviation, because credits of one position may differ by noise alone.
+//! under the deviation, because credits of one position may differ by noise alone. Whether the credit of progress is the signal's level
+//! or its change (`signal`) the paper does not say; the level is the default.
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{Batch, PerTurn, Preset};

@@ -13,7 +13,8 @@
 //! use the gradient; hence the switch. With turn or sequence ratios the gradient runs through the
 //! ratio, as it does in the objective. The factor is on the whole gradient of the mini-batch, with those of a KL term in the loss, an
 //! entropy bonus and a selective term; equations 12 and 15 have the surrogate alone. Where a KL term is to be left as it is,
-//! `objective.kl.where = "reward"` makes it part of the advantages, as the PPO convention that appendix A.4 names does.
+//! `objective.kl.where = "reward"` makes it part of the advantages, which may be what appendix A.4 means by the conventions of PPO; both
+//! presets have it in the loss, as GRPO does, so that `so-ppo` and `so-grpo` differ by their credit and ratio alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -40,7 +40,8 @@
 //! projector of zeros the identity that the paper asks for. What the paper leaves open is settled as
 //! PyTorch's `TransformerEncoderLayer` has it (layer norm with epsilon 1e-5, dropout after attention, inside
 //! and after the feed-forward part), but for GELU, which is the tanh form, and for the attention
-//! probabilities, which are not dropped.
+//! probabilities, which are not dropped. The paper calls ALFWorld's signal "facts-diff (per-turn)" (table 6) without an equation: values are
+//! trained towards its level after the turn, or with `value_target = "change"` towards what the turn changed.
 
 mod checkpoint;
 mod config;
