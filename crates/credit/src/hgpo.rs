@@ -189,6 +189,11 @@ impl Hgpo {
         levels
     }
 
+    /// True if an advantage counts in the weighted mean.
+    fn counts(&self, advantage: f64) -> bool {
+        !(self.config.skip_zero_levels && advantage == 0.0)
+    }
+
     /// The advantage at level 0 of every turn, `[trajectory][turn]`, where there is that level.
     fn base_advantages(&self, scores: &GroupScores) -> Option<Vec<Vec<f64>>> {
         let population = match self.config.base_group {
@@ -204,6 +209,27 @@ impl Hgpo {
     }
 }
 
+/// Advantages of a turn, summed over the levels that count with their weights.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    advantages: f64,
+    weights: f64,
+    levels: usize,
+}
+
+impl Sum {
+    fn add(&mut self, weight: f64, advantage: f64) {
+        self.advantages += weight * advantage;
+        self.weights += weight;
+        self.levels += 1;
+    }
+
+    /// The weighted mean, 0 where no level counts.
+    fn mean(&self) -> f64 {
+        if self.weights > 0.0 { self.advantages / self.weights } else { 0.0 }
+    }
+}
+
 /// A turn at one level, for the explanation.
 #[derive(Clone, Copy)]
 struct Level {
@@ -213,6 +239,26 @@ struct Level {
     size: usize,
     /// The advantage there, where it counts.
     advantage: Option<f64>,
+}
+
+/// Facts of a turn: its step return, what the weighted mean is of, and every level.
+fn facts(step_return: f64, sum: &Sum, base: Option<f64>, levels: &[Level]) -> Vec<(Cow<'static, str>, f64)> {
+    let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
+        ("step_return".into(), step_return),
+        ("levels".into(), sum.levels as f64),
+        ("weight".into(), sum.weights),
+    ];
+    facts.extend(base.map(|base| ("base".into(), base)));
+    if let Some(&Level { anchor, size, .. }) = levels.first() {
+        facts.extend([("anchor".into(), anchor as f64), ("anchor_size".into(), size as f64)]);
+    }
+    for (level, &Level { size, advantage, .. }) in levels.iter().enumerate() {
+        if let Some(advantage) = advantage {
+            facts.push((format!("level_{}", level + 1).into(), advantage));
+            facts.push((format!("level_{}_size", level + 1).into(), size as f64));
+        }
+    }
+    facts
 }
 
 impl Estimator for Hgpo {
@@ -240,18 +286,14 @@ impl Estimator for Hgpo {
                 .iter()
                 .map(|trajectory| penalty.step_returns(trajectory, config.gamma))
                 .collect();
-            let counts = |advantage: f64| !(config.skip_zero_levels && advantage == 0.0);
-            // (sum of w A, sum of w, levels) of every turn.
-            let mut sums: Vec<Vec<(f64, f64, usize)>> = match &base {
-                // Level 0 has the weight (0 + 1)^alpha, which is 1.
-                Some(base) => base
-                    .iter()
-                    .map(|turns| {
-                        turns.iter().map(|&a| if counts(a) { (a, 1.0, 1) } else { (0.0, 0.0, 0) }).collect()
-                    })
-                    .collect(),
-                None => returns.iter().map(|turns| vec![(0.0, 0.0, 0); turns.len()]).collect(),
-            };
+            let mut sums: Vec<Vec<Sum>> =
+                returns.iter().map(|turns| vec![Sum::default(); turns.len()]).collect();
+            for (sum, &advantage) in sums.iter_mut().flatten().zip(base.iter().flatten().flatten()) {
+                if self.counts(advantage) {
+                    // The weight of level 0 is (0 + 1)^alpha.
+                    sum.add(1.0, advantage);
+                }
+            }
             // Each level of every turn, for the explanation.
             let mut recorded: Vec<Vec<Vec<Level>>> = Vec::new();
             if explanation.is_on() {
@@ -272,9 +314,9 @@ impl Estimator for Hgpo {
                             moments.standardise(value, config.normalize, config.epsilon, Singleton::Zero);
                         // Turn t has t + 1 observations; level index l compares l + 1 of them.
                         let short = config.skip_short_histories && turn < level;
-                        let counted = moments.count > 1 && !short && counts(advantage);
+                        let counted = moments.count > 1 && !short && self.counts(advantage);
                         if counted {
-                            *sum = (sum.0 + weight * advantage, sum.1 + weight, sum.2 + 1);
+                            sum.add(weight, advantage);
                         }
                         if let Some(recorded) = recorded.get_mut(row) {
                             let advantage = counted.then_some(advantage);
@@ -283,31 +325,11 @@ impl Estimator for Hgpo {
                     }
                 }
             }
-            explanation.facts(index, &sums, |trajectory, turn, &(_, weight, levels)| {
-                let mut facts: Vec<(Cow<'static, str>, f64)> = vec![
-                    ("step_return".into(), returns[trajectory][turn]),
-                    ("levels".into(), levels as f64),
-                    ("weight".into(), weight),
-                ];
-                if let Some(base) = base.as_ref().filter(|base| counts(base[trajectory][turn])) {
-                    facts.push(("base".into(), base[trajectory][turn]));
-                }
-                for (level, &Level { anchor, size, advantage }) in
-                    recorded[trajectory][turn].iter().enumerate()
-                {
-                    if level == 0 {
-                        facts.extend([("anchor".into(), anchor as f64), ("anchor_size".into(), size as f64)]);
-                    }
-                    if let Some(advantage) = advantage {
-                        facts.push((format!("level_{}", level + 1).into(), advantage));
-                        facts.push((format!("level_{}_size", level + 1).into(), size as f64));
-                    }
-                }
-                facts
+            explanation.facts(index, &sums, |trajectory, turn, sum| {
+                let base = base.as_ref().map(|base| base[trajectory][turn]).filter(|&base| self.counts(base));
+                facts(returns[trajectory][turn], sum, base, &recorded[trajectory][turn])
             });
-            let combine =
-                |&(sum, weight, _): &(f64, f64, usize)| if weight > 0.0 { sum / weight } else { 0.0 };
-            advantages.push(sums.iter().map(|turns| turns.iter().map(combine).collect()).collect());
+            advantages.push(sums.iter().map(|turns| turns.iter().map(Sum::mean).collect()).collect());
         }
         Ok(advantages)
     }

@@ -226,14 +226,13 @@ impl ServerPool {
         loop {
             let (index, permit) = self.acquire(place).await;
             let (server, began) = (&self.servers[index], Instant::now());
-            let left = pending.max_tokens - whole.tokens.len();
             let request = GenerateRequest {
                 id: &format!("{}-{attempt}", pending.id),
                 version: &version.name,
                 adapter: version.adapter,
                 prompt: &prompt,
                 params: &pending.params,
-                max_tokens: left,
+                max_tokens: pending.max_tokens - whole.tokens.len(),
                 seed,
             };
             let found = self.send(server, &pending.session, &request).await;
@@ -242,15 +241,9 @@ impl ServerPool {
             let reason = match found {
                 Ok(response) => {
                     server.limit.answered();
-                    whole.cached += response.cached;
-                    whole.end = response.end;
-                    prompt.extend(&response.tokens);
                     let progress = !response.tokens.is_empty();
-                    whole.tokens.extend(response.tokens);
-                    whole.logprobs.extend(response.logprobs);
-                    if whole.end == End::Abort && whole.tokens.len() == pending.max_tokens {
-                        whole.end = End::Length;
-                    }
+                    prompt.extend(&response.tokens);
+                    append(&mut whole, response, pending.max_tokens);
                     if whole.end != End::Abort {
                         return Ok(whole);
                     }
@@ -263,39 +256,21 @@ impl ServerPool {
                         refusals = 0;
                         continue;
                     }
-                    refusals += 1;
-                    if refusals >= REFUSALS {
-                        self.move_session(place);
-                    }
+                    self.count_refusal(&mut refusals, place);
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     BROKEN_OFF.to_owned()
                 }
                 Err(Fault::Busy(retry_after)) => {
                     self.counters.busy.fetch_add(1, Ordering::Relaxed);
                     server.limit.busy(retry_after);
-                    refusals += 1;
-                    if refusals >= REFUSALS {
-                        self.move_session(place);
-                    }
+                    self.count_refusal(&mut refusals, place);
                     BUSY.to_owned()
                 }
                 Err(fault @ (Fault::NoAdapter | Fault::OtherWeights(_))) => {
-                    self.counters.reloads.fetch_add(1, Ordering::Relaxed);
                     let seen = if let Fault::OtherWeights(seen) = fault { Some(seen) } else { None };
-                    if seen.is_some() {
-                        self.trouble(index, "had other weights than those of the version");
-                    }
-                    match self.load(index, version, seen).await {
-                        Loading::Done if attempt < 8 => continue,
-                        Loading::Done => "loses the weights again and again".into(),
-                        Loading::Refused(reason) => {
-                            return Err(Unanswered::Setup(format!("server {index} {reason}")));
-                        }
-                        Loading::Failed(reason) => {
-                            server.limit.failed();
-                            self.move_session(place);
-                            reason
-                        }
+                    match self.reload(index, version, seen, attempt, place).await? {
+                        None => continue,
+                        Some(reason) => reason,
                     }
                 }
                 Err(Fault::Refused(reason)) => return Err(Unanswered::Request(reason)),
@@ -317,6 +292,40 @@ impl ServerPool {
                 )));
             }
             self.counters.retries.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts one more attempt that its server refused; after some in a row the session moves to another server.
+    fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
+        *refusals += 1;
+        if *refusals >= REFUSALS {
+            self.move_session(place);
+        }
+    }
+
+    /// Gives a server the weights of a version that it does not have; `seen` is its count of replacements before the attempt, where
+    /// it had others. `None` where it has them now, else the reason why the attempt failed.
+    async fn reload(
+        &self,
+        index: usize,
+        version: &Published,
+        seen: Option<u64>,
+        attempt: u64,
+        place: &AtomicUsize,
+    ) -> Result<Option<String>, Unanswered> {
+        self.counters.reloads.fetch_add(1, Ordering::Relaxed);
+        if seen.is_some() {
+            self.trouble(index, "had other weights than those of the version");
+        }
+        match self.load(index, version, seen).await {
+            Loading::Done if attempt < 8 => Ok(None),
+            Loading::Done => Ok(Some("loses the weights again and again".into())),
+            Loading::Refused(reason) => Err(Unanswered::Setup(format!("server {index} {reason}"))),
+            Loading::Failed(reason) => {
+                self.servers[index].limit.failed();
+                self.move_session(place);
+                Ok(Some(reason))
+            }
         }
     }
 
@@ -441,6 +450,15 @@ impl ServerPool {
         notes.extend(troubles.into_iter().filter(|((_, reason), _)| !no_news(reason)).map(note));
         (numbers, notes)
     }
+}
+
+/// Adds what one more attempt sampled. A response that broke off at the last token is whole.
+fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: usize) {
+    whole.tokens.extend(response.tokens);
+    whole.logprobs.extend(response.logprobs);
+    whole.cached += response.cached;
+    let is_full = whole.tokens.len() == max_tokens;
+    whole.end = if response.end == End::Abort && is_full { End::Length } else { response.end };
 }
 
 /// Reason why an attempt has no response.

@@ -101,86 +101,112 @@ pub(super) fn curves(comparison: &Comparison) -> String {
     svg + "</svg>\n"
 }
 
-/// Axes and curves. The axis of success, in percent, ends at the ticks next to all bands, that of steps at the last step.
+/// Axes and curves of one split.
 fn panel(svg: &mut String, left: f64, title: &str, curves: &[Curve], names: &[&str]) {
-    let points = || curves.iter().flat_map(|curve| &curve.points);
-    let bounds =
-        |point: &Point| point.success.interval.map_or([point.success.value; 2], |it| [it.low, it.high]);
-    let (low, high) = points()
-        .flat_map(bounds)
-        .fold(None, |range: Option<(f64, f64)>, value| {
-            Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
-        })
-        .unwrap_or((0.0, 1.0));
-    let percents = ticks(100.0 * low.max(0.0), 100.0 * high.min(1.0));
-    let (bottom, top) = (percents[0] / 100.0, percents[percents.len() - 1] / 100.0);
-    let last = points().map(|point| point.step).max().unwrap_or(0).max(1);
-    let x = |step: f64| left + LEFT + WIDTH * step / last as f64;
-    let y = |value: f64| TOP + HEIGHT * (1.0 - (value - bottom) / (top - bottom));
-    let (begin, end) = (x(0.0), x(last as f64));
-    let _ = writeln!(
-        svg,
-        "<text x=\"{begin}\" y=\"{}\" font-weight=\"bold\">success (%), {}</text>\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step</text>",
-        TOP - 20.0,
-        escape(title),
-        f64::midpoint(begin, end),
-        TOP + HEIGHT + 36.0
-    );
-    for percent in percents {
-        let at = y(percent / 100.0);
+    let axes = Axes::of(left, curves);
+    axes.draw(svg, title);
+    for drawn in curves {
+        let index = names.iter().position(|name| *name == drawn.method).unwrap_or(0);
+        curve(svg, &axes, drawn, index);
+    }
+}
+
+/// The axis of success, in percent, ends at the ticks next to all bands, that of steps at the last step.
+struct Axes {
+    left: f64,
+    percents: Vec<f64>,
+    last: u64,
+}
+
+impl Axes {
+    fn of(left: f64, curves: &[Curve]) -> Self {
+        let points = || curves.iter().flat_map(|curve| &curve.points);
+        let bounds =
+            |point: &Point| point.success.interval.map_or([point.success.value; 2], |it| [it.low, it.high]);
+        let (low, high) = points()
+            .flat_map(bounds)
+            .fold(None, |range: Option<(f64, f64)>, value| {
+                Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+            })
+            .unwrap_or((0.0, 1.0));
+        let percents = ticks(100.0 * low.max(0.0), 100.0 * high.min(1.0));
+        let last = points().map(|point| point.step).max().unwrap_or(0).max(1);
+        Self { left, percents, last }
+    }
+
+    fn x(&self, step: f64) -> f64 {
+        self.left + LEFT + WIDTH * step / self.last as f64
+    }
+
+    fn y(&self, success: f64) -> f64 {
+        let (bottom, top) = (self.percents[0] / 100.0, self.percents[self.percents.len() - 1] / 100.0);
+        TOP + HEIGHT * (1.0 - (success - bottom) / (top - bottom))
+    }
+
+    fn draw(&self, svg: &mut String, title: &str) {
+        let last = self.last as f64;
+        let (begin, end) = (self.x(0.0), self.x(last));
         let _ = writeln!(
             svg,
-            "<line x1=\"{begin}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{percent:.0}</text>",
-            begin - 6.0,
-            at + 4.0
+            "<text x=\"{begin}\" y=\"{}\" font-weight=\"bold\">success (%), {}</text>\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">step</text>",
+            TOP - 20.0,
+            escape(title),
+            f64::midpoint(begin, end),
+            TOP + HEIGHT + 36.0
         );
-    }
-    for step in ticks(0.0, last as f64).into_iter().filter(|&step| step <= last as f64) {
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step:.0}</text>",
-            x(step),
-            TOP + HEIGHT + 18.0
-        );
-    }
-    for curve in curves {
-        let index = names.iter().position(|name| *name == curve.method).unwrap_or(0);
-        let colour = colour(index);
-        let with_band: Vec<&Point> =
-            curve.points.iter().filter(|point| point.success.interval.is_some()).collect();
-        if with_band.len() > 1 {
-            let edge = |high: bool| {
-                move |point: &&Point| {
-                    let interval = point.success.interval?;
-                    Some((point.step, if high { interval.high } else { interval.low }))
-                }
-            };
-            let upper = with_band.iter().filter_map(edge(true));
-            let lower = with_band.iter().rev().filter_map(edge(false));
-            let corners: Vec<String> = upper
-                .chain(lower)
-                .map(|(step, value)| format!("{:.1},{:.1}", x(step as f64), y(value)))
-                .collect();
+        for percent in &self.percents {
+            let at = self.y(percent / 100.0);
             let _ = writeln!(
                 svg,
-                "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.12\"/>",
-                corners.join(" ")
+                "<line x1=\"{begin}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#dddddd\"/>\
+                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{percent:.0}</text>",
+                begin - 6.0,
+                at + 4.0
             );
         }
-        let line: Vec<String> = curve
-            .points
-            .iter()
-            .map(|point| format!("{:.1},{:.1}", x(point.step as f64), y(point.success.value)))
-            .collect();
-        let _ = writeln!(svg, "<polyline points=\"{}\" fill=\"none\" {}/>", line.join(" "), stroke(index));
-        // Few points are shown as such: the line between them was not measured.
-        if curve.points.len() <= 20 {
-            for point in &curve.points {
-                let (x, y) = (x(point.step as f64), y(point.success.value));
-                let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+        for step in ticks(0.0, last).into_iter().filter(|&step| step <= last) {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step:.0}</text>",
+                self.x(step),
+                TOP + HEIGHT + 18.0
+            );
+        }
+    }
+}
+
+/// The band and the line of one method. Few points are shown as such: the line between them was not measured.
+fn curve(svg: &mut String, axes: &Axes, curve: &Curve, index: usize) {
+    let colour = colour(index);
+    let with_band: Vec<&Point> =
+        curve.points.iter().filter(|point| point.success.interval.is_some()).collect();
+    if with_band.len() > 1 {
+        let edge = |high: bool| {
+            move |point: &&Point| {
+                let interval = point.success.interval?;
+                Some((point.step, if high { interval.high } else { interval.low }))
             }
+        };
+        let upper = with_band.iter().filter_map(edge(true));
+        let lower = with_band.iter().rev().filter_map(edge(false));
+        let corners: Vec<String> = upper
+            .chain(lower)
+            .map(|(step, value)| format!("{:.1},{:.1}", axes.x(step as f64), axes.y(value)))
+            .collect();
+        let _ = writeln!(
+            svg,
+            "<polygon points=\"{}\" fill=\"{colour}\" fill-opacity=\"0.12\"/>",
+            corners.join(" ")
+        );
+    }
+    let places: Vec<(f64, f64)> =
+        curve.points.iter().map(|point| (axes.x(point.step as f64), axes.y(point.success.value))).collect();
+    let line: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let _ = writeln!(svg, "<polyline points=\"{}\" fill=\"none\" {}/>", line.join(" "), stroke(index));
+    if places.len() <= 20 {
+        for (x, y) in places {
+            let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
         }
     }
 }

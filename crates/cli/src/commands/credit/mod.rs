@@ -183,6 +183,22 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
     })
 }
 
+/// Refuses models that the preset has no use for.
+fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
+    let preset = &args.preset;
+    let of_models = pipeline.needs();
+    if args.encoder.is_some() && !of_models.embeddings {
+        bail!(
+            "--encoder: `{preset}` matches no states by embedding; leave it out, or use a preset of SALT with --set \
+             salt.matching=embedding"
+        );
+    }
+    if args.turnrd.is_some() && !of_models.credits {
+        bail!("--turnrd: `{preset}` takes no credits of a decomposer; leave it out, or use has-turnrd");
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         check_output_of("--output", path, &args.file, "trajectories")?;
@@ -193,36 +209,21 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
         config.encoder.clone_from(folder);
     }
     let pipeline = Pipeline::from_config(&config)?;
-    let of_models = pipeline.needs();
-    if args.encoder.is_some() && !of_models.embeddings {
-        bail!(
-            "--encoder: `{}` matches no states by embedding; leave it out, or use a preset of SALT with --set salt.matching=embedding",
-            args.preset
-        );
-    }
-    if args.turnrd.is_some() && !of_models.credits {
-        bail!(
-            "--turnrd: `{}` takes no credits of a decomposer; leave it out, or use has-turnrd",
-            args.preset
-        );
-    }
+    check_models(args, &pipeline)?;
     let dump = read(&args.file, &args.reading.options())?;
-    let needs = pipeline.fields();
     let mut learned = match (&args.turnrd, &args.policy) {
         (Some(network), Some(policy)) => Some(Learned::load(network, policy, args.pool_tokens)?),
         _ => None,
     };
-    for (method, field) in &needs {
+    for (method, field) in &pipeline.fields() {
         if *field == TurnField::Credit && learned.is_some() {
             continue;
         }
         require(&dump, &args.preset, method, *field)?;
     }
     let embedder = turnwise_train::embedder(&config)?;
-    let mut rows = Vec::new();
-    let mut shown = Vec::new();
+    let (mut rows, mut shown) = (Vec::new(), Vec::new());
     let several_steps = dump.batches.len() > 1;
-    let group_count: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     for step in &dump.batches {
         let credits = match &mut learned {
             Some(learned) => learned.credits(&step.batch)?,
@@ -235,11 +236,8 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
             .with_embedder(&*embedder)
             .with_supplies(&supplies);
         let report = pipeline.report(&inputs, args.explain).with_context(|| {
-            format!(
-                "{}{}",
-                args.file.display(),
-                if several_steps { format!(", step {}", step.step) } else { String::new() }
-            )
+            let place = if several_steps { format!(", step {}", step.step) } else { String::new() };
+            format!("{}{place}", args.file.display())
         })?;
         for (number, group) in rows_of(step, report).into_iter().enumerate() {
             if shown.len() < args.groups {
@@ -254,7 +252,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     for text in &shown {
         ui::print(&format!("{text}\n"));
     }
-    ui::print(&summary(&dump, &args.preset, &rows, group_count, shown.len()));
+    ui::print(&summary(&dump, &args.preset, &rows, shown.len()));
     let notes = settings::notes(&args.preset, &pipeline, &config.encoder);
     for note in dump.notes.iter().cloned().chain(notes) {
         ui::print(&format!("note: {note}"));
@@ -315,7 +313,8 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
 }
 
 /// The last line: what was computed.
-fn summary(dump: &Dump, preset: &str, rows: &[Row], groups: usize, shown: usize) -> String {
+fn summary(dump: &Dump, preset: &str, rows: &[Row], shown: usize) -> String {
+    let groups: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     let turns: usize = rows.iter().map(|row| row.advantages.len()).sum();
     let flat = rows.iter().filter(|row| row.advantages.iter().all(|&advantage| advantage == 0.0)).count();
     let mut text = format!(
