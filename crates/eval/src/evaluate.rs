@@ -141,6 +141,9 @@ pub struct Evaluation {
     /// counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: usize,
+    /// Tasks that ended because their next prompt did not fit the context (`rollout.max_context`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overflowed: usize,
     /// Share of turns whose response was not a well-formed action.
     pub invalid_rate: f64,
     /// Share whose action the world did not offer, of the turns at which it offered any; none where it never does.
@@ -248,6 +251,10 @@ pub fn evaluate_with<S: Sampler + Send>(
     Ok((evaluation, all.unwrap_or(last)))
 }
 
+fn is_overflow(trajectory: &Trajectory) -> bool {
+    trajectory.stop == StopReason::ContextOverflow
+}
+
 /// Success trial by trial, from the trajectories of each task in trial order.
 fn trials_of(played: &[Vec<Trajectory>], trials: usize) -> Vec<TrialResult> {
     let solved_in = |trial: usize| {
@@ -306,6 +313,7 @@ fn summarise(played: &[Trajectory], panel: &Panel, temperature: f32, seed: u64, 
             / trajectories.len().max(1) as f64,
         metrics: metrics_of(&trajectories),
         failed: played.len() - trajectories.len(),
+        overflowed: trajectories.iter().filter(|trajectory| is_overflow(trajectory)).count(),
         invalid_rate: turns().filter(|turn| !turn.valid).count() as f64 / count,
         inadmissible_rate: inadmissible_rate(turns()),
         seconds,
@@ -362,6 +370,13 @@ mod tests {
         assert_eq!(with_it.failed, 1);
         assert_eq!(with_it.outcomes, result.outcomes);
         assert_eq!(Evaluation { failed: 0, ..with_it }, result);
+
+        // One whose next prompt did not fit is a failure as any other, and is counted.
+        let mut long = trajectories.clone();
+        long[1].stop = StopReason::ContextOverflow;
+        let with_it = summarise(&long, &panel, 0.0, 1, 2.0);
+        assert_eq!((with_it.overflowed, result.overflowed), (1, 0));
+        assert_eq!(with_it.success, Rate::new(2, 3));
 
         // A search is offered as a pattern; on a page that offers none it is not admissible.
         let shop = |action: &str, offered: &str| {

@@ -61,12 +61,14 @@ pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     let complete = draws.iter().all(|draw| !draw.outcomes.is_empty());
     let outcomes = draws.iter().filter(|_| complete).flat_map(|draw| draw.outcomes.iter().cloned()).collect();
     let failed = draws.iter().map(|draw| draw.failed).sum();
+    let overflowed = draws.iter().map(|draw| draw.overflowed).sum();
     let first = draws.into_iter().next().ok_or("there is no evaluation to average")?;
     Ok(Evaluation {
         success,
         kinds,
         mean_turns: weighted(&turns),
         failed,
+        overflowed,
         outcomes: Outcomes(outcomes),
         ..first
     })

@@ -233,6 +233,16 @@ fn compare_split(
             *count = (*count).max(result.success.trials);
         }
     }
+    for chosen in chosen.iter().filter(|chosen| chosen.evaluation.failed > 0) {
+        let Evaluation { failed, success, .. } = chosen.evaluation;
+        notes.push(format!(
+            "{split}: {failed} of {} tasks failed in the environment or the sampler of {} and are not counted in its success; \
+             evaluate it again (`turnwise eval {} --out FOLDER/`) before it is compared",
+            failed + success.trials,
+            chosen.run.name,
+            chosen.run.path.display()
+        ));
+    }
     let steps: BTreeSet<u64> = chosen.iter().map(|chosen| chosen.step).collect();
     if steps.len() > 1 {
         let of_run = |chosen: &Chosen<'_>| format!("{} at {}", chosen.run.name, chosen.step);

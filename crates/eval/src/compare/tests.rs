@@ -36,6 +36,7 @@ fn run(method: &str, seed: u64, solved: &[bool]) -> RunResults {
         mean_return: 0.0,
         metrics: BTreeMap::new(),
         failed: 0,
+        overflowed: 0,
         invalid_rate: 0.0,
         inadmissible_rate: Some(0.0),
         seconds: 1.0,
@@ -108,6 +109,19 @@ fn methods_are_compared_over_seeds_and_tasks() {
     let settings = CompareSettings { baseline: Some("b".into()), ..settings() };
     let turned = compare(&runs(), &settings).unwrap();
     assert_eq!(turned.splits[0].pairs[0].difference.value, -pair.difference.value);
+}
+
+#[test]
+fn tasks_that_failed_are_noted() {
+    let mut all = runs();
+    let evaluation = all[1].evaluations.get_mut(&2).unwrap();
+    evaluation[0].failed = 3;
+    let notes = of(&all).notes.join("\n");
+    assert!(
+        notes.contains("test: 3 of 11 tasks failed in the environment or the sampler of a-seed-1"),
+        "{notes}"
+    );
+    assert!(!notes.contains("a-seed-0"), "{notes}");
 }
 
 #[test]
