@@ -61,6 +61,11 @@ pub(crate) fn load(source: &ConfigSource) -> Result<Config, TrainError> {
     config::load_with(source, &registry(), &Methods::builtin())
 }
 
+/// Reads, merges and checks what playing a policy needs of a config.
+pub(crate) fn load_to_play(source: &ConfigSource) -> Result<Config, TrainError> {
+    config::load_to_play_with(source, &registry(), &Methods::builtin())
+}
+
 /// Reads the config of a run directory as it was resolved.
 pub(crate) fn load_resolved(path: &Path) -> Result<Config, TrainError> {
     config::load_resolved_with(path, &registry(), &Methods::builtin())

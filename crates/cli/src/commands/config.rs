@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use turnwise_train::config::{ConfigSource, presets, reference_page, schema};
+use turnwise_train::config::{ConfigSource, Methods, presets, reference_page, schema};
 
 use super::train::split_arguments;
 use crate::ui;
-use crate::worlds::load;
+use crate::worlds::{load, registry};
 
 /// Show or check a config.
 #[derive(Args)]
@@ -55,7 +55,7 @@ pub(crate) fn run(args: ConfigArgs) -> anyhow::Result<ExitCode> {
             let config = load(&sources.source())?;
             ui::print(&format!("the config of run `{}` is sound", config.name));
         }
-        ConfigCommand::Schema => ui::print(&schema()),
+        ConfigCommand::Schema => ui::print(&schema(&registry(), &Methods::builtin())),
         ConfigCommand::Reference => ui::print(reference_page().trim_end_matches('\n')),
         ConfigCommand::Presets => {
             for name in presets() {

@@ -22,7 +22,7 @@ use super::output::{check_output, is_same_file};
 use super::seed;
 use super::train::split_arguments;
 use crate::ui::{self, Ui};
-use crate::worlds::{self, load, load_resolved};
+use crate::worlds::{self, load_resolved, load_to_play};
 
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
@@ -115,7 +115,7 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     });
     let panels: Vec<Panel> = panels.collect::<Result<_, _>>()?;
     if let Some(path) = &args.out {
-        check_replaced(path, &panels, config.eval.temperature, agent)?;
+        check_replaced(path, &args.policy, &config, &panels, agent)?;
     }
     let mut results = Vec::new();
     let (mut played, mut first_group) = (Vec::new(), 0);
@@ -187,23 +187,47 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
 
 /// Refuses to put another evaluation in the place of one that training made: comparisons and `train.keep_best` read it. The same may be
 /// played again.
-fn check_replaced(path: &Path, panels: &[Panel], temperature: f32, agent: Agent) -> anyhow::Result<()> {
+fn check_replaced(
+    path: &Path,
+    policy: &Path,
+    config: &Config,
+    panels: &[Panel],
+    agent: Agent,
+) -> anyhow::Result<()> {
     let folder = path.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "eval"));
-    let is_of_run = folder.and_then(Path::parent).is_some_and(is_run);
-    let read = |text: String| serde_json::from_str::<Vec<Evaluation>>(&text).ok();
-    let Some(old) = std::fs::read_to_string(path).ok().filter(|_| is_of_run).and_then(read) else {
+    // What is no plain file, such as a pipe, holds nothing and may never end.
+    let Some(run) = folder.and_then(Path::parent).filter(|run| is_run(run) && path.is_file()) else {
         return Ok(());
     };
+    let read = |text: String| serde_json::from_str::<Vec<Evaluation>>(&text).ok();
+    let Some(old) = std::fs::read_to_string(path).ok().and_then(read) else { return Ok(()) };
     let is_same = |old: &Evaluation| {
         let has_panel = panels.iter().any(|panel| panel.split == old.split && panel.hash == old.panel);
-        has_panel && (old.temperature, old.agent) == (temperature, agent)
+        let sampling = (config.eval.temperature, config.seed, agent);
+        has_panel && (old.temperature, old.seed, old.agent) == sampling
     };
+    let is_of_run = enclosing_run(policy).is_some_and(|own| is_same_file(&own, run));
+    let own =
+        load_to_play(&ConfigSource { files: vec![run.join("config.toml")], ..ConfigSource::default() })?;
+    let has_settings =
+        same_world(&own, config) && (&own.prompt, &own.rollout) == (&config.prompt, &config.rollout);
     anyhow::ensure!(
-        old.iter().all(is_same),
-        "--out {}: holds the training's own evaluation, of other splits, tasks, temperature or agent; name another folder",
+        is_of_run && has_settings && old.iter().all(is_same),
+        "--out {}: holds the training's own evaluation, of another run, or of other splits, tasks, settings, seed, temperature or \
+         agent; name another folder",
         path.display()
     );
     Ok(())
+}
+
+/// True if both configs have the same world; its data may lie elsewhere (`env.data`).
+fn same_world(one: &Config, other: &Config) -> bool {
+    let world = |config: &Config| {
+        let mut env = config.env.clone();
+        env.settings.remove("data");
+        env
+    };
+    world(one) == world(other)
 }
 
 /// Puts the arguments into the config that the policy brings.
@@ -259,16 +283,11 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
         return Ok(None);
     };
     let own = load_resolved(&run.join("config.toml"))?;
-    let world = |config: &Config| {
-        let mut env = config.env.clone();
-        env.settings.remove("data");
-        env
-    };
-    let same = own.eval.tasks == config.eval.tasks && world(&own) == world(config);
+    let same = own.eval.tasks == config.eval.tasks && same_world(&own, config);
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// The config a policy was trained with, where it lies in a run directory; else what the files say; else, for a
+/// The config that a policy is played with: of the run directory that it lies in; else what the files say; else, for a
 /// model that knows how a response ends (one of the hub's), the prompts that such a model is asked with.
 pub(crate) fn config_of(
     path: &Path,
@@ -280,11 +299,7 @@ pub(crate) fn config_of(
     let (mut files, overrides) = split_arguments(sources);
     let own = enclosing_run(path).map(|run| run.join("config.toml"));
     let plain_model = own.is_none() && files.is_empty() && !policy.tokenizer.end_tokens().is_empty();
-    let untouched = files.is_empty() && overrides.is_empty() && env.is_none();
     if let Some(own) = own {
-        if untouched {
-            return Ok(load_resolved(&own)?);
-        }
         files.insert(0, own);
     }
     let mut first = Vec::new();
@@ -295,7 +310,8 @@ pub(crate) fn config_of(
         first = model_defaults(policy, &kind, agent)?;
         first.push(format!("env.kind={kind}"));
     } else if let Some(kind) = env {
-        let before = load(&ConfigSource { preset: None, files: files.clone(), overrides: Vec::new() })?;
+        let before =
+            load_to_play(&ConfigSource { preset: None, files: files.clone(), overrides: Vec::new() })?;
         if before.env.kind != kind {
             // Templates of the same purpose have the same ending.
             let name = before.prompt.template.replacen(&before.env.kind, &kind, 1);
@@ -307,7 +323,7 @@ pub(crate) fn config_of(
         first.push(format!("env.kind={kind}"));
     }
     first.extend(overrides);
-    Ok(load(&ConfigSource { preset: None, files, overrides: first })?)
+    Ok(load_to_play(&ConfigSource { preset: None, files, overrides: first })?)
 }
 
 /// The limits and the splits of an environment's usual evaluation.
@@ -383,6 +399,12 @@ pub(crate) fn table(result: &Evaluation) -> String {
             result.failed
         ));
     }
+    if result.overflowed > 0 {
+        text.push_str(&format!(
+            "  {} tasks ended because their next prompt did not fit rollout.max_context\n",
+            result.overflowed
+        ));
+    }
     text.push_str(&format!(
         "  malformed responses {:.1} %{}, {:.1} s",
         100.0 * result.invalid_rate,
@@ -407,6 +429,9 @@ mod tests {
         for said in [table(&result), crate::ui::one_line("step 1", &result)] {
             assert!(said.contains("3 tasks failed in the environment or the sampler"), "{said}");
         }
+        let long = Evaluation { overflowed: 2, ..result.clone() };
+        assert!(table(&long).contains("2 tasks ended because their next prompt did not fit"));
+        assert!(!table(&result).contains("did not fit"));
         let whole = Evaluation { failed: 0, ..result };
         assert!(
             !table(&whole).contains("failed") && !crate::ui::one_line("step 1", &whole).contains("failed")

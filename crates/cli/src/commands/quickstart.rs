@@ -54,6 +54,9 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
             file.display()
         );
     }
+    if overrides.iter().any(|text| text.split('=').next().is_some_and(|key| key.trim() == "seed")) {
+        anyhow::bail!("seed: quickstart takes it as --seed N, which the folder of the run is named after");
+    }
     let mut all: Vec<String> = Vec::new();
     if args.smoke {
         all.extend(SMOKE.iter().map(|text| (*text).to_owned()));

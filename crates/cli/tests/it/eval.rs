@@ -17,6 +17,7 @@ const TINY: &[&str] = &[
     "train.steps=1",
     "eval.splits=[\"valid_unseen\"]",
     "eval.tasks=2",
+    "train.keep_best=valid_unseen",
 ];
 
 fn turnwise(arguments: &[&str]) -> Output {
@@ -52,6 +53,17 @@ fn a_run_is_evaluated_on_its_own_panel() {
         assert_eq!(evaluate(&[spelt]).unwrap()["success"]["trials"], 3, "{spelt}");
     }
     assert_eq!(evaluate(&["rollout.lanes=2"]).unwrap()["panel"], own);
+    // Rules of training, such as `keep_best`'s split, do not count: the training split and another world are played, too.
+    assert_eq!(evaluate(&["--split", "train", "--tasks", "3"]).unwrap()["success"]["trials"], 3);
+    assert_eq!(evaluate(&["--env", "ezpoints", "--tasks", "1"]).unwrap()["success"]["trials"], 1);
+    // Where no prompt fits the context nothing is solved, and the reason is said.
+    let arguments =
+        ["eval", run.to_str().unwrap(), "rollout.max_context=40", "rollout.max_response_tokens=16"];
+    let text = String::from_utf8(turnwise(&arguments).stdout).unwrap();
+    assert!(
+        text.contains("2 tasks ended because their next prompt did not fit rollout.max_context"),
+        "{text}"
+    );
 
     // Trajectories of several splits in one file: a group is one task.
     let played = folder.path().join("played.jsonl");
@@ -75,7 +87,15 @@ fn a_run_is_evaluated_on_its_own_panel() {
         let to = run.join("eval/");
         turnwise(&[&["eval", run.to_str().unwrap(), "--out", to.to_str().unwrap()][..], more].concat())
     };
-    for other in [["--temperature", "1"], ["--tasks", "3"], ["--split", "valid_seen"], ["--agent", "react"]] {
+    let others = [
+        ["--temperature", "1"],
+        ["--tasks", "3"],
+        ["--split", "valid_seen"],
+        ["--agent", "react"],
+        ["--seed", "5"],
+        ["--set", "env.max_turns=2"],
+    ];
+    for other in others {
         let refused = again(&other);
         let message = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(
@@ -85,6 +105,10 @@ fn a_run_is_evaluated_on_its_own_panel() {
     }
     let same = again(&[]);
     assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+
+    // A pipe has nothing to replace, and is not read.
+    #[cfg(target_os = "linux")]
+    assert!(turnwise(&["eval", run.to_str().unwrap(), "--out", "/dev/stdout"]).status.success());
 
     let label = |path: &str| turnwise_policy::run_folder::checkpoint_label(&run.join(path));
     assert_eq!(label("").as_deref(), Some("step-000001"));

@@ -1,16 +1,18 @@
 //! Descriptions of the config: for editors, for people in a terminal, and as a page of the guide.
 
-use turnwise_settings::{annotate, reference, schema_of};
+use turnwise_env::registry::Registry;
+use turnwise_settings::{annotate, reference};
 
-use super::Config;
+use super::load::schema_with;
+use super::{Config, Methods};
 use crate::TrainError;
 
 /// The command that writes the reference page, as the page names it.
 const COMMAND: &str = "turnwise config reference > docs/reference/config.md";
 
-/// The JSON Schema of a config: types, ranges, defaults and descriptions.
-pub fn schema() -> String {
-    format!("{:#}", schema_of::<Config>())
+/// The JSON Schema of a config that may name these worlds and methods: types, ranges, defaults and descriptions.
+pub fn schema(worlds: &Registry, methods: &Methods) -> String {
+    format!("{:#}", schema_with(worlds, methods))
 }
 
 /// The reference page in Markdown: every table and key with what it allows, its default and its meaning.

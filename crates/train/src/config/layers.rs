@@ -123,6 +123,18 @@ impl Layer {
         }
     }
 
+    /// True if the source is `table.kind = NAME` alone.
+    pub(super) fn names_a_kind(&self) -> bool {
+        fn leads_to_a_kind(table: &Table) -> bool {
+            table.len() == 1
+                && table.iter().all(|(key, value)| match value {
+                    Value::Table(inner) => leads_to_a_kind(inner),
+                    _ => key == "kind",
+                })
+        }
+        leads_to_a_kind(&self.table)
+    }
+
     /// Every key of the source that leads to a value or a table, as `table.key`.
     pub(super) fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
@@ -195,6 +207,10 @@ mod tests {
         assert_eq!(layers.origin("b.one").unwrap(), "file line 5");
         layers.remove("b.one");
         assert_eq!(layers.table["b"].as_table().unwrap().len(), 1);
+        let kinds =
+            ["env.kind=x", "credit.estimator={kind=\"x\"}", "a={kind=\"x\",b=1}", "a.b=kind", "kinds=1"];
+        let named = kinds.map(|text| Layer::argument(text).unwrap().names_a_kind());
+        assert_eq!(named, [true, true, false, false, false]);
         assert!(Layer::argument("steps").is_err() && Layer::argument("a.=1").is_err());
     }
 }

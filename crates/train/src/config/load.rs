@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
+use turnwise_credit::{CreditConfig, Pipeline};
 use turnwise_env::registry::Registry;
 use turnwise_settings::{Problem, SettingsError, problems, schema_of};
 
@@ -12,6 +13,10 @@ use super::renamed;
 use super::{Config, EnvConfig, env_schema, switches};
 use crate::TrainError;
 use crate::config::Methods;
+
+/// Settings that training alone reads.
+const TRAINING_KEYS: [&str; 8] =
+    ["credit", "objective", "decomposer", "critic", "sft", "train", "rollout.selection", "rollout.overlong"];
 
 /// The sources of a config, in the order in which they win over each other, the weakest first:
 ///
@@ -26,7 +31,7 @@ use crate::config::Methods;
 ///
 /// A method named on the command line takes the place of the method that the files configure: their own method preset is
 /// not applied, and what they say under `credit`, `objective`, `decomposer`, `rollout.selection` and `rollout.overlong`
-/// is dropped.
+/// is dropped, as is `critic` where the method has none.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// The preset of the command line: a method, or a whole config to start from.
@@ -52,6 +57,37 @@ pub fn load(source: &ConfigSource) -> Result<Config, TrainError> {
 /// # Errors
 /// As [`load`].
 pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) -> Result<Config, TrainError> {
+    resolve(&merged(source, methods, &mut |_| Ok(()))?, worlds, methods)
+}
+
+/// [`load_with`] for playing a policy. What presets and files say about training alone (`credit`, `objective`, `decomposer`,
+/// `critic`, `sft`, `train`, the selection of groups) is left out, and no step is trained: so no rule of training stands in the way
+/// of another world, split or limit.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_to_play_with(
+    source: &ConfigSource,
+    worlds: &Registry,
+    methods: &Methods,
+) -> Result<Config, TrainError> {
+    let merged = merged(source, methods, &mut |layer| {
+        for key in TRAINING_KEYS {
+            layer.remove(key);
+        }
+        layer.put(Layer::argument("train.steps=0")?);
+        layer.put(Layer::argument("sft.steps=0")?);
+        Ok(())
+    })?;
+    resolve(&merged, worlds, methods)
+}
+
+/// The sources, laid one over the other; `amend` changes what the presets and files say before the overrides are laid over it.
+fn merged(
+    source: &ConfigSource,
+    methods: &Methods,
+    amend: &mut dyn FnMut(&mut Layer) -> Result<(), SettingsError>,
+) -> Result<Layer, TrainError> {
     let files = source.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let mut named = source.preset.clone();
     let mut arguments = Vec::new();
@@ -72,8 +108,12 @@ pub fn load_with(source: &ConfigSource, worlds: &Registry, methods: &Methods) ->
         arguments.push(layer);
     }
     renamed::check(files.iter().chain(&arguments))?;
-    let merged = merge(files, named.as_deref(), arguments, methods)?;
-    resolve(&merged, worlds, methods)
+    let mut merged = merge(files, named.as_deref(), methods)?;
+    amend(&mut merged)?;
+    // An argument that names a kind replaces its table, whatever the order of the arguments.
+    arguments.sort_by_key(|argument: &Layer| !argument.names_a_kind());
+    merged.put_all(arguments);
+    Ok(merged)
 }
 
 /// The text that overrides give a key such as `env.kind`, however it is spelt; `None` where they do not name it.
@@ -97,13 +137,8 @@ pub fn overridden(overrides: &[String], key: &str) -> Result<Option<String>, Tra
     Ok(None)
 }
 
-/// The sources, laid one over the other.
-fn merge(
-    files: Vec<Layer>,
-    named: Option<&str>,
-    arguments: Vec<Layer>,
-    methods: &Methods,
-) -> Result<Layer, SettingsError> {
+/// Presets and files, laid one over the other.
+fn merge(files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<Layer, SettingsError> {
     let of_file =
         files.iter().rev().find_map(|file| Some((file.text("preset")?.to_owned(), file.origin("preset"))));
     let command = named.map(|name| Preset::named(name, None, methods)).transpose()?;
@@ -127,12 +162,25 @@ fn merge(
             merged.remove(key);
         }
         merged.put(method);
+        // The method of the files may have had a critic, whose settings would be without effect.
+        if !has_critic(&merged, methods) {
+            merged.remove("critic");
+        }
     }
-    merged.put_all(arguments);
     if let Some(name) = named.filter(|_| has_method || of_file.is_none()) {
         merged.table.insert("preset".into(), Value::String(name.to_owned()));
     }
     Ok(merged)
+}
+
+/// True if the credit needs a critic, as far as its settings can be read.
+fn has_critic(layer: &Layer, methods: &Methods) -> bool {
+    let credit = layer.table.get("credit").cloned().unwrap_or_else(|| Value::Table(Table::new()));
+    let pipeline = credit
+        .try_into::<CreditConfig>()
+        .ok()
+        .and_then(|credit| Pipeline::with_registry(&credit, &methods.credit).ok());
+    pipeline.is_some_and(|pipeline| pipeline.needs().values)
 }
 
 /// Reads the config of a run directory as it was resolved.

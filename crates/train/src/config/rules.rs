@@ -99,14 +99,15 @@ impl Rules<'_> {
 
     /// The world has the splits and what else is asked of it.
     fn world(&mut self) {
-        let Config { env, eval, .. } = self.config;
+        let Config { env, eval, train, sft, .. } = self.config;
         if let Err(error) = env.worlds.kind(&env.kind).and_then(|kind| kind.resolve(&env.settings)) {
             self.found.extend(error.0.into_iter().map(|problem| Problem {
                 key: format!("env.{}", problem.key).trim_end_matches('.').to_owned(),
                 ..problem
             }));
         }
-        if eval.splits.contains(&env.split) {
+        let is_trained = train.steps > 0 || sft.steps > 0;
+        if is_trained && eval.splits.contains(&env.split) {
             let split = &env.split;
             self.fail(
                 "eval.splits",

@@ -1,3 +1,5 @@
+use turnwise_env::registry::Registry;
+
 use super::*;
 
 fn with(overrides: &[&str]) -> Result<Config, TrainError> {
@@ -6,6 +8,15 @@ fn with(overrides: &[&str]) -> Result<Config, TrainError> {
 
 /// A config of files with these texts.
 fn from(preset: Option<&str>, texts: &[&str], overrides: &[&str]) -> Result<Config, TrainError> {
+    from_with(preset, texts, overrides, load)
+}
+
+fn from_with(
+    preset: Option<&str>,
+    texts: &[&str],
+    overrides: &[&str],
+    load: impl FnOnce(&ConfigSource) -> Result<Config, TrainError>,
+) -> Result<Config, TrainError> {
     let folder = tempfile::tempdir().unwrap();
     let write = |(index, text): (usize, &&str)| {
         let path = folder.path().join(format!("{index}.toml"));
@@ -53,6 +64,40 @@ fn a_preset_of_the_command_line_takes_the_place_of_the_files_method() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn a_method_without_a_critic_drops_the_files_settings_of_one() {
+    let ppo = "preset = \"ppo\"\n[critic]\nlearning_rate = 1e-4\n";
+    let without = from(Some("grpo"), &[ppo], &[]).unwrap();
+    assert_eq!(without.critic, preset("grpo").critic);
+    assert_ne!(from(Some("so-ppo"), &[ppo], &[]).unwrap().critic, preset("so-ppo").critic);
+    // Where nothing takes its place, the settings are a mistake.
+    let error = from(None, &[ppo], &["credit.estimator={kind=\"grpo\"}"]).unwrap_err().to_string();
+    assert!(error.contains("critic.learning_rate"), "{error}");
+}
+
+#[test]
+fn an_argument_that_names_a_kind_wins_over_no_other_argument() {
+    let file = "[env]\nkind = \"ezpoints\"\nmax_turns = 3\n";
+    let with = |overrides: &[&str]| from(None, &[file], overrides).unwrap();
+    let first = with(&["env.kind=sokoban", "env.max_turns=7", "prompt.template=sokoban-compact"]);
+    let last = with(&["env.max_turns=7", "prompt.template=sokoban-compact", "env.kind=sokoban"]);
+    assert_eq!((&first, last.env.max_turns), (&last, 7));
+}
+
+#[test]
+fn rules_of_training_do_not_stand_in_the_way_of_playing() {
+    let run =
+        "preset = \"stapo\"\n[eval]\nsplits = [\"valid_unseen\"]\n[train]\nkeep_best = \"valid_unseen\"\n";
+    let other = &["eval.splits=[\"train\"]"][..];
+    let error = from(None, &[run], other).unwrap_err().to_string();
+    assert!(error.contains("train.keep_best") && error.contains("eval.splits"), "{error}");
+    let to_play =
+        |source: &ConfigSource| load_to_play_with(source, &Registry::builtin(), &Methods::builtin());
+    let config = from_with(None, &[run], other, to_play).unwrap();
+    assert_eq!((config.eval.splits.as_slice(), config.train.keep_best), (&["train".to_owned()][..], None));
+    assert!(from_with(None, &[run], &["rollout.group_size=0"], to_play).is_err());
 }
 
 #[test]
@@ -205,7 +250,11 @@ fn every_key_says_what_it_means_and_allows() {
         }
     }
     let mut wrong = Vec::new();
-    walk(&serde_json::from_str(&schema()).unwrap(), "config", &mut wrong);
+    walk(
+        &serde_json::from_str(&schema(&Registry::builtin(), &Methods::builtin())).unwrap(),
+        "config",
+        &mut wrong,
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
