@@ -204,6 +204,18 @@ impl Ui {
         self.bar = bar;
     }
 
+    /// A bar of its own for work of equal parts.
+    pub(crate) fn count(&mut self, name: &str, finished: usize, total: usize) {
+        if self.bar.prefix() != name || self.bar.is_finished() {
+            self.start_bar(name, total as u64, 0);
+        }
+        self.bar.set_position(finished as u64);
+        if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            self.say(&format!("{name} {finished}/{total}"));
+        }
+    }
+
     /// A bar of its own for an evaluation or another loop over tasks.
     pub(crate) fn tasks(&mut self, name: &str, finished: usize, total: usize, solved: usize) {
         if self.bar.prefix() != name || self.bar.is_finished() {
@@ -287,6 +299,10 @@ impl Observer for Ui {
             }
             Event::Step { position, total, metrics } => {
                 let get = |tag: &str| metrics.get(tag).unwrap_or(f64::NAN);
+                // A selection may have kept no group.
+                let turns = metrics
+                    .get("rollout/turns/mean")
+                    .map_or_else(|| "no group".to_owned(), |turns| format!("turns {turns:.1}"));
                 // Servers that sample do not say it.
                 let entropy = metrics
                     .get("rollout/entropy")
@@ -296,9 +312,8 @@ impl Observer for Ui {
                         format!("loss {:.3}  {:.1}k tok/s", get("loss/sft"), get("perf/tokens_per_s") / 1e3)
                     }
                     Phase::Rl => format!(
-                        "success {:>5.1} %  turns {:.1}{entropy}  clip {:.3}  shared {:.0} %  {:.1} s",
+                        "success {:>5.1} %  {turns}{entropy}  clip {:.3}  shared {:.0} %  {:.1} s",
                         100.0 * get("train/success_rate"),
-                        get("rollout/turns/mean"),
                         get("loss/clip_frac"),
                         100.0 * get("perf/tokens_saved")
                             / (get("perf/tokens_saved") + get("perf/tokens_computed")).max(1.0),

@@ -42,7 +42,9 @@ pub enum EnvError {
     #[error("{0} is not something that this environment can do")]
     Unsupported(&'static str),
     /// The world took longer than it may.
-    #[error("{operation} took longer than {seconds} s; raise the limit, or see why the environment hangs")]
+    #[error(
+        "{operation} took longer than {seconds} s; raise rollout.env_timeout_s, or see why the environment hangs"
+    )]
     Timeout {
         /// The operation that was waited for, for example `step`.
         operation: String,

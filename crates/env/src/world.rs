@@ -47,6 +47,11 @@ pub trait World: Any + Send + Sync {
         Ok(None)
     }
 
+    /// False where [`Self::demonstrations`] never has any: what wants them is refused before long work.
+    fn has_expert(&self) -> bool {
+        true
+    }
+
     /// Fixed phrases of the world's texts, which a small model's tokenizer keeps whole.
     ///
     /// # Errors

@@ -170,6 +170,10 @@ impl World for ProcessSet {
         self.0.welcome.capabilities.demonstrate.then(|| demonstrate(self, request)).transpose()
     }
 
+    fn has_expert(&self) -> bool {
+        self.0.welcome.capabilities.demonstrate
+    }
+
     fn phrases(&self) -> Result<Vec<String>, EnvError> {
         Ok(self.0.welcome.phrases.clone())
     }

@@ -57,10 +57,29 @@ impl World {
     ) -> Result<Demonstrations, TrainError> {
         let found =
             with_progress(self.request(config, count)?, progress, |request| self.0.demonstrations(request))?;
-        found.ok_or_else(|| TrainError::Config {
-            origin: "sft.steps".into(),
-            reason: format!("the world `{}` has no expert to imitate; set sft.steps to 0", config.env.kind),
-        })
+        found.ok_or_else(|| no_expert(config))
+    }
+
+    /// Refuses, before long work, a warm start without an expert and a limit of the world's calls that the environments' own ends before.
+    ///
+    /// # Errors
+    /// Name the key.
+    pub(crate) fn check(&self, config: &Config) -> Result<(), TrainError> {
+        if config.sft.steps > 0 && !self.0.has_expert() {
+            return Err(no_expert(config));
+        }
+        let number = |value: &toml::Value| value.as_float().or_else(|| Some(value.as_integer()? as f64));
+        let (key, limit) = ("env.timeout_s", config.rollout.env_timeout_s);
+        let timeout = config.env.settings.get("timeout_s").and_then(number);
+        match timeout.filter(|timeout| *timeout >= limit && !self.0.task_set().limits_calls()) {
+            None => Ok(()),
+            Some(timeout) => Err(TrainError::Config {
+                origin: key.into(),
+                reason: format!(
+                    "is {timeout} s, and rollout.env_timeout_s = {limit} gives every reset and step up before; raise that above {key}"
+                ),
+            }),
+        }
     }
 
     /// Episodes whose words a tokenizer is trained on: the expert's, or random ones where there is no expert.
@@ -96,6 +115,13 @@ impl World {
             seed: config.seed,
             ..DemonstrationRequest::default()
         })
+    }
+}
+
+fn no_expert(config: &Config) -> TrainError {
+    TrainError::Config {
+        origin: "sft.steps".into(),
+        reason: format!("the world `{}` has no expert to imitate; set sft.steps to 0", config.env.kind),
     }
 }
 

@@ -135,6 +135,10 @@ fn rollout(metrics: &mut Metrics, batch: &Batch) {
     let trajectories = || batch.trajectories();
     let turns = || trajectories().flat_map(|trajectory| &trajectory.turns);
     let share = |flag: bool| f64::from(u8::from(flag));
+    // A selection may have kept no group: there are no means then.
+    if batch.groups.is_empty() {
+        return;
+    }
     metrics.set("rollout/turns/mean", mean(trajectories().map(|trajectory| trajectory.turns.len() as f64)));
     metrics.set(
         "rollout/tokens/mean",
@@ -195,9 +199,9 @@ fn updates(metrics: &mut Metrics, report: &UpdateReport, seconds: f64) {
     metrics.set("loss/policy", sums.policy_loss / (report.updates.max(1)) as f64);
     metrics.set("loss/kl", sums.kl_loss / (report.updates.max(1)) as f64);
     metrics.set("loss/entropy", sums.entropy_loss / (report.updates.max(1)) as f64);
-    metrics.set("loss/clip_frac", sums.clip_fraction());
-    metrics.set("loss/clip_frac_low", sums.mean(sums.clipped_low));
-    metrics.set("loss/clip_frac_high", sums.mean(sums.clipped_high));
+    metrics.set("loss/clip_frac", report.share_of_tokens(sums.clipped_low + sums.clipped_high));
+    metrics.set("loss/clip_frac_low", report.share_of_tokens(sums.clipped_low));
+    metrics.set("loss/clip_frac_high", report.share_of_tokens(sums.clipped_high));
     metrics.set("loss/approx_kl", sums.mean(sums.approx_kl));
     metrics.set("loss/reference_kl", sums.mean(sums.reference_kl));
     if sums.masked_contexts > 0.0 {

@@ -173,7 +173,15 @@ impl SamplingJob {
             metrics.set("rollout/groups_dropped", selection.dropped() as f64);
             metrics.set("rollout/groups_surplus", selection.surplus() as f64);
         }
+        let (rounds, dropped) = (selection.rounds(), selection.dropped());
         let batch = selection.finish();
+        if batch.groups.is_empty() {
+            report(Event::Note(format!(
+                "step {}: rollout.selection kept none of the {dropped} groups of {rounds} rounds, so that this step trains nothing; where \
+                 that goes on, take easier tasks, a longer warm start, or another selection",
+                self.step + 1
+            )));
+        }
         metrics.set("rollout/groups", batch.groups.len() as f64);
         let Totals { tokens, turns, overflows, masked, .. } = all;
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, masked }))

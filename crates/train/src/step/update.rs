@@ -31,6 +31,8 @@ pub struct UpdateReport {
     pub tokens: usize,
     /// Of these, the tokens that were not run through the model, because sequences share them.
     pub shared_tokens: usize,
+    /// Response tokens of the sequences that were not run, because they have no gradient: none of them is clipped.
+    pub left_out_tokens: usize,
     /// Mean over updates of what scaled the gradient, by metric tag, where something did.
     pub scaling: BTreeMap<String, f64>,
     /// The critic's updates, where there is one.
@@ -43,6 +45,12 @@ impl UpdateReport {
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
+    }
+
+    /// A count of clipped tokens as a share of all, those that were not run among them; 0 without tokens.
+    pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
+        let tokens = self.metrics.tokens + self.left_out_tokens as f64;
+        if tokens > 0.0 { clipped / tokens } else { 0.0 }
     }
 }
 
@@ -73,6 +81,9 @@ pub(crate) fn update(
             let cut = |index: usize| index * order.len() / minibatches;
             let chosen = &order[cut(minibatch)..cut(minibatch + 1)];
             let found = Minibatch::of(chosen.iter().flat_map(|&index| &set[index]));
+            if policy_too {
+                report.left_out_tokens += found.left_out.tokens;
+            }
             if found.sequences.is_empty() {
                 continue;
             }
@@ -233,6 +244,17 @@ mod tests {
         };
         let of_group = |(group, count): (usize, &usize)| vec![vec![sequence(group)]; *count];
         groups.iter().enumerate().flat_map(of_group).collect()
+    }
+
+    /// With half of the tokens not run, the clipped ones are half as large a share.
+    #[test]
+    fn tokens_that_were_not_run_count_in_the_share_of_clipped_ones() {
+        let metrics = LossMetrics { tokens: 8.0, clipped_low: 2.0, ..LossMetrics::default() };
+        let mut report = UpdateReport { metrics, ..UpdateReport::default() };
+        assert_eq!(report.share_of_tokens(report.metrics.clipped_low), 0.25);
+        report.left_out_tokens = 8;
+        assert_eq!(report.share_of_tokens(report.metrics.clipped_low), 0.125);
+        assert_eq!(UpdateReport::default().share_of_tokens(0.0), 0.0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use turnwise_core::{StopReason, Trajectory};
 use turnwise_train::config::{Config, ConfigSource, load};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::{MetricsLine, read_metrics};
-use turnwise_train::{Run, RunEnd, TrainError};
+use turnwise_train::{Run, RunEnd, TrainError, preflight};
 
 use crate::common::Notes;
 
@@ -136,4 +136,49 @@ fn trajectories_that_the_world_failed_are_left_out_and_kept_in_the_files() {
     let all = format!("env.settings={{ broken = {:?} }}", (1..=16).collect::<Vec<_>>());
     let error = train(short(&[&all])).err().unwrap().to_string();
     assert!(error.contains("is broken"), "{error}");
+}
+
+/// The example without its expert, and with secrets that are the numbers named or none of them.
+fn without_expert(secret: &str) -> String {
+    let program = format!(
+        "import sys; sys.path.insert(0, 'examples/python_environment'); from guess import Guess, GAMES, task; \
+         from turnwise_env import serve; games = [task({secret}, n) for s, n in GAMES if s == 1]; \
+         serve(Guess, tasks={{'train': games[1:], 'test': games[:1]}})"
+    );
+    format!("env.command={:?}", ["python3", "-c", &program])
+}
+
+#[test]
+fn a_warm_start_without_an_expert_is_refused_before_long_work() {
+    if !python() {
+        return;
+    }
+    let refusal = |more: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        preflight(&config(more), &folder.path().join("run"), &mut Notes::default())
+            .err()
+            .map(|error| error.to_string())
+    };
+    let command = without_expert("1");
+    let error = refusal(&[&command]).unwrap();
+    assert!(error.contains("sft.steps") && error.contains("no expert"), "{error}");
+    assert_eq!(refusal(&[&command, "sft.steps=0", "eval.tasks=1"]), None);
+    assert_eq!(refusal(&[]), None);
+}
+
+#[test]
+fn a_selection_that_keeps_no_group_is_noted() {
+    if !python() {
+        return;
+    }
+    // No number is 0, so that all returns are equal.
+    let dynamic = "rollout.selection={kind=\"dynamic\",max_rounds=2}";
+    let few = ["rollout.tasks_per_step=3", "train.steps=1", "eval.tasks=1"];
+    let played = train(short(&[&[without_expert("0").as_str(), dynamic], &few[..]].concat())).unwrap();
+    let note = "step 1: rollout.selection kept none of the 6 groups of 2 rounds";
+    assert!(played.notes.iter().any(|said| said.contains(note)), "{:?}", played.notes);
+    let metrics = &played.metrics.last().unwrap().metrics;
+    assert_eq!((metrics.get("rollout/turns/mean"), metrics.get("train/success_rate")), (None, Some(0.0)));
+    let kept = train(short(&["train.steps=1"])).unwrap();
+    assert!(!kept.notes.iter().any(|said| said.contains("rollout.selection")), "{:?}", kept.notes);
 }

@@ -145,6 +145,10 @@ impl World for AppWorldSet {
     fn task_set(&self) -> &dyn TaskSet {
         self
     }
+
+    fn has_expert(&self) -> bool {
+        false
+    }
 }
 
 /// An episode on a server.
