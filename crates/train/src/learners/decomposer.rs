@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use turnwise_core::{Batch, PerTurn};
+use turnwise_core::{Batch, Group, PerTurn, Trajectory};
 use turnwise_decompose::turnrd::{Fit, Replay, ReplayRecord, SampleSource as _, TrainReport, TurnRd};
 use turnwise_decompose::{Judge, JudgeConfig, JudgeMetrics};
 use turnwise_text::Tokenizer;
@@ -93,6 +93,19 @@ impl RunDecomposer {
     }
 }
 
+/// Credits of a judge. HAS leaves groups out whose returns are all equal: they get zeros, and no question is asked about them.
+fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
+    let differ = |group: &&Group| !group.has_equal_returns();
+    let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
+    let mut found = Vec::from(judge.credits(&asked, warn)?).into_iter();
+    let credits = batch.groups.iter().map(|group| {
+        let row = |trajectory: &Trajectory| vec![0.0; trajectory.turns.len()];
+        let zeros = || group.trajectories.iter().map(row).collect();
+        if group.has_equal_returns() { zeros() } else { found.next().unwrap_or_else(zeros) }
+    });
+    Ok(credits.collect())
+}
+
 impl RunDecomposer {
     /// The credit of every turn of the batch of a step. `warn` is called at once for a judge that does not answer.
     pub(crate) fn credits(
@@ -104,7 +117,7 @@ impl RunDecomposer {
         warn: &mut dyn FnMut(String),
     ) -> Result<PerTurn<f64>, TrainError> {
         match self {
-            Self::Judge(judge) => Ok(judge.credits(batch, warn)?),
+            Self::Judge(judge) => judged(judge, batch, warn),
             Self::TurnRd(turnrd) => {
                 let vectors = vectors(batch, turnrd.settings.pool_tokens, policy, tokenizer)?;
                 turnrd.credits(batch, step, vectors)

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 use turnwise_core::{
-    Action, EnvError, Environment, Observation, Seed, StageRecord, Step, Task, TaskSet, Trajectory,
+    Action, EnvError, Environment, Group, Observation, Seed, StageRecord, Step, Task, TaskSet, Trajectory,
 };
 use turnwise_decompose::turnrd::TurnRd;
 use turnwise_env::registry::Registry;
@@ -273,6 +273,15 @@ fn problems(preset: &str, root: &Path, lines: &[MetricsLine], trajectories: &[Tr
     check(clipped.iter().all(|&share| (share > 0.0) == leaves), format!("clipped tokens: {clipped:?}"));
     if preset == "has-judge" {
         check(all_of("judge/calls").iter().all(|&calls| calls > 0.0), "nobody was asked".into());
+        // Groups of equal returns have no question worth asking.
+        let groups = trajectories.chunk_by(|one, next| one.group == next.group);
+        let differ = |group: &&[Trajectory]| !Group { trajectories: group.to_vec() }.has_equal_returns();
+        let worth_asking: usize = groups.clone().filter(differ).map(<[Trajectory]>::len).sum();
+        let judged = all_of("judge/trajectories")[1];
+        check(
+            judged == worth_asking as f64,
+            format!("{judged} trajectories judged, {worth_asking} in groups that differ"),
+        );
         check(all_of("judge/fallbacks") == [0.0, 0.0], "the answers were not taken".into());
     }
     if TURNRD.contains(&preset) {
