@@ -65,15 +65,18 @@ pub(super) fn chart(title: &str, points: &[(u64, f64)], dots: bool) -> String {
         );
     }
     format!(
-        "<figure><figcaption>{} <b>{}</b></figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\
+        "<figure><figcaption>{title} <b>{end}</b></figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+         aria-label=\"{title}: {low} to {high}, at the end {end}\">\
          <line class=\"axis\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{base}\" y2=\"{base}\"/>{numbers}\
          <text x=\"{LEFT}\" y=\"{below}\">{}</text><text x=\"{WIDTH}\" y=\"{below}\" text-anchor=\"end\">{}</text>\
          <polyline points=\"{}\"/>{marks}</svg></figure>",
-        escape(title),
-        figure(last.1),
         first.0,
         last.0,
         line.trim_end(),
+        title = escape(title),
+        low = figure(low),
+        high = figure(high),
+        end = figure(last.1),
         below = HEIGHT - 5.0
     )
 }
@@ -90,6 +93,7 @@ mod tests {
             svg.contains(">0.75</text>") && svg.contains(">0.25</text>") && !svg.contains("NaN"),
             "{svg}"
         );
+        assert!(svg.contains("aria-label=\"train/&lt;rate&gt;: 0.25 to 0.75, at the end 0.5\""), "{svg}");
         assert_eq!(svg.matches("<circle cx").count(), 3);
         assert!(svg.contains("<title>3: 0.75</title>"));
         assert_eq!(chart("x", &[(1, f64::NAN)], true), "");
