@@ -129,6 +129,7 @@ fn settings(config: &ModelConfig, learner: LearnerConfig, longest: usize, diverg
         trainable: turnwise_model::ParameterLayout::new(config).len,
         longest,
         adapter_row: 0,
+        adapter_rank: 0,
         reference: if divergences { turnwise_model::ParameterLayout::new(config).len } else { 0 },
         divergences,
         second_gradient: false,
@@ -165,7 +166,7 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
     let limit = plan.of(PlanPhase::Training) as usize + 8 * MIB;
     assert!(scored <= limit && limit < 256 * MIB, "{scored} bytes, the plan says {plan:#?}");
     // With backward passes, and with divergences from a reference policy; shorter, to be quick.
-    for (divergences, length) in [(false, 2049), (true, 513)] {
+    for (divergences, length) in [(false, 2049), (true, 1025)] {
         let batch = sequences(1, length, 50_000);
         let logits = (length - 1) * config.vocab_size * size_of::<f32>();
         let plan = MemoryPlan::new(&config, &settings(&config, learner, length - 1, divergences));
@@ -174,8 +175,8 @@ fn a_vocabulary_of_151936_over_8192_tokens_needs_a_chunk_of_logits() {
         let limit = plan.peak() as usize + 8 * MIB;
         assert!(found <= limit, "{found} bytes, the plan says {}", plan.peak());
         assert!(limit < logits, "the limit would not notice all logits");
-        assert!(plan.item("output layer") < 64 * MIB as u64, "{plan:?}");
-        assert!(plan.item("divergences") < 96 * MIB as u64, "{plan:?}");
+        assert!(plan.item("output layer") < 160 * MIB as u64, "{plan:?}");
+        assert!(plan.item("divergences") < 320 * MIB as u64, "{plan:?}");
     }
     // The meter would see a buffer of all logits.
     let all = peak(|| drop(std::hint::black_box(vec![0.0f32; 8192 * config.vocab_size])));

@@ -6,6 +6,7 @@ use pulp::Arch;
 
 use super::attention::{Attention, Scratch};
 use super::pages::Cache;
+use super::projection;
 use super::sharing::Sharing;
 use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
 use super::weights::EngineWeights;
@@ -38,7 +39,7 @@ pub(super) struct Forward {
     qkv: Vec<f32>,
     attended: Vec<f32>,
     gate_up: Vec<f32>,
-    tiles: Vec<f32>,
+    products: projection::Scratch,
     sharing: Sharing,
     scratch: Scratch,
     /// `[wanted rows, stride]`, filled up with the lowest numbers.
@@ -63,7 +64,7 @@ impl Forward {
             qkv: Vec::new(),
             attended: Vec::new(),
             gate_up: Vec::new(),
-            tiles: Vec::new(),
+            products: projection::Scratch::default(),
             sharing: Sharing::default(),
             scratch: Scratch::default(),
             logits: Vec::new(),
@@ -91,9 +92,17 @@ impl Forward {
         self.sharing.plan(rows, cache);
         for (index, layer) in weights.layers.iter().enumerate() {
             self.norm(&layer.input_norm);
-            let qkv_stride = layer.qkv.width;
+            let qkv_stride = layer.qkv.width();
             self.qkv.resize(self.rows.len() * qkv_stride, 0.0);
-            layer.qkv.multiply(arch, &self.normed, hidden, &mut self.qkv, qkv_stride, false, &mut self.tiles);
+            layer.qkv.multiply(
+                arch,
+                &self.normed,
+                hidden,
+                &mut self.qkv,
+                qkv_stride,
+                false,
+                &mut self.products,
+            );
             if !layer.qk_norm.is_empty() {
                 arch.dispatch(HeadNorm {
                     qkv: &mut self.qkv,
@@ -122,11 +131,11 @@ impl Forward {
                 &mut self.hidden,
                 hidden,
                 true,
-                &mut self.tiles,
+                &mut self.products,
             );
 
             self.norm(&layer.post_norm);
-            let stride = layer.gate_up.width;
+            let stride = layer.gate_up.width();
             self.gate_up.resize(self.rows.len() * stride, 0.0);
             layer.gate_up.multiply(
                 arch,
@@ -135,15 +144,31 @@ impl Forward {
                 &mut self.gate_up,
                 stride,
                 false,
-                &mut self.tiles,
+                &mut self.products,
             );
             arch.dispatch(GatedSilu { gate_up: &mut self.gate_up, stride, width: weights.intermediate });
-            layer.down.multiply(arch, &self.gate_up, stride, &mut self.hidden, hidden, true, &mut self.tiles);
+            layer.down.multiply(
+                arch,
+                &self.gate_up,
+                stride,
+                &mut self.hidden,
+                hidden,
+                true,
+                &mut self.products,
+            );
         }
         self.norm(&weights.final_norm);
         let stride = weights.output.width;
         self.logits.resize(self.rows.len() * stride, 0.0);
-        weights.output.multiply(arch, &self.normed, hidden, &mut self.logits, stride, false, &mut self.tiles);
+        weights.output.multiply(
+            arch,
+            &self.normed,
+            hidden,
+            &mut self.logits,
+            stride,
+            false,
+            &mut self.products.tiles,
+        );
         for logits in self.logits.chunks_exact_mut(stride) {
             logits[weights.vocab..].fill(f32::MIN);
         }

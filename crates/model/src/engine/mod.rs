@@ -9,6 +9,7 @@
 //! | `forward.rs` | one forward step over rows of different sequences |
 //! | `pages.rs` | keys and values of all sequences, in pages that sequences with the same beginning share |
 //! | `panel.rs` | a weight matrix in memory |
+//! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
 //! | `sharing.rs` | which rows of a step read the same pages |
 //! | `slot.rs` | memory of one session |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
@@ -33,6 +34,7 @@ mod forward;
 mod matmul;
 mod pages;
 mod panel;
+mod projection;
 mod sharing;
 mod slot;
 mod vector;

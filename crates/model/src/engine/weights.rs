@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::matmul::Packed;
+use super::projection::{Beside, Projection};
 use crate::lora::{Joint, Module};
 use crate::ops::attention::Heads;
 use crate::weights::Network;
@@ -30,18 +31,19 @@ pub struct EngineWeights {
 #[derive(Debug)]
 pub(super) struct LayerWeights {
     pub(super) input_norm: Vec<f32>,
-    pub(super) qkv: Packed,
+    pub(super) qkv: Projection,
     /// Norm of query heads, then of key heads; empty in families without.
     pub(super) qk_norm: Vec<f32>,
-    pub(super) o: Packed,
+    pub(super) o: Projection,
     pub(super) post_norm: Vec<f32>,
-    pub(super) gate_up: Packed,
-    pub(super) down: Packed,
+    pub(super) gate_up: Projection,
+    pub(super) down: Projection,
 }
 
 impl EngineWeights {
-    /// Bytes of the packed weights of a model of this shape at most, but for norms and biases.
-    pub(crate) fn bytes(config: &ModelConfig, compute: Compute) -> usize {
+    /// Bytes of the packed weights of a model of this shape with an adapter of this rank (0 without) at most, but for norms and
+    /// biases.
+    pub(crate) fn bytes(config: &ModelConfig, rank: usize, compute: Compute) -> usize {
         let (hidden, inner) = (config.hidden_size, config.intermediate_size);
         let (query, key_value) = (config.query_width(), config.key_value_width());
         let packed = |inputs, outputs| Packed::bytes(inputs, outputs, compute);
@@ -54,7 +56,8 @@ impl EngineWeights {
         } else {
             config.vocab_size * hidden * size_of::<f32>()
         };
-        config.num_hidden_layers * layer + embedding + packed(hidden, config.vocab_size)
+        let beside = if Beside::is_used(compute) { Beside::bytes(config, rank) } else { 0 };
+        config.num_hidden_layers * layer + beside + embedding + packed(hidden, config.vocab_size)
     }
 
     /// True where the packed output layer is the embedding, to the bit, so that there is no other copy of it.
@@ -67,19 +70,20 @@ impl EngineWeights {
     /// # Errors
     /// A config that [`ModelConfig::check`] refuses, or another number of weights than the layout says.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
-        Self::pack_network(parameters.into(), version, Compute::F32)
+        Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
     /// Packs weights with their adapter in them, so that sampling costs what it does without one. Merging
     /// takes `2 rank` operations for every adapted weight and one layer more of memory at a time.
     ///
     /// `compute` says in which precision matrices are multiplied: rounded once here, where the machine can, they take
-    /// half the memory. Keys, values, softmax and logits stay `f32`.
+    /// half the memory, and the adapter stays beside them in `f32`, which rounding would lose. Keys, values, softmax and logits
+    /// stay `f32`.
     ///
     /// # Errors
     /// Those of [`EngineWeights::pack`], and an adapter that was made for another architecture.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
-        Self::pack_network(weights.into(), version, compute)
+        Self::pack_network(weights.into(), version, compute, Beside::is_used(compute))
     }
 
     /// Appends the embedding of a token.
@@ -91,7 +95,13 @@ impl EngineWeights {
         }
     }
 
-    fn pack_network(network: Network<'_, f32>, version: u64, compute: Compute) -> Result<Self, ModelError> {
+    /// `apart` keeps the adapter beside the weights.
+    pub(crate) fn pack_network(
+        network: Network<'_, f32>,
+        version: u64,
+        compute: Compute,
+        apart: bool,
+    ) -> Result<Self, ModelError> {
         let parameters = network.parameters;
         let config = &parameters.config;
         config.check()?;
@@ -109,7 +119,8 @@ impl EngineWeights {
         let optional = |range: &Option<std::ops::Range<usize>>| range.as_ref().map_or(&[][..], at);
         let matrix = |index: usize, layer: &LayerLayout, module: Module| {
             let weight = at(&module.weight(layer));
-            let merged = network.adapter.and_then(|adapter| adapter.merged(index, module, weight));
+            let merged =
+                network.adapter.filter(|_| !apart).and_then(|adapter| adapter.merged(index, module, weight));
             merged.map_or(Cow::Borrowed(weight), Cow::Owned)
         };
         let hidden = config.hidden_size;
@@ -119,7 +130,9 @@ impl EngineWeights {
             let pack = |joint: Joint, bias: &[f32]| {
                 let modules = joint.modules();
                 let matrices: Vec<_> = modules.iter().map(|&module| matrix(index, layer, module)).collect();
-                Packed::new(modules[0].inputs(config), &matrices, &[bias], compute)
+                let beside = network.adapter.filter(|_| apart);
+                let beside = beside.and_then(|adapter| Beside::of(adapter, index, joint));
+                Projection::new(Packed::new(modules[0].inputs(config), &matrices, &[bias], compute), beside)
             };
             let qkv = || pack(Joint::Qkv, optional(&layer.qkv_bias()));
             let o = || pack(Joint::Output, optional(&layer.o_bias));

@@ -220,7 +220,7 @@ fn bf16_stays_near_f32() {
     assert_eq!(first, second);
     let off = distance(&reference, &first);
     if Compute::Bf16.path() == ComputePath::F32 {
-        eprintln!("skipped in part: this CPU multiplies no bf16 (AMX or AVX512-BF16)");
+        eprintln!("skipped: part of a test: this CPU multiplies no bf16 (AMX or AVX512-BF16)");
         assert_eq!(reference, first);
     } else {
         assert!(off > 1e-5 && off < 0.05, "{off}");
@@ -441,6 +441,37 @@ fn the_engine_samples_what_the_learner_trains() {
     };
     let with = most(EngineWeights::of(&weights, 1, Compute::F32).unwrap());
     assert!(with < 2e-5, "{with}");
+    // Beside the weights, as where these are rounded to bf16, it is the same function.
+    let beside = EngineWeights::pack_network((&weights).into(), 1, Compute::F32, true).unwrap();
+    let beside = most(beside);
+    assert!(beside < 2e-5, "{beside}");
     let without = most(EngineWeights::pack(&weights.base, 1).unwrap());
     assert!(without > 1e-2, "without the adapter the numbers are others: {without}");
+}
+
+/// An update that is smaller than what bf16 keeps of the weights is sampled all the same.
+#[test]
+fn a_small_update_reaches_sampling_in_bf16() {
+    if Compute::Bf16.path() == ComputePath::F32 {
+        println!("skipped: this CPU multiplies no bf16");
+        return;
+    }
+    let whole = adapted(0.0);
+    let mut base = (*whole.base).clone();
+    base.data.iter_mut().for_each(|weight| *weight = half::bf16::from_f32(*weight).to_f32());
+    let base = Arc::new(base);
+    let sampled = |size: f32| {
+        let mut adapter = (**whole.adapter.as_ref().unwrap()).clone();
+        adapter.data.iter_mut().for_each(|value| *value *= size);
+        let weights = Weights { base: Arc::clone(&base), adapter: Some(Arc::new(adapter)) };
+        let packed = EngineWeights::of(&weights, 1, Compute::Bf16).unwrap();
+        let sizes = EngineConfig { max_num_seqs: 1, max_context: 64 };
+        let mut engine = NativeEngine::with_weights(Arc::new(packed), sizes, None).unwrap();
+        let params = SamplingParams { max_tokens: 8, temperature: 0.0, ..SamplingParams::default() };
+        let seed = Seed::derive(3, Purpose::Rollout, &[]);
+        engine.submit(SampleRequest { session: 0, prompt: vec![1, 5, 9, 2], params, seed }).unwrap();
+        engine.poll().unwrap().remove(0).entropies
+    };
+    // A and B are both a hundredth as large, and so their product a ten-thousandth.
+    assert_ne!(sampled(1e-2), sampled(0.0));
 }

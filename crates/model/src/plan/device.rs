@@ -220,6 +220,7 @@ mod tests {
             trainable,
             longest: 2560,
             adapter_row: 0,
+            adapter_rank: 0,
             reference,
             divergences: false,
             second_gradient: false,

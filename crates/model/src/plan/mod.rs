@@ -13,7 +13,7 @@ mod device;
 use crate::decoder::Workspace;
 use crate::engine::{EngineConfig, EngineWeights, NativeEngine};
 use crate::head::HeadState;
-use crate::{Compute, LearnerConfig, ModelConfig, ParameterLayout};
+use crate::{LearnerConfig, ModelConfig, ParameterLayout};
 
 /// Bytes of an f32 number.
 const NUMBER: u64 = size_of::<f32>() as u64;
@@ -53,6 +53,8 @@ pub struct PlanSettings {
     pub longest: usize,
     /// Elements that an adapter's passes work in, a token; 0 without an adapter.
     pub adapter_row: usize,
+    /// Rank of the policy's adapter; 0 without one.
+    pub adapter_rank: usize,
     /// Parameters of a reference policy of its own; 0 where it is the base itself, or none is needed.
     pub reference: usize,
     /// True if divergences over the whole vocabulary are taken, to a reference policy or another prompt.
@@ -112,7 +114,7 @@ impl MemoryPlan {
             plan.add(PlanPhase::Always, "critic", bytes, format!("{own} weights, 2 x {trained} moments"));
         }
         if let Some((engines, engine)) = settings.sampling {
-            plan.sampling(config, engines as u64, engine, settings.learner.compute);
+            plan.sampling(config, engines as u64, engine, settings);
         }
         if settings.merged {
             plan.merged(weights);
@@ -149,8 +151,14 @@ impl MemoryPlan {
     }
 
     /// The samplers' weights, caches and rows.
-    fn sampling(&mut self, config: &ModelConfig, engines: u64, engine: EngineConfig, compute: Compute) {
-        let packed = EngineWeights::bytes(config, compute) as u64;
+    fn sampling(
+        &mut self,
+        config: &ModelConfig,
+        engines: u64,
+        engine: EngineConfig,
+        settings: &PlanSettings,
+    ) {
+        let packed = EngineWeights::bytes(config, settings.adapter_rank, settings.learner.compute) as u64;
         self.add(
             PlanPhase::Sampling,
             "sampling weights",

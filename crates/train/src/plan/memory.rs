@@ -100,6 +100,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
         trainable,
         longest: config.rollout.max_context,
         adapter_row,
+        adapter_rank: lora.map_or(0, |lora| lora.rank),
         reference,
         divergences: passes.needs_divergences(),
         second_gradient: passes.bias_gradient,
