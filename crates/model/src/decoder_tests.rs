@@ -3,7 +3,7 @@ use std::ops::Range;
 use turnwise_core::{Purpose, Seed, TokenSequence, TurnSpan};
 
 use super::*;
-use crate::head::LOGITS;
+use crate::head::{FEWEST_ROWS, LOGITS};
 use crate::testing::{check_gradient, random};
 use crate::{Family, RopeScaling};
 
@@ -191,14 +191,23 @@ fn packing_does_not_change_a_sequence() {
 
 #[test]
 fn a_large_vocabulary_goes_in_chunks() {
-    // Two rows a chunk: the logits are made anew in backward.
-    let config = ModelConfig { vocab_size: LOGITS / 2, num_hidden_layers: 1, ..config(1, 1, true) };
+    // More rows than a chunk has: the logits are made anew in backward.
+    let vocabulary = 2 * LOGITS / FEWEST_ROWS;
+    let config = ModelConfig { vocab_size: vocabulary, num_hidden_layers: 1, ..config(1, 1, true) };
     let mut parameters = Parameters::<f64>::zeros(config.clone());
     for (index, value) in parameters.data.iter_mut().enumerate() {
         *value = ((index % 7919) as f64 * 0.37).sin();
     }
-    let packing = packed(&[sequence(&[1, 2, 3, 4], &[(1, 4)])]);
-    let derivatives = [[1.0, 0.5], [0.3, -0.2], [-0.7, 0.0]];
+    let rows = FEWEST_ROWS + 44;
+    let tokens: Vec<u32> = (0..=rows as u32).collect();
+    let packing = packed(&[sequence(&tokens, &[(1, rows + 1)])]);
+    // At both ends of both chunks.
+    let mut derivatives = vec![[0.0; 2]; rows];
+    let ends =
+        [(0, [1.0, 0.5]), (FEWEST_ROWS - 1, [0.3, -0.2]), (FEWEST_ROWS, [-0.7, 0.0]), (rows - 1, [0.4, 0.1])];
+    for (row, derivative) in ends {
+        derivatives[row] = derivative;
+    }
     let mut workspace = Workspace::new(&config, false);
     let statistics = workspace.forward(&parameters, &packing, 1.0).to_vec();
     let mut gradient = vec![0.0; parameters.data.len()];

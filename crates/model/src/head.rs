@@ -13,8 +13,13 @@ use crate::packing::Packing;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Logits alive at a time, in elements; the rows of a chunk of the output head follow from it.
+/// Logits alive at a time, in elements, where the vocabulary leaves room for [`FEWEST_ROWS`]; the rows of a chunk of the output
+/// head follow from it.
 pub(crate) const LOGITS: usize = 1 << 23;
+
+/// Fewest rows of a chunk. Every product of a chunk packs the whole output matrix, and with a vocabulary of 151,936 the rows that
+/// [`LOGITS`] leaves would be 55.
+pub(crate) const FEWEST_ROWS: usize = 256;
 
 /// The divergence of one row's distribution from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,9 +108,9 @@ pub(crate) fn rows(range: &Range<usize>, width: usize) -> Range<usize> {
     range.start * width..range.end * width
 }
 
-/// Rows of a chunk of the output head.
+/// Rows of a chunk of the output head. The gradient of the output matrix is summed chunk by chunk, so its last bits go by it.
 fn chunk_rows(vocabulary: usize) -> usize {
-    (LOGITS / vocabulary).max(1)
+    (LOGITS / vocabulary).max(FEWEST_ROWS)
 }
 
 impl<T: Real> HeadState<T> {
@@ -424,4 +429,20 @@ fn chunks(terms: &[Divergence], vocabulary: usize) -> impl Iterator<Item = &[Div
     terms
         .chunk_by(|a, b| std::mem::discriminant(&a.second) == std::mem::discriminant(&b.second))
         .flat_map(move |run| run.chunks(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_has_rows_enough_for_what_its_products_pack() {
+        for (vocabulary, rows) in [(1024, 8192), (32_768, 256), (49_152, 256), (151_936, 256)] {
+            assert_eq!(chunk_rows(vocabulary), rows, "{vocabulary}");
+            // What the memory plan counts.
+            let config = ModelConfig { vocab_size: vocabulary, ..ModelConfig::default() };
+            let bytes = HeadState::<f32>::logit_bytes(&config, usize::MAX);
+            assert_eq!(bytes, rows * vocabulary * size_of::<f32>());
+        }
+    }
 }
