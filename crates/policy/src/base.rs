@@ -17,7 +17,7 @@ pub const FOLDER: &str = "base";
 pub struct BaseModel {
     /// Its folder, or its id on the hub.
     pub name: String,
-    /// The revision of a model on the hub.
+    /// The commit of a model on the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// CRC-32C of its weights in `f32`, in the order of their layout.
@@ -25,6 +25,16 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
+    /// A model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in `folder`: by the commit whose snapshot in
+    /// the hub's cache that is, since a branch moves on. Where it is no snapshot, by the revision that was asked for.
+    pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
+        let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
+        let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
+        let commit = folder.file_name().filter(|_| in_snapshots).and_then(|commit| commit.to_str());
+        let revision = commit.or(asked).map(str::to_owned);
+        Self { name: name.to_owned(), revision, crc32c }
+    }
+
     /// As adapter files name it.
     pub fn named(&self) -> AdapterBase {
         AdapterBase { name: self.name.clone(), revision: self.revision.clone() }
@@ -53,13 +63,17 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
         return Ok(path);
     }
     // Whatever else a config may name a model by.
-    let revised = revision.as_ref().map_or_else(|| name.clone(), |revision| format!("{name}@{revision}"));
-    policy_folder(Path::new(&revised), &mut |_| ()).map_err(|error| {
+    policy_folder(Path::new(&revised(name, revision.as_deref())), &mut |_| ()).map_err(|error| {
         PolicyError::file(
             &config,
             format!("base_model_name_or_path: there is no model `{name}`: put it there, or set the key to its folder ({error})"),
         )
     })
+}
+
+/// The text that names a model at a revision.
+pub(crate) fn revised(name: &str, revision: Option<&str>) -> String {
+    revision.map_or_else(|| name.to_owned(), |revision| format!("{name}@{revision}"))
 }
 
 fn is_model(folder: &Path) -> bool {

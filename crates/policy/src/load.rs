@@ -61,7 +61,11 @@ impl Policy {
             check_vocabulary(folder, &own, &base, weights.config().vocab_size)?;
             // PEFT's folders need not say what the base's does: how a response ends, how a chat looks.
             let bare = own.end_tokens().is_empty() && own.chat_template().is_none();
-            if bare && own.to_json()? == tokenizer.to_json()? { tokenizer } else { Arc::new(own) }
+            if bare && own.to_json()? == tokenizer.to_json()? {
+                tokenizer
+            } else {
+                Arc::new(own.with_ends_of(&tokenizer))
+            }
         } else {
             tokenizer
         };
@@ -157,6 +161,24 @@ mod tests {
         let base = folder.path().join("base/config.json");
         let expected = format!("the tokenizer (tokenizer.json) has 259 tokens but {} says", base.display());
         assert!(error.contains(&expected) && error.contains("vocab_size = 258"), "{error}");
+    }
+
+    #[test]
+    fn an_adapter_ends_its_responses_as_its_base_does() {
+        let folder = folders();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("base/generation_config.json"), r#"{"eos_token_id": [256, 257]}"#).unwrap();
+        // As PEFT saves it: a tokenizer with one end token, and nothing about generation.
+        tokenizer(2).save_folder(&at("adapter")).unwrap();
+        std::fs::write(at("adapter/tokenizer_config.json"), r#"{"eos_token": "<1>"}"#).unwrap();
+        let ends = || Policy::load(&at("adapter")).unwrap().tokenizer.end_tokens().to_vec();
+        assert_eq!(ends(), [256, 257]);
+        // What is saved of it says so, too.
+        Policy::load(&at("adapter")).unwrap().tokenizer.save_folder(&at("saved")).unwrap();
+        assert_eq!(Tokenizer::load_folder(&at("saved")).unwrap().end_tokens(), [256, 257]);
+        // A file of its own counts.
+        std::fs::write(at("adapter/generation_config.json"), r#"{"eos_token_id": 257}"#).unwrap();
+        assert_eq!(ends(), [257]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Tokenizer`] (`tokenizer/`) | byte-level BPE: a hub model's folder, or one trained on a world's own text |
 //! | [`DecodeStream`] (`tokenizer/stream.rs`) | text of tokens while they come |
-//! | [`StopStringMatcher`] (`stop.rs`) | stop strings across token borders |
+//! | [`StopStringMatcher`] (`stop.rs`) | stop strings across token borders, and past reasoning |
 //! | [`WordPiece`] (`wordpiece.rs`) | the tokenizer of BERT and its kin |
 //! | [`chat`] | Jinja chat templates as `transformers` renders them, and conversations that grow by tokens |
 //!
@@ -29,6 +29,6 @@ mod whole;
 mod wordpiece;
 
 pub use error::TextError;
-pub use stop::{StopStringMatcher, stop_length};
-pub use tokenizer::{DecodeStream, Tokenizer, TokenizerConfig, training_sampling};
+pub use stop::{ReasoningTags, StopStringMatcher, stop_length};
+pub use tokenizer::{DecodeStream, GenerationSampling, Tokenizer, TokenizerConfig};
 pub use wordpiece::WordPiece;

@@ -1,32 +1,116 @@
-//! Stop strings across token borders.
+//! Stop strings across token borders, and past the reasoning that a response may begin with.
+
+use std::sync::Arc;
 
 use crate::Tokenizer;
+
+/// The tags of the reasoning behind which a response's answer stands. Inside of it stop strings end nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReasoningTags {
+    /// Tag that begins it.
+    pub open: String,
+    /// Tag that ends it.
+    pub close: String,
+    /// The end of a prompt that begins it in the response's place, such as a chat template's `<think>` and line break; empty
+    /// where no prompt does.
+    pub opening: String,
+}
+
+impl ReasoningTags {
+    /// True if a response to this prompt begins inside of the reasoning.
+    pub fn are_open_after(&self, tokenizer: &Tokenizer, prompt: &[u32]) -> bool {
+        if self.opening.is_empty() {
+            return false;
+        }
+        let mut rest = self.opening.as_bytes();
+        for &token in prompt.iter().rev() {
+            let bytes = tokenizer.token_bytes(token);
+            if bytes.len() >= rest.len() {
+                return bytes.ends_with(rest);
+            }
+            match rest.strip_suffix(bytes) {
+                Some(before) => rest = before,
+                None => return false,
+            }
+        }
+        false
+    }
+}
+
+/// The part of a response that its last byte belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// No reasoning has begun.
+    #[default]
+    Start,
+    Reasoning,
+    /// White space after the reasoning, which no reader takes for the answer.
+    Blanks,
+    Answer,
+}
 
 /// Looks for stop strings in the bytes of a growing response.
 #[derive(Debug, Default)]
 pub struct StopStringMatcher {
-    /// The last bytes of the response; as many as a stop string can reach back.
+    /// The last bytes of the response; as many as a stop string or a tag can reach back.
     tail: Vec<u8>,
+    /// Without tags stop strings count everywhere.
+    tags: Option<Arc<ReasoningTags>>,
+    part: Part,
 }
 
 impl StopStringMatcher {
+    /// A matcher for the response to a prompt that passes over its reasoning: from the prompt's own opening tag or the first
+    /// one of the response to the first closing tag. Right behind it a stop string of white space alone ends nothing either:
+    /// the answer has not begun. In a response without reasoning every stop string counts, as for the default matcher.
+    pub fn past_reasoning(tags: Arc<ReasoningTags>, tokenizer: &Tokenizer, prompt: &[u32]) -> Self {
+        let part = if tags.are_open_after(tokenizer, prompt) { Part::Reasoning } else { Part::Start };
+        Self { tail: Vec::new(), tags: Some(tags), part }
+    }
+
     /// Adds a token; true if a stop string is complete now.
     ///
     /// Strings are compared as bytes, so one may begin and end inside tokens, and a character may be
     /// spread over several.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32, stops: &[String]) -> bool {
-        let new = tokenizer.token_bytes(token);
-        self.tail.extend_from_slice(new);
-        let found = stops.iter().any(|stop| {
-            let stop = stop.as_bytes();
-            // An occurrence that ended before the new bytes would have been found before.
-            let start = self.tail.len().saturating_sub(new.len() + stop.len().saturating_sub(1));
-            self.tail[start..].windows(stop.len().max(1)).any(|window| window == stop)
-        });
-        let reach = stops.iter().map(String::len).max().unwrap_or(0);
-        let surplus = self.tail.len().saturating_sub(reach);
-        self.tail.drain(..surplus);
+        let tags = self.tags.iter().flat_map(|tags| [tags.open.len(), tags.close.len()]);
+        let reach = stops.iter().map(String::len).chain(tags).max().unwrap_or(0);
+        let mut found = false;
+        for &byte in tokenizer.token_bytes(token) {
+            self.tail.push(byte);
+            found |= self.is_stopped(byte, stops);
+            let surplus = self.tail.len().saturating_sub(reach);
+            self.tail.drain(..surplus);
+        }
         found
+    }
+
+    /// True if the last byte completes a stop string that counts where it stands.
+    fn is_stopped(&mut self, byte: u8, stops: &[String]) -> bool {
+        let is_last = |tail: &[u8], text: &str| !text.is_empty() && tail.ends_with(text.as_bytes());
+        let complete = stops.iter().any(|stop| is_last(&self.tail, stop));
+        let Some(tags) = &self.tags else { return complete };
+        match self.part {
+            Part::Start => {
+                if is_last(&self.tail, &tags.open) {
+                    self.part = Part::Reasoning;
+                    self.tail.clear();
+                }
+                complete
+            }
+            Part::Reasoning => {
+                if is_last(&self.tail, &tags.close) {
+                    self.part = Part::Blanks;
+                    self.tail.clear();
+                }
+                false
+            }
+            Part::Blanks if byte.is_ascii_whitespace() => false,
+            Part::Blanks | Part::Answer => {
+                self.part = Part::Answer;
+                complete
+            }
+        }
     }
 }
 
@@ -87,5 +171,87 @@ mod tests {
         let end = stop_length(&plain, &ids, &["</act>".to_owned()]);
         assert_eq!(end.map(|end| plain.decode(&ids[..end])).as_deref(), Some("go\nnow</act>"));
         assert_eq!(stop_length(&plain, &ids, &["</go>".to_owned()]), None);
+    }
+
+    const STOPS: [&str; 2] = ["\n", "\nObservation:"];
+
+    /// A tokenizer of single bytes, of these special tokens, and of these phrases.
+    fn tokenizer(special: &[&str], phrases: &[&str]) -> Tokenizer {
+        let [special_tokens, phrases] =
+            [special, phrases].map(|texts| texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let config = TokenizerConfig {
+            special_tokens,
+            max_pieces: phrases.len(),
+            phrases,
+            ..TokenizerConfig::default()
+        };
+        Tokenizer::train(["a"].into_iter(), &config).unwrap()
+    }
+
+    /// What is kept of a response to a prompt; `None` where nothing stops it.
+    fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
+        let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
+        let tags = Arc::new(ReasoningTags { open, close, opening });
+        let stops = STOPS.map(str::to_owned);
+        let mut matcher = StopStringMatcher::past_reasoning(tags, tokenizer, &tokenizer.encode(prompt));
+        let ids = tokenizer.encode(text);
+        let at = ids.iter().position(|&id| matcher.push(tokenizer, id, &stops))?;
+        Some(tokenizer.decode(&ids[..=at]))
+    }
+
+    #[test]
+    fn stop_strings_are_looked_for_behind_the_reasoning() {
+        for tokenizer in [tokenizer(&[], &[]), tokenizer(&["<think>", "</think>"], &[])] {
+            let opened = |text| kept(&tokenizer, "<think>\n", "Act.<think>\n", text);
+            let closed = |text| kept(&tokenizer, "<think>\n", "Act.", text);
+            let end = |text: Option<&str>| text.map(str::to_owned);
+            // Reasoning that the prompt began, and its demonstrated end.
+            assert_eq!(opened("a\nb\n</think>\n\ngo\nand"), end(Some("a\nb\n</think>\n\ngo\n")));
+            assert_eq!(opened("\n</think>\n\ngo\n"), end(Some("\n</think>\n\ngo\n")));
+            assert_eq!(opened("a\nb</think>go"), None);
+            assert_eq!(opened("a\nb\n"), None, "it is never closed");
+            // Reasoning that was sampled.
+            assert_eq!(closed("<think>\na\n</think>go\nand"), end(Some("<think>\na\n</think>go\n")));
+            assert_eq!(closed(" <think>a</think>\n go\n"), end(Some(" <think>a</think>\n go\n")));
+            // None: every stop string counts.
+            assert_eq!(closed("go\nnow"), end(Some("go\n")));
+            assert_eq!(closed("\n<think>a</think>go"), end(Some("\n")));
+            assert_eq!(closed("</think>\ngo"), end(Some("</think>\n")), "none was open");
+            // The first block is the reasoning, what follows is the answer.
+            assert_eq!(
+                closed("<think>a</think>go<think>\nb</think>"),
+                end(Some("<think>a</think>go<think>\n"))
+            );
+            // Not of white space alone.
+            let text = "<think>a\nObservation: b</think>\nObservation: c";
+            assert_eq!(closed(text), end(Some("<think>a\nObservation: b</think>\nObservation:")));
+        }
+    }
+
+    #[test]
+    fn one_token_may_end_the_reasoning_and_the_answer() {
+        let opened =
+            |phrase: &str, text: &str| kept(&tokenizer(&[], &[phrase]), "<think>\n", "Act.<think>\n", text);
+        let whole = "a\n</think>\n\ngo\nx";
+        assert_eq!(opened("</think>\n\ngo\nx", &format!("{whole}y")).as_deref(), Some(whole));
+        assert_eq!(opened("</think>\n\ngo", &format!("{whole}y")).as_deref(), whole.strip_suffix('x'));
+        assert_eq!(opened("</think>\n", "</think>\n\nx"), None);
+    }
+
+    #[test]
+    fn a_prompt_opens_the_reasoning_with_its_last_words() {
+        let tokenizer = tokenizer(&[], &[" <think>\n"]);
+        let is_open = |opening, prompt| kept(&tokenizer, opening, prompt, "\n").is_none();
+        assert!(is_open("<think>\n", "Act.<think>\n") && is_open("<think>\n", "Act. <think>\n"));
+        assert!(is_open("<think>\n", "<think>\n"));
+        for (opening, prompt) in [
+            ("<think>\n", "Act.<think>"),
+            ("<think>\n", "Act.<think>\n\n</think>\n\n"),
+            ("<think>\n", "hink>\n"),
+            ("<think>\n", ""),
+            ("", "Act.<think>\n"),
+        ] {
+            assert!(!is_open(opening, prompt), "{prompt:?}");
+        }
     }
 }

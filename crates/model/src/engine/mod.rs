@@ -12,6 +12,7 @@
 //! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
 //! | `sharing.rs` | which rows of a step read the same pages |
 //! | `slot.rs` | memory of one session |
+//! | `stops.rs` | where stop strings count |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
 //! | `weights.rs` | the weights as the engine reads them |
@@ -37,6 +38,7 @@ mod panel;
 mod projection;
 mod sharing;
 mod slot;
+mod stops;
 mod vector;
 mod weights;
 
@@ -57,8 +59,7 @@ use slot::{Active, Slot};
 use turnwise_core::{
     Completion, FinishReason, PromptTokens, RequestId, SampleError, SampleRequest, Sampler, SamplingParams,
 };
-use turnwise_text::StopStringMatcher;
-use turnwise_text::Tokenizer;
+use turnwise_text::{ReasoningTags, Tokenizer};
 
 pub use weights::EngineWeights;
 
@@ -136,6 +137,7 @@ impl SharedWeights {
 pub struct NativeEngine {
     backend: Backend,
     tokenizer: Option<Arc<Tokenizer>>,
+    reasoning: Option<Arc<ReasoningTags>>,
     max_context: usize,
     slots: Vec<Slot>,
     queue: VecDeque<(RequestId, SampleRequest)>,
@@ -207,6 +209,7 @@ impl NativeEngine {
         Self {
             backend,
             tokenizer,
+            reasoning: None,
             max_context: config.max_context,
             slots: (0..config.max_num_seqs).map(|_| Slot::default()).collect(),
             queue: VecDeque::new(),
@@ -281,6 +284,7 @@ impl NativeEngine {
     }
 
     fn start(&mut self, index: usize, request: RequestId, asked: SampleRequest) {
+        let matcher = self.matcher(&asked.prompt);
         let slot = &mut self.slots[index];
         // The last token is computed again if need be: its logits are wanted.
         let shared = common_prefix(&slot.tokens[..slot.computed], &asked.prompt);
@@ -295,7 +299,7 @@ impl NativeEngine {
             rng: asked.seed.rng(),
             logprobs: Vec::new(),
             entropies: Vec::new(),
-            matcher: StopStringMatcher::default(),
+            matcher,
         });
         slot.tokens = asked.prompt;
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use turnwise_text::GenerationSampling;
 
 use super::GENERATION_CONFIG;
 use crate::files;
@@ -134,10 +135,11 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Sampling settings for `transformers`, which it uses where a call has none: those of training.
+/// Sampling settings for `transformers`, which it uses where a call has none: the whole distribution. What a run samples
+/// with is written over them with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
-    let mut value: Value =
-        turnwise_text::training_sampling().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let entries = GenerationSampling::default().entries();
+    let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let tokens = &config.special_tokens;
     for (key, token) in [("bos_token_id", tokens.bos), ("pad_token_id", tokens.pad)] {
         if let Some(token) = token {

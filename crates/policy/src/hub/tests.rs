@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::base::{BaseModel, revised};
 
 pub(super) fn model(text: &str) -> HubModel {
     HubModel::parse(text).unwrap()
@@ -117,6 +118,30 @@ fn a_model_in_the_cache_is_found_by_branch_and_by_commit() {
         // The remedy is said, and that fetching was forbidden.
         assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
     }
+}
+
+#[test]
+fn a_base_is_found_again_after_its_branch_has_moved() {
+    let (_folder, cache, snapshot) = cache(&WHOLE);
+    let find = |text: &str| find_or_fetch(&model(text), &cache, &mut |_| ()).unwrap();
+    for id in ["org/name", "org/name@pr/1"] {
+        let base = BaseModel::of_hub(id, &find(id), 7);
+        let expected = BaseModel { name: "org/name".into(), revision: Some(COMMIT.into()), crc32c: 7 };
+        assert_eq!(base, expected);
+    }
+    let base = BaseModel::of_hub("org/name", &find("org/name"), 7).named();
+    let later = snapshot.with_file_name("0123456789abcdef0123456789abcdef01234567");
+    fs::create_dir(&later).unwrap();
+    for name in WHOLE {
+        fs::write(later.join(name), "").unwrap();
+    }
+    let branch = cache.root.join("models--org--name/refs/main");
+    fs::write(branch, later.file_name().unwrap().to_str().unwrap()).unwrap();
+    assert_eq!(find("org/name"), later, "the branch has moved");
+    assert_eq!(find(&revised(&base.name, base.revision.as_deref())), snapshot);
+    // A folder that is no snapshot says nothing of a commit.
+    let elsewhere = |id: &str| BaseModel::of_hub(id, Path::new("/models/mine"), 7).revision;
+    assert_eq!((elsewhere("org/name"), elsewhere("org/name@v1")), (None, Some("v1".to_owned())));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokenizers::AddedToken;
 
+use super::generation::{GenerationSampling, end_and_padding};
 use super::{MOST_IDS, Tokenizer, refused};
 use crate::TextError;
 use crate::chat::{ChatTemplate, TemplateFile};
@@ -28,36 +29,13 @@ const MERGES: &str = "merges.txt";
 const SETTINGS: &str = "tokenizer_config.json";
 const ADDED: &str = "added_tokens.json";
 const NAMED: &str = "special_tokens_map.json";
-const GENERATION: &str = "generation_config.json";
-const MODEL: &str = "config.json";
+pub(super) const GENERATION: &str = "generation_config.json";
+pub(super) const MODEL: &str = "config.json";
 const CHAT: &str = "chat_template.jinja";
 const MORE_CHATS: &str = "additional_chat_templates";
 
 /// Files that go with a model wherever it is saved.
 const COMPANIONS: [&str; 7] = [SETTINGS, NAMED, ADDED, VOCABULARY, MERGES, GENERATION, CHAT];
-
-/// Settings of `generation_config.json` by which `transformers` samples as training does: from the whole distribution, as it is.
-pub fn training_sampling() -> [(&'static str, Value); 4] {
-    [("do_sample", json!(true)), ("temperature", json!(1.0)), ("top_k", json!(0)), ("top_p", json!(1.0))]
-}
-
-/// Settings of sampling in `generation_config.json`, besides the four that are set to those of training.
-const SAMPLING: [&str; 14] = [
-    "min_p",
-    "typical_p",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "repetition_penalty",
-    "encoder_repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "no_repeat_ngram_size",
-    "length_penalty",
-    "num_beams",
-    "num_beam_groups",
-    "diversity_penalty",
-    "penalty_alpha",
-];
 
 /// The tokens that have a role of their own.
 const ROLES: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
@@ -72,7 +50,7 @@ pub(super) struct Companions {
     pub(super) padding: Option<u32>,
     pub(super) chat: Option<Arc<ChatTemplate>>,
     /// Name and content of every file that [`Tokenizer::save_folder`] writes besides `tokenizer.json`.
-    files: Vec<(String, Vec<u8>)>,
+    pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
 /// A token in the `added_tokens_decoder` of `tokenizer_config.json`.
@@ -130,21 +108,33 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all. Of
-    /// `generation_config.json` the tokens are kept and the settings of sampling are those of training (temperature 1, nothing cut
-    /// off): a server that reads the file should sample the policy that was trained.
+    /// [`Tokenizer::save_folder_sampled`] with temperature 1 and nothing cut off.
     ///
     /// # Errors
-    /// A folder cannot be made or a file cannot be written, which the error names.
+    /// Those of [`Tokenizer::save_folder_sampled`].
     pub fn save_folder(&self, folder: &Path) -> Result<(), TextError> {
+        self.save_folder_sampled(folder, GenerationSampling::default())
+    }
+
+    /// Writes `tokenizer.json` and the files it was loaded with into a folder, each whole or not at all. Of
+    /// `generation_config.json`, its own or the one that was written there with the weights, the tokens are kept and the
+    /// settings of sampling are these: a server that reads the file should sample the policy that was trained.
+    ///
+    /// # Errors
+    /// A folder cannot be made, or a file cannot be read or written, which the error names.
+    pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         std::fs::create_dir_all(folder).map_err(failed(folder))?;
+        let generation = folder.join(GENERATION);
+        if !self.companions.files.iter().any(|(name, _)| name == GENERATION) && generation.is_file() {
+            write(&generation, &sampling.put_into(&read(&generation)?))?;
+        }
         for (name, content) in &self.companions.files {
             let path = folder.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent).map_err(failed(parent))?;
             }
             if name == GENERATION {
-                write(&path, &generation_of_training(content))?;
+                write(&path, &sampling.put_into(content))?;
             } else {
                 write(&path, content)?;
             }
@@ -184,7 +174,7 @@ impl Tokenizer {
 }
 
 /// A file's JSON object; `None` without the file.
-fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, TextError> {
+pub(super) fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>, TextError> {
     let path = folder.join(name);
     if !path.is_file() {
         return Ok(None);
@@ -356,9 +346,9 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// A token with a role, and the file that names it.
-struct NamedToken {
-    text: String,
-    file: &'static str,
+pub(super) struct NamedToken {
+    pub(super) text: String,
+    pub(super) file: &'static str,
 }
 
 /// The tokens with a role, such as `eos_token`; `tokenizer_config.json` comes first.
@@ -379,67 +369,6 @@ fn named_tokens(
         }
     }
     Ok(named)
-}
-
-/// A `generation_config.json` with the sampling of training. One that has it stays as it is to the byte, and so does one that is
-/// no JSON object.
-fn generation_of_training(content: &[u8]) -> Vec<u8> {
-    let Ok(Value::Object(mut entries)) = serde_json::from_slice(content) else { return content.to_vec() };
-    let before = entries.clone();
-    entries.retain(|key, _| !SAMPLING.contains(&key.as_str()));
-    for (key, value) in training_sampling() {
-        entries.insert(key.to_owned(), value);
-    }
-    if entries == before {
-        return content.to_vec();
-    }
-    // A map of JSON values always has a text.
-    serde_json::to_vec_pretty(&Value::Object(entries)).unwrap_or_else(|_| content.to_vec())
-}
-
-/// The ids that end a response and the id of padding.
-///
-/// A response ends with any id that `generation_config.json` lists (a number or a list) and with the tokenizer's
-/// `eos_token`; `config.json` is asked where neither says anything.
-fn end_and_padding(
-    folder: &Path,
-    named: &BTreeMap<&'static str, NamedToken>,
-    tokenizer: &Tokenizer,
-) -> Result<(Vec<u32>, Option<u32>), TextError> {
-    let ids = |name: &str, key: &str| -> Result<Vec<u32>, TextError> {
-        let path = folder.join(name);
-        let table = object(folder, name)?.unwrap_or_default();
-        let listed = match table.get(key) {
-            None | Some(Value::Null) => return Ok(Vec::new()),
-            Some(Value::Array(ids)) => ids.as_slice(),
-            Some(id) => std::slice::from_ref(id),
-        };
-        let id = |value: &Value| {
-            let id = value.as_u64().filter(|&id| (id as usize) < tokenizer.vocab_size());
-            id.map(|id| id as u32).ok_or_else(|| {
-                let size = tokenizer.vocab_size();
-                wrong(&path, format!("{key}: {value} is not the id of a token; the tokenizer has {size} ids"))
-            })
-        };
-        // Some old files say -1 for none.
-        listed.iter().filter(|value| value.as_i64() != Some(-1)).map(id).collect()
-    };
-    let role = |role: &str| named.get(role).and_then(|token| tokenizer.token_id(&token.text));
-    if let Some(NamedToken { text, file }) = named.get("eos_token")
-        && role("eos_token").is_none()
-    {
-        // Passed over, the model would go on after the end of its response.
-        let reason =
-            format!("eos_token: `{text}` is no token of the tokenizer; name the one that ends a response");
-        return Err(wrong(&folder.join(file), reason));
-    }
-    let mut end = ids(GENERATION, "eos_token_id")?;
-    end.extend(role("eos_token").filter(|id| !end.contains(id)));
-    if end.is_empty() {
-        end = ids(MODEL, "eos_token_id")?;
-    }
-    let padding = ids(GENERATION, "pad_token_id")?.first().copied().or_else(|| role("pad_token"));
-    Ok((end, padding))
 }
 
 /// The folder's chat templates by name; the plain one is `default`. Where there are files of templates, what

@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `files.rs` | a model folder's files about text, as the hub has them |
+//! | `generation.rs` | `generation_config.json`: end tokens and sampling |
 //! | `scanner.rs` | the pre-tokenisation of tokenizers trained here, as one regex and as a scanner that cuts the same way |
 //! | `stream.rs` | text of tokens while they come |
 //! | `train.rs` | tokenizers of small models, from the texts that they will read and write |
@@ -13,6 +14,7 @@
 //! or a name with its number, is one token.
 
 mod files;
+mod generation;
 mod scanner;
 mod stream;
 mod train;
@@ -22,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use files::Companions;
-pub use files::training_sampling;
+pub use generation::GenerationSampling;
 pub use stream::DecodeStream;
 pub use train::TokenizerConfig;
 

@@ -132,11 +132,8 @@ pub(crate) fn begin_weights(
     };
     let crc32c = base.checksum();
     let model = if let Some(id) = named {
-        // No folder of that name: a model of the hub, which is found again by its id.
-        let id = id.to_string_lossy();
-        let (name, revision) =
-            id.split_once('@').map_or((&*id, None), |(name, at)| (name, Some(at.to_owned())));
-        BaseModel { name: name.to_owned(), revision, crc32c }
+        // No folder of that name: a model of the hub, which is found again by its id and commit.
+        BaseModel::of_hub(&id.to_string_lossy(), &folder, crc32c)
     } else {
         let folder = folder.canonicalize().map_err(|error| TrainError::io(&folder, error))?;
         BaseModel { name: folder.to_string_lossy().into_owned(), revision: None, crc32c }

@@ -7,7 +7,7 @@ use turnwise_core::{LearnError, Learner, MaskedContextLearner, Sampler, TokenSco
 use turnwise_model::engine::{EngineConfig, NativeEngine};
 use turnwise_model::{NativeLearner, OptimizerState, Weights, load_adapter, save_adapter, save_model};
 use turnwise_policy::{BaseModel, Policy};
-use turnwise_text::Tokenizer;
+use turnwise_text::{GenerationSampling, ReasoningTags, Tokenizer};
 
 use crate::TrainError;
 use crate::config::Config;
@@ -15,6 +15,7 @@ use crate::learners::settings::phase_learner;
 use crate::record::checkpoint::Checkpoint;
 use crate::record::directory::Phase;
 use crate::record::metrics::Metrics;
+use crate::setup;
 
 /// Token ids with the ranges whose hidden states are averaged.
 pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
@@ -176,6 +177,10 @@ fn unsupported(what: &str) -> LearnError {
 pub struct NativePolicy {
     learner: NativeLearner,
     tokenizer: Arc<Tokenizer>,
+    /// What its engines pass over in a response before they look for stop strings.
+    reasoning: Option<Arc<ReasoningTags>>,
+    /// What the folders that it writes name.
+    sampling: GenerationSampling,
     base: Option<BaseModel>,
     stashed: Option<turnwise_model::TakenGradient>,
 }
@@ -184,7 +189,7 @@ impl NativePolicy {
     /// A policy of these weights at the start of a phase.
     ///
     /// # Errors
-    /// Settings that do not fit the model.
+    /// Settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
     pub fn new(
         config: &Config,
         phase: Phase,
@@ -193,7 +198,8 @@ impl NativePolicy {
         base: Option<BaseModel>,
     ) -> Result<Self, TrainError> {
         let learner = NativeLearner::new(weights, phase_learner(config, phase))?;
-        Ok(Self { learner, tokenizer, base, stashed: None })
+        let reasoning = setup::engine_reasoning(config, &tokenizer)?;
+        Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
     /// The policy of a checkpoint, its optimiser included.
@@ -275,7 +281,7 @@ impl PolicyLearner for NativePolicy {
         (0..lanes)
             .map(|_| {
                 let engine = NativeEngine::with_shared(&weights, sizes, Some(Arc::clone(&self.tokenizer)))?;
-                Ok(Box::new(engine) as Box<dyn Sampler + Send>)
+                Ok(Box::new(engine.past_reasoning(self.reasoning.clone())) as Box<dyn Sampler + Send>)
             })
             .collect()
     }
@@ -343,7 +349,7 @@ impl PolicyLearner for NativePolicy {
             }
             None => save_model(&weights.base, &policy)?,
         }
-        self.tokenizer.save_folder(&policy)?;
+        self.tokenizer.save_folder_sampled(&policy, self.sampling)?;
         let tensors = self.learner.trained_tensors();
         Ok(self.learner.optimizer_state().save(&folder.join("optimizer.safetensors"), tensors)?)
     }

@@ -11,8 +11,10 @@ use turnwise_text::chat::ChatFormat;
 use crate::TrainError;
 use crate::config::{Config, RolloutConfig};
 use crate::rollout::prompting::Prompter;
+use crate::setup;
 
-/// Sampling parameters of a config: the prompt template says where responses end, and the model's own end tokens do.
+/// Sampling parameters of a config: the prompt template says where responses end, and the model's own end tokens do. Where a chat
+/// model may reason first, the engine of this process gets strings to look for, since a stop token would end reasoning, too.
 pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32) -> SamplingParams {
     let Prompter { template, tokenizer, chat } = prompter;
     let mut params = SamplingParams {
@@ -22,8 +24,10 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
         max_tokens: config.rollout.max_response_tokens,
         ..SamplingParams::default()
     };
+    let may_reason = chat.is_some() && setup::reasoning(template, chat).is_some();
+    let as_strings = may_reason && setup::samples_here(config);
     for stop in template.stop() {
-        match only_token(tokenizer, stop) {
+        match only_token(tokenizer, stop).filter(|_| !as_strings) {
             Some(token) => params.stop_tokens.push(token),
             None => params.stop_strings.push(stop.clone()),
         }
@@ -57,7 +61,7 @@ pub fn sampling_lanes(config: &Config) -> (usize, usize) {
 ///
 /// # Errors
 /// `slots` is 0, `rollout.max_context` is below 2 or above the model's `max_position_embeddings`, or a device has no
-/// memory left for the keys and values.
+/// memory left for the keys and values. Those of [`setup::template`] and [`setup::chat`].
 pub fn engines(
     config: &Config,
     weights: &SharedWeights,
@@ -66,7 +70,12 @@ pub fn engines(
     slots: usize,
 ) -> Result<Vec<NativeEngine>, TrainError> {
     let sizes = EngineConfig { max_num_seqs: slots, max_context: config.rollout.max_context };
-    (0..lanes).map(|_| Ok(NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?)).collect()
+    let reasoning = setup::engine_reasoning(config, tokenizer)?;
+    let engine = |_| -> Result<NativeEngine, TrainError> {
+        let engine = NativeEngine::with_shared(weights, sizes, Some(Arc::clone(tokenizer)))?;
+        Ok(engine.past_reasoning(reasoning.clone()))
+    };
+    (0..lanes).map(engine).collect()
 }
 
 #[cfg(test)]

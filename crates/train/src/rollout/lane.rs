@@ -15,7 +15,7 @@ use turnwise_core::{
     TurnSpan,
 };
 use turnwise_env::prompt::{PromptKind, PromptView};
-use turnwise_text::TextError;
+use turnwise_text::{TextError, Tokenizer};
 
 use super::pool::{LanePool, Outcome, Ticket};
 use super::{Job, RolloutContext, RolloutProgress};
@@ -227,14 +227,15 @@ impl<'a, S: Sampler> Lane<'a, S> {
         params
     }
 
-    /// The observation within the task's limit of tokens: the texts are cut where it is reached.
+    /// The observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
+    /// not fit whole.
     fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
         let Some(mut room) = task.limits.observation_tokens else { return observation };
         for part in &mut observation.parts {
             let (Part::Text { text } | Part::ToolResult { text, .. }) = part else { continue };
             let tokens = self.context.tokenizer.encode(text);
             if tokens.len() > room {
-                *text = self.context.tokenizer.decode(&tokens[..room]);
+                *text = whole_text(self.context.tokenizer, &tokens[..room]);
             }
             room = room.saturating_sub(tokens.len());
         }
@@ -423,6 +424,20 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 }
 
+/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
+fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
+    let is_cut = |tokens: &[u32]| {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
+        let rest = bytes.utf8_chunks().last().map_or(b"".as_slice(), |chunk| chunk.invalid());
+        // What more bytes could make a character of has no length as an error.
+        std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
+    };
+    while let Some((_, before)) = tokens.split_last().filter(|_| is_cut(tokens)) {
+        tokens = before;
+    }
+    tokenizer.decode(tokens)
+}
+
 fn view<'a>(
     task: &'a Task,
     (text, admissible): (&'a str, &'a [String]),
@@ -446,5 +461,28 @@ fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
             sequence.spans.push(span);
         }
         _ => live.trajectory.sequences.push(TokenSequence { tokens, spans: vec![span] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_text::TokenizerConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_text_ends_with_a_whole_character() {
+        // Tokens are bytes.
+        let tokenizer = Tokenizer::train(std::iter::empty(), &TokenizerConfig::default()).unwrap();
+        let ids = tokenizer.encode("né日🦙\u{fffd}x");
+        let cut = |room: usize| whole_text(&tokenizer, &ids[..room]);
+        let expected = ["", "n", "n", "né", "né", "né", "né日", "né日", "né日", "né日", "né日🦙"];
+        let found: Vec<String> = (0..expected.len()).map(cut).collect();
+        assert_eq!(found, expected);
+        // A character that says that there was none is whole, and bytes that are no text further before change nothing.
+        assert_eq!(cut(13), "né日🦙\u{fffd}");
+        assert_eq!(cut(ids.len()), "né日🦙\u{fffd}x");
+        let broken = [&tokenizer.encode("é")[1..], &tokenizer.encode("né")[..2]].concat();
+        assert_eq!(whole_text(&tokenizer, &broken), "\u{fffd}n");
     }
 }

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use turnwise_model::{AdapterBase, AdapterFile, SaveOptions, WeightType, save_adapter, save_model_as};
 use turnwise_policy::run_folder::enclosing_run;
 use turnwise_policy::{Policy, base, policy_folder};
+use turnwise_text::GenerationSampling;
 
 use crate::TrainError;
+use crate::setup;
 
 /// Options of writing a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +33,11 @@ pub enum Exported {
     Adapter(String),
 }
 
-/// Writes the policy of a run, checkpoint or folder to `out`, which appears whole or not at all.
+/// Writes the policy of a run, checkpoint or folder to `out`, which appears whole or not at all. Of a run's policy
+/// `generation_config.json` names the sampling that it was trained with, of another the whole distribution.
 ///
 /// # Errors
-/// Something is there already, unless it is a model's folder and `force` is set; or the policy
+/// Something is there already, unless it is a model's folder and `force` is set; or the policy or its run's `config.toml`
 /// cannot be read.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
@@ -60,7 +63,11 @@ pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Expor
             if adapter.is_some() { Exported::Merged } else { Exported::Model }
         }
     };
-    policy.tokenizer.save_folder(&aside)?;
+    let sampling = match enclosing_run(&folder) {
+        Some(run) => setup::sampling_of_run(&run)?,
+        None => GenerationSampling::default(),
+    };
+    policy.tokenizer.save_folder_sampled(&aside, sampling)?;
     put(&aside, out)?;
     Ok(exported)
 }

@@ -1,10 +1,13 @@
 //! Prompts, parsing and chat of a run.
 
+use std::sync::Arc;
+
 use turnwise_env::parse::ActionParser;
 use turnwise_env::prompt::PromptTemplate;
-use turnwise_text::Tokenizer;
 use turnwise_text::chat::{ChatFormat, ChatSettings};
+use turnwise_text::{ReasoningTags, Tokenizer};
 
+use super::reasoning::{reasoning, stop_in_reasoning};
 use crate::TrainError;
 use crate::config::{AutoOnOff, Config, Layout, Validity};
 
@@ -26,7 +29,8 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 ///
 /// # Errors
 /// One is wanted and the model has none, or it cannot be used with the config's layout, or it has no switch for
-/// thinking and the config turns it. None is wanted, and `prompt.system` or `prompt.thinking` is set all the same.
+/// thinking and the config turns it. None is wanted, and `prompt.system` or `prompt.thinking` is set all the same. The model
+/// reasons first, and servers or a service that sample would end its responses at a stop string of the template in there.
 pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
     let fail =
         |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
@@ -65,5 +69,26 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
     if thinking.is_some() && !format.knows_thinking()? {
         return fail("thinking", "is set, and this model's chat template has no such switch".into());
     }
+    if let Some(stop) = stop_in_reasoning(config, &template(config)?, &format) {
+        let reason = format!(
+            "`{}` ends a response at {stop:?}, which stands in the reasoning that this model begins with, and only the engine \
+             of this process passes over reasoning; take a template without it, set prompt.thinking = \"off\" where the chat \
+             template has that switch, or sample here (no rollout.engine, policy.learner.kind = \"native\")",
+            prompt.template
+        );
+        return fail("template", reason);
+    }
     Ok(Some(format))
+}
+
+/// The reasoning that the engines of this process pass over under a config.
+///
+/// # Errors
+/// Those of [`template`] and [`chat`].
+pub(crate) fn engine_reasoning(
+    config: &Config,
+    tokenizer: &Tokenizer,
+) -> Result<Option<Arc<ReasoningTags>>, TrainError> {
+    let chat = chat(config, tokenizer)?;
+    Ok(reasoning(&template(config)?, chat.as_ref()).map(Arc::new))
 }

@@ -5,6 +5,7 @@ use crate::common;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use turnwise_core::{
@@ -15,10 +16,10 @@ use turnwise_env::prompt::PromptTemplate;
 use turnwise_model::{ModelConfig, Parameters, save_model};
 use turnwise_policy::Policy;
 use turnwise_text::chat::{ChatTemplate, Message, RenderOptions};
-use turnwise_text::{Tokenizer, TokenizerConfig};
-use turnwise_train::config::Layout;
+use turnwise_text::{StopStringMatcher, Tokenizer, TokenizerConfig};
+use turnwise_train::config::{Layout, PolicyLearnerConfig, ServersConfig, TinkerConfig};
 use turnwise_train::rollout::prompting::Prompter;
-use turnwise_train::rollout::{self, Job, RolloutContext};
+use turnwise_train::rollout::{self, Job, RolloutContext, engines};
 use turnwise_train::setup::{self, World};
 use turnwise_train::{Config, NoopObserver, sft};
 
@@ -240,6 +241,46 @@ fn settings_that_cannot_be_met_are_refused() {
 }
 
 #[test]
+fn samplers_that_would_stop_in_the_reasoning_are_refused() {
+    let refused = |source: &str, more: &[&str], elsewhere: &dyn Fn(&mut Config)| {
+        let mut config = common::config(None, &[&["prompt.layout=windowed"][..], more].concat()).unwrap();
+        elsewhere(&mut config);
+        setup::chat(&config, &tokenizer(source)).err().map(|error| error.to_string())
+    };
+    let opening = opening_thought();
+    assert_eq!(refused(&opening, &[], &|_| ()), None, "the engine of this process passes over it");
+    assert_eq!(refused(REASONING, &["prompt.thinking=on"], &|_| ()), None);
+    let servers = |config: &mut Config| config.rollout.engine = Some(ServersConfig::default());
+    let service = |config: &mut Config| {
+        config.policy.learner = PolicyLearnerConfig::Tinker(TinkerConfig::default());
+    };
+    for elsewhere in [&servers as &dyn Fn(&mut Config), &service] {
+        for (source, more) in [(opening.as_str(), &[] as &[&str]), (REASONING, &["prompt.thinking=on"])] {
+            let error = refused(source, more, elsewhere).unwrap();
+            assert!(
+                error.contains("prompt.template") && error.contains(r#"ends a response at "\n""#),
+                "{error}"
+            );
+        }
+        // No such stop string, and no reasoning for sure.
+        for (source, more) in [
+            (opening.as_str(), "prompt.template=alfworld"),
+            (REASONING, "prompt.thinking=off"),
+            (REASONING, "prompt.thinking=auto"),
+            (CHATML, "prompt.thinking=auto"),
+        ] {
+            assert_eq!(refused(source, &[more], elsewhere), None, "{more}");
+        }
+    }
+    // Actions that are read in the reasoning, too.
+    let anywhere = |config: &mut Config| {
+        servers(config);
+        config.prompt.template = "search-r1".into();
+    };
+    assert_eq!(refused(&opening, &[], &anywhere), None);
+}
+
+#[test]
 fn demonstrations_are_replies_that_end() {
     let tokenizer = tokenizer(CHATML);
     let config = common::config(None, &["prompt.layout=concatenated"]).unwrap();
@@ -292,12 +333,32 @@ fn a_chat_model_trains_in_both_layouts_and_its_checkpoints_are_chat_models() {
     assert_eq!(saved.to_json().unwrap(), original.to_json().unwrap());
 }
 
-#[test]
-fn a_demonstrated_reply_is_read_as_its_action() {
+/// A chat template that begins the reasoning of every reply.
+fn opening_thought() -> String {
     let thinking =
         CHATML.replace("<|im_start|>assistant\n{% endif", "<|im_start|>assistant\n<think>\n{% endif");
     assert_ne!(thinking, CHATML);
-    for source in [CHATML, &thinking] {
+    thinking
+}
+
+/// The tokens up to where sampling stops.
+fn sampled<'a>(config: &Config, prompter: Prompter<'_>, ids: &'a [u32]) -> &'a [u32] {
+    let Prompter { template, tokenizer, chat } = prompter;
+    let params = engines::sampling_params(config, prompter, 1.0);
+    let prompt = prompter.start("Act.").unwrap();
+    let mut matcher = match setup::reasoning(template, chat) {
+        Some(tags) => StopStringMatcher::past_reasoning(Arc::new(tags), tokenizer, &prompt),
+        None => StopStringMatcher::default(),
+    };
+    let end = ids
+        .iter()
+        .position(|id| matcher.push(tokenizer, *id, &params.stop_strings) || params.stop_tokens.contains(id));
+    &ids[..=end.unwrap()]
+}
+
+#[test]
+fn a_demonstrated_reply_is_read_as_its_action() {
+    for source in [CHATML, &opening_thought()] {
         let tokenizer = tokenizer(source);
         let config = common::config(None, &["prompt.layout=windowed"]).unwrap();
         let chat = setup::chat(&config, &tokenizer).unwrap();
@@ -323,6 +384,12 @@ fn a_demonstrated_reply_is_read_as_its_action() {
             let reply = prompter.response(&ids);
             let found = parser.parse(&prompter.whole(&reply, true), &[]);
             assert_eq!(found, expected, "{name} {reply:?}");
+            // It can be sampled: nothing in it ends it before the action is whole.
+            let kept = sampled(&config, prompter, &ids);
+            let reply = prompter.response(kept);
+            let found = parser.parse(&prompter.whole(&reply, true), &[]);
+            assert_eq!(found, expected, "{name} {reply:?}");
+            assert_eq!(kept.len() == ids.len(), name != "tools", "{name}: a call ends with its closing tag");
         }
         // A reply that stays open was opened before its first part alone.
         let template = PromptTemplate::named("search-r1").unwrap();

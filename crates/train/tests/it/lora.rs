@@ -102,6 +102,33 @@ fn a_run_trains_its_adapter_and_leaves_its_base() {
 }
 
 #[test]
+fn what_is_saved_names_the_sampling_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |folder: &Path| -> [serde_json::Value; 3] {
+        let text = fs::read_to_string(folder.join("generation_config.json")).unwrap();
+        let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        ["temperature", "top_k", "top_p"].map(|key| file[key].clone())
+    };
+    for (name, settings, expected) in [
+        (
+            "cut",
+            &["rollout.temperature=0.7", "rollout.top_k=50", "rollout.top_p=0.9"][..],
+            ["0.7", "50", "0.9"],
+        ),
+        ("whole", &[], ["1.0", "0", "1.0"]),
+    ] {
+        let root = folder.path().join(name);
+        let more = [&["sft.steps=0", "train.steps=1"][..], settings].concat();
+        finish(full(config(&more)), &root);
+        let out = folder.path().join(format!("{name}-out"));
+        assert_eq!(export(&root, &out, ExportOptions::default()).unwrap(), Exported::Model);
+        for folder in [&root.join("checkpoints/step-000001/policy"), &out] {
+            assert_eq!(named(folder).map(|value| value.to_string()), expected, "{}", folder.display());
+        }
+    }
+}
+
+#[test]
 fn an_export_is_the_same_policy() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");

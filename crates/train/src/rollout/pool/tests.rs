@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use super::*;
 
 /// A world whose goals and actions say what happens: `ok`, `sleep N` (milliseconds), `turn N` (the same, one call at a
-/// time), `busy N` (transient errors before it works), `broken`, `hang`, `panic`.
+/// time), `busy N` (transient errors before it works), `broken`, `held` (until the test lets it go on), `hang`, `panic`.
 #[derive(Default)]
 struct Scripted {
     made: AtomicUsize,
@@ -14,12 +14,44 @@ struct Scripted {
     batch_limit: usize,
     /// Held by the call whose turn it is.
     turn: Mutex<()>,
+    hold: Mutex<Option<Hold>>,
     limits_calls: bool,
     /// Episodes that there is room for; 0: any number.
     room: usize,
     /// Episodes under way, and the most there were.
     episodes: AtomicUsize,
     most: AtomicUsize,
+}
+
+/// What a call that is held says when it has begun, and waits for.
+struct Hold {
+    begun: mpsc::Sender<()>,
+    go_on: mpsc::Receiver<()>,
+}
+
+/// The test's side of it.
+struct Held {
+    begun: mpsc::Receiver<()>,
+    go_on: mpsc::Sender<()>,
+}
+
+impl Held {
+    /// Waits until the call is under way.
+    fn wait(&self) {
+        self.begun.recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+
+    fn go_on(&self) {
+        self.go_on.send(()).unwrap();
+    }
+}
+
+/// A world in which calls can be held.
+fn holding(batch_limit: usize) -> (Arc<Scripted>, Held) {
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel();
+    let hold = Mutex::new(Some(Hold { begun, go_on: may_go_on }));
+    (Arc::new(Scripted { batch_limit, hold, ..Scripted::default() }), Held { begun: has_begun, go_on })
 }
 
 struct Episode(Arc<Scripted>);
@@ -37,6 +69,12 @@ impl Episode {
             }
             "busy" if call < number => return Err(EnvError::Transient(format!("busy at call {call}"))),
             "broken" => return Err(EnvError::Other("broken".into())),
+            "held" => {
+                let hold = self.0.hold.lock().unwrap();
+                let Hold { begun, go_on } = hold.as_ref().unwrap();
+                begun.send(()).unwrap();
+                go_on.recv().unwrap();
+            }
             "hang" => {
                 let (_open, never) = mpsc::channel::<()>();
                 let _ = never.recv_timeout(Duration::from_secs(20));
@@ -140,16 +178,19 @@ fn one(lane: &mut LanePool) -> Result<Box<dyn Environment>, EnvError> {
 
 #[test]
 fn slow_calls_hold_nothing_up() {
-    let world = Arc::new(Scripted::default());
+    let (world, held) = holding(1);
     let pool = pool(&world, calls(2));
     let mut lane = pool.lane();
-    let slow = lane.begin(task("sleep 300"), seed());
-    let started = Instant::now();
+    let slow = lane.begin(task("held"), seed());
+    held.wait();
     let nothing = lane.poll(Instant::now() + Duration::from_millis(20));
-    assert!(nothing.is_empty() && started.elapsed() < Duration::from_millis(200), "the deadline holds");
+    assert!(nothing.is_empty(), "the deadline holds");
     let quick = lane.begin(task("ok"), seed());
-    let order: Vec<Ticket> = all(&mut lane).into_iter().map(|(ticket, _)| ticket).collect();
-    assert_eq!(order, [quick, slow]);
+    // Held up, the quick one would come after the slow one, which is given up after ten seconds.
+    let first = lane.poll(Instant::now() + Duration::from_secs(30));
+    assert_eq!(first.into_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>(), [quick]);
+    held.go_on();
+    assert_eq!(all(&mut lane).into_iter().map(|(ticket, _)| ticket).collect::<Vec<_>>(), [slow]);
 }
 
 #[test]
@@ -181,19 +222,20 @@ fn the_wait_for_a_turn_costs_nothing_where_the_world_limits_its_calls() {
 
 #[test]
 fn steps_that_go_together_have_the_time_of_all() {
-    let world = Arc::new(Scripted { batch_limit: 4, ..Scripted::default() });
-    let pool = pool(&world, EnvCalls { timeout: Duration::from_millis(400), ..calls(1) });
+    let (world, held) = holding(4);
+    let pool = pool(&world, EnvCalls { timeout: Duration::from_secs(1), ..calls(1) });
     let mut lane = pool.lane();
     (0..5).for_each(|_| {
         lane.begin(task("ok"), seed());
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
     // The only thread is busy while the others queue up.
-    lane.step(environments.pop().unwrap(), "sleep 200".into());
-    std::thread::sleep(Duration::from_millis(50));
+    lane.step(environments.pop().unwrap(), "held".into());
+    held.wait();
     for environment in environments {
-        lane.step(environment, "sleep 150".into());
+        lane.step(environment, "sleep 300".into());
     }
+    held.go_on();
     assert!(all(&mut lane).iter().all(|(_, step)| step.is_ok()));
     assert_eq!(*world.batches.lock().unwrap(), [4]);
 }
@@ -246,7 +288,7 @@ fn environments_are_closed_and_kept_and_those_that_failed_are_not() {
 
 #[test]
 fn steps_that_wait_go_together_where_the_world_takes_them_so() {
-    let world = Arc::new(Scripted { batch_limit: 3, ..Scripted::default() });
+    let (world, held) = holding(3);
     let pool = pool(&world, calls(1));
     let mut lane = pool.lane();
     (0..6).for_each(|_| {
@@ -254,11 +296,12 @@ fn steps_that_wait_go_together_where_the_world_takes_them_so() {
     });
     let mut environments: Vec<_> = all(&mut lane).into_iter().map(|(_, begun)| begun.unwrap()).collect();
     // The only thread is busy while the others queue up.
-    lane.step(environments.pop().unwrap(), "sleep 200".into());
-    std::thread::sleep(Duration::from_millis(50));
+    lane.step(environments.pop().unwrap(), "held".into());
+    held.wait();
     for (place, environment) in environments.into_iter().enumerate() {
         lane.step(environment, if place == 1 { "broken" } else { "ok" }.into());
     }
+    held.go_on();
     let failed: Vec<Ticket> =
         all(&mut lane).into_iter().filter(|(_, step)| step.is_err()).map(|(ticket, _)| ticket).collect();
     // Six resets and the first step came before.

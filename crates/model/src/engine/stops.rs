@@ -1,0 +1,101 @@
+//! Where stop strings count in an engine's responses.
+
+use std::sync::Arc;
+
+use turnwise_text::{ReasoningTags, StopStringMatcher};
+
+use super::NativeEngine;
+
+impl NativeEngine {
+    /// Passes over the reasoning of responses before stop strings are looked for ([`StopStringMatcher::past_reasoning`]); without
+    /// tags they count everywhere, as they do in a new engine. Stop tokens end a response wherever they stand.
+    pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
+        self.reasoning = tags;
+        self
+    }
+
+    /// What looks for stop strings in the response to a prompt.
+    pub(super) fn matcher(&self, prompt: &[u32]) -> StopStringMatcher {
+        match (&self.reasoning, &self.tokenizer) {
+            (Some(tags), Some(tokenizer)) => {
+                StopStringMatcher::past_reasoning(Arc::clone(tags), tokenizer, prompt)
+            }
+            _ => StopStringMatcher::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnwise_core::{Completion, FinishReason, SampleRequest, Sampler as _, SamplingParams};
+    use turnwise_text::{Tokenizer, TokenizerConfig};
+
+    use super::super::EngineConfig;
+    use super::super::tests::{config, params, prompt, random, request};
+    use super::*;
+
+    /// The response of an engine that has nothing else to do.
+    fn answer(engine: &mut NativeEngine, asked: SampleRequest) -> Completion {
+        engine.submit(asked).unwrap();
+        let done = engine.poll().unwrap();
+        assert_eq!(done.len(), 1);
+        done.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn a_stop_string_counts_behind_the_reasoning() {
+        // Every id below 301 is a token, and those of bytes are single characters.
+        let special_tokens: Vec<String> = (256..301).map(|id| format!("<{id}>")).collect();
+        let tokens = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
+        let tokenizer = Arc::new(Tokenizer::train(std::iter::empty(), &tokens).unwrap());
+        let (parameters, sizes) = (random(config(), 5), EngineConfig { max_num_seqs: 1, max_context: 120 });
+        let engine = |tags: Option<ReasoningTags>| {
+            let tokenizer = Some(Arc::clone(&tokenizer));
+            let engine = NativeEngine::new(Arc::new(parameters.clone()), 1, sizes, tokenizer).unwrap();
+            engine.past_reasoning(tags.map(Arc::new))
+        };
+        // The response that is sampled whatever stops it: the draws are the same.
+        let (mut asked, end) = (prompt(1, 30, 0), 260);
+        asked.push(end);
+        let free = answer(&mut engine(None), request(0, 0, &asked, params(1.0, 80)));
+        let text = |id: u32| String::from_utf8(tokenizer.token_bytes(id).to_vec()).ok();
+        let places = |id: u32| free.tokens.iter().enumerate().filter(move |(_, token)| **token == id);
+        // No white space, and no character that is a part of another token's text.
+        let is_apart = |id: u32| {
+            text(id).is_some_and(|text| text.trim() == text && (id >= 256 || !"<0123456789>".contains(&text)))
+        };
+        // A token that comes at least twice is the stop string; one that comes first in between ends the reasoning.
+        let (stop, close) = free
+            .tokens
+            .iter()
+            .flat_map(|&stop| free.tokens.iter().map(move |&close| (stop, close)))
+            .find(|&(stop, close)| {
+                let first = |id| places(id).next().map_or(0, |(at, _)| at);
+                let last = places(stop).next_back().map_or(0, |(at, _)| at);
+                is_apart(stop) && is_apart(close) && first(stop) < first(close) && first(close) < last
+            })
+            .unwrap();
+        let closed = places(close).next().unwrap().0;
+        let behind = places(stop).map(|(at, _)| at).find(|&at| at > closed).unwrap();
+        let tags = |opening: u32| ReasoningTags {
+            open: "no such tag".into(),
+            close: text(close).unwrap(),
+            opening: text(opening).unwrap(),
+        };
+        let stopping = || SamplingParams { stop_strings: vec![text(stop).unwrap()], ..params(1.0, 80) };
+        let length = |tags: Option<ReasoningTags>| {
+            let done = answer(&mut engine(tags), request(0, 0, &asked, stopping()));
+            assert_eq!(done.finish, FinishReason::Stop);
+            assert_eq!(done.tokens, free.tokens[..done.tokens.len()]);
+            done.tokens.len()
+        };
+        let first = places(stop).next().unwrap().0;
+        assert_eq!(length(None), first + 1);
+        assert_eq!(length(Some(tags(end))), behind + 1);
+        assert_eq!(length(Some(tags(261))), first + 1, "the prompt opens nothing");
+        // A stop token counts inside of it, too.
+        let params = SamplingParams { stop_tokens: vec![stop], ..params(1.0, 80) };
+        let done = answer(&mut engine(Some(tags(end))), request(0, 0, &asked, params));
+        assert_eq!(done.tokens.len(), first + 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! The reasoning in which a template's stop strings end no response.
+
+use turnwise_core::Reasoning;
+use turnwise_env::parse::{Blocks, Style};
+use turnwise_env::prompt::PromptTemplate;
+use turnwise_text::ReasoningTags;
+use turnwise_text::chat::ChatFormat;
+
+use crate::config::{AutoOnOff, Config, PolicyLearnerConfig};
+
+/// The tags of the reasoning behind which actions are read, and what the chat format opens of it. `None` for a template whose
+/// actions are read wherever they stand (`response.blocks`): its stop strings end a response wherever they stand, too.
+pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option<ReasoningTags> {
+    let rules = template.rules();
+    let is_read_behind = match rules.style {
+        Style::Line | Style::Label | Style::Call => true,
+        Style::Tags | Style::Named | Style::Json => rules.blocks == Blocks::One,
+    };
+    let [open, close] = rules.reasoning_tags.clone();
+    let opens = |text: &&str| matches!(Reasoning::between(text, &open, &close), Reasoning::Unclosed(_));
+    let opening = chat.map(ChatFormat::opening).filter(opens).unwrap_or_default().to_owned();
+    is_read_behind.then_some(ReasoningTags { open, close, opening })
+}
+
+/// True if the engine of this process samples, which passes over reasoning. Inference servers and training services look for
+/// stop strings in the whole of a response.
+pub(crate) fn samples_here(config: &Config) -> bool {
+    config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
+}
+
+/// A stop string of the template that would end responses inside of their reasoning: where sampling cannot pass over that, and the
+/// model is sure to reason, because the chat template begins it or `prompt.thinking` asks for it. What stands there for sure is
+/// the end of reasoning as demonstrations write it.
+pub(super) fn stop_in_reasoning<'t>(
+    config: &Config,
+    template: &'t PromptTemplate,
+    chat: &ChatFormat,
+) -> Option<&'t str> {
+    let tags = reasoning(template, Some(chat)).filter(|_| !samples_here(config))?;
+    if tags.opening.is_empty() && config.prompt.thinking != AutoOnOff::On {
+        return None;
+    }
+    let end = format!("\n{}\n\n", tags.close);
+    template.stop().iter().map(String::as_str).find(|stop| end.contains(stop))
+}

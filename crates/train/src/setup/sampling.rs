@@ -1,0 +1,73 @@
+//! The sampling that the folders of a run's policy name, by which other programs sample it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use turnwise_text::GenerationSampling;
+
+use crate::TrainError;
+use crate::config::{Config, RolloutConfig};
+
+/// The sampling of a config's rollouts.
+pub(crate) fn sampling(config: &Config) -> GenerationSampling {
+    let RolloutConfig { temperature, top_k, top_p, .. } = config.rollout;
+    GenerationSampling { temperature, top_k, top_p }
+}
+
+/// The sampling of the run in a folder, by its `config.toml`. No other setting is looked at: they may be of worlds and methods
+/// that this program does not have.
+///
+/// # Errors
+/// The file cannot be read or is no TOML.
+pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
+    let path = root.join("config.toml");
+    let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
+    let file: File = toml::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))?;
+    let Rollout { temperature, top_k, top_p } = file.rollout;
+    Ok(GenerationSampling { temperature, top_k, top_p })
+}
+
+/// The part of a run's config that is looked at.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct File {
+    rollout: Rollout,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Rollout {
+    temperature: f32,
+    top_k: usize,
+    top_p: f32,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        let RolloutConfig { temperature, top_k, top_p, .. } = RolloutConfig::default();
+        Self { temperature, top_k, top_p }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sampling_of_a_run_is_read_from_its_config_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |text: &str| {
+            std::fs::write(folder.path().join("config.toml"), text).unwrap();
+            sampling_of_run(folder.path())
+        };
+        let whole = GenerationSampling { temperature: 0.7, top_k: 20, top_p: 0.9 };
+        let text =
+            "[env]\nkind = \"elsewhere\"\n[rollout]\ntemperature = 0.7\ntop_k = 20\ntop_p = 0.9\nlanes = 2\n";
+        assert_eq!(of(text).unwrap(), whole);
+        assert_eq!(of("").unwrap(), GenerationSampling::default());
+        let some = of("[rollout]\ntemperature = 2\n").unwrap();
+        assert_eq!(some, GenerationSampling { temperature: 2.0, ..GenerationSampling::default() });
+        let error = of("rollout = 1").unwrap_err().to_string();
+        assert!(error.contains("config.toml"), "{error}");
+    }
+}
