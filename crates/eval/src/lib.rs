@@ -1,4 +1,4 @@
-//! Evaluation: success on pinned task panels, with intervals, and the comparison of runs.
+//! Evaluation: success on pinned task panels, with intervals, the comparison of runs, and analyses of a checkpoint.
 //!
 //! ```
 //! // 8 of 10: Wilson's 95 % interval.
@@ -7,6 +7,7 @@
 //! ```
 
 mod agent;
+pub mod analysis;
 pub mod compare;
 mod evaluate;
 mod interval;

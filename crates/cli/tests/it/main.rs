@@ -1,5 +1,6 @@
 //! The `turnwise` program, its files and its documentation, from outside. One binary with a module per subject, because every test binary costs a link of all crates.
 
+mod analyze;
 mod chat;
 mod cli;
 mod crate_boundaries;

@@ -5,6 +5,7 @@
 //! | [`mod@iqm`] | interquartile mean and mean of scores |
 //! | [`bootstrap`] | stratified bootstrap, percentile intervals |
 //! | [`improvement`] | probability of improvement |
+//! | [`mod@pearson`] | Pearson's correlation of two lists |
 //! | [`mod@mcnemar`] | exact McNemar test of two runs |
 //! | [`permutation`] | paired permutation test by task |
 //! | [`mod@student`] | Student's interval of a mean over seeds |
@@ -17,6 +18,7 @@ pub mod bootstrap;
 pub mod improvement;
 pub mod iqm;
 pub mod mcnemar;
+pub mod pearson;
 pub mod permutation;
 pub mod student;
 
@@ -24,6 +26,7 @@ pub use bootstrap::{Bootstrap, Interval, Strata, percentile};
 pub use improvement::probability_of_improvement;
 pub use iqm::{iqm, mean, mean_of_strata};
 pub use mcnemar::{McNemar, mcnemar};
+pub use pearson::pearson;
 pub use permutation::{PairedTest, paired_permutation};
 pub use student::student;
 

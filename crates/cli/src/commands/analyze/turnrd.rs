@@ -1,34 +1,20 @@
-//! `turnwise analyze`: how well a finished run's method credited turns.
+//! `turnwise analyze turnrd`: how well TurnRD credited the turns of a run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
 use turnwise_decompose::turnrd::{FilmNorms, FilmZeroed, Fit, GoalsShuffled, Replay, TurnRd};
 use turnwise_eval::roc_auc;
 use turnwise_train::{RunDirectory, round_folder};
 
-use super::output::{check_ending, check_output, write_text};
+use crate::commands::output::{check_ending, check_output, write_text};
 use crate::ui;
 
 #[derive(Args)]
-pub(crate) struct AnalyzeArgs {
-    #[command(subcommand)]
-    command: AnalyzeCommand,
-}
-
-#[derive(Subcommand)]
-enum AnalyzeCommand {
-    /// TurnRD over the rounds of a run: does it predict returns, find the turns that count, use the goal?
-    ///
-    /// Every network is asked about the round that it shaped, whose trajectories it had not seen.
-    Turnrd(TurnrdArgs),
-}
-
-#[derive(Args)]
-struct TurnrdArgs {
+pub(crate) struct TurnrdArgs {
     /// A run directory.
     run: PathBuf,
     /// Writes the numbers as JSON too.
@@ -66,13 +52,7 @@ struct Round {
     goals_shuffled_worse: Option<f64>,
 }
 
-pub(crate) fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
-        AnalyzeCommand::Turnrd(args) => turnrd(&args),
-    }
-}
-
-fn turnrd(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &TurnrdArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.output {
         check_ending("--output", path, "json")?;
         check_output("--output", path)?;
@@ -133,32 +113,32 @@ fn analyse(folder: &Path, replay: &mut Replay, round: u32, seed: u64) -> anyhow:
 }
 
 /// Measures of a network on records of a replay.
-pub(super) struct Measures {
-    pub(super) fit: Fit,
-    pub(super) separation: Separation,
+pub(in crate::commands) struct Measures {
+    pub(in crate::commands) fit: Fit,
+    pub(in crate::commands) separation: Separation,
     /// None without FiLM, or without records.
-    pub(super) film: Option<FilmMeasures>,
+    pub(in crate::commands) film: Option<FilmMeasures>,
 }
 
 /// The effect of FiLM in a network.
-pub(super) struct FilmMeasures {
-    pub(super) norms: FilmNorms,
-    pub(super) zeroed: FilmZeroed,
-    pub(super) shuffled: GoalsShuffled,
+pub(in crate::commands) struct FilmMeasures {
+    pub(in crate::commands) norms: FilmNorms,
+    pub(in crate::commands) zeroed: FilmZeroed,
+    pub(in crate::commands) shuffled: GoalsShuffled,
 }
 
 /// Separation by credits of the turns that raise the progress signal from the others.
-pub(super) struct Separation {
+pub(in crate::commands) struct Separation {
     /// Area under the ROC curve over all turns; absent where one kind is missing.
-    pub(super) auc: Option<f64>,
+    pub(in crate::commands) auc: Option<f64>,
     /// The mean over trajectories that have both kinds.
-    pub(super) auc_within: Option<f64>,
-    pub(super) achieving_turns: usize,
-    pub(super) other_turns: usize,
+    pub(in crate::commands) auc_within: Option<f64>,
+    pub(in crate::commands) achieving_turns: usize,
+    pub(in crate::commands) other_turns: usize,
 }
 
 /// Measures a network on these records, as they weigh in `round`. `seed` is that of the dealing of goals.
-pub(super) fn measure(
+pub(in crate::commands) fn measure(
     network: &TurnRd,
     replay: &mut Replay,
     indices: &[usize],

@@ -1,0 +1,52 @@
+//! `turnwise analyze attribution`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use turnwise_eval::analysis::{Attribution, AttributionStudy, attribution};
+
+use super::played::{Played, PlayedArgs};
+use crate::ui;
+
+#[derive(Args)]
+pub(crate) struct AttributionArgs {
+    #[command(flatten)]
+    played: PlayedArgs,
+    /// The preset whose credit locates the outliers: stapo or stapo-dynamic.
+    #[arg(long, value_name = "NAME", default_value = "stapo")]
+    preset: String,
+}
+
+pub(super) fn run(args: AttributionArgs) -> anyhow::Result<ExitCode> {
+    let mut played = Played::new(args.played)?;
+    let credit = played.config.methods.credit(&args.preset)?;
+    let settings = Played::settings(&played.config, &played.policy, &played.world, played.stop);
+    let ui = &mut played.ui;
+    let found =
+        attribution(&settings, &played.batch, &credit, &mut |done, all| ui.count("attribution", done, all))?;
+    ui.finish();
+    ui::print(&text(&found, &played.summary()));
+    played.write(&found)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(study: &AttributionStudy, played: &str) -> String {
+    let AttributionStudy { outliers, inliers, low, high, left_out } = study;
+    let row = |name: &str, side: &Attribution| {
+        let [both, goal, history] = side.parts;
+        format!(
+            "  {name:<9} {:>6} {:>10.3} {both:>14.3} {goal:>8.3} {history:>8.3}\n",
+            side.turns, side.advantage
+        )
+    };
+    let share = 100.0 * outliers.turns as f64 / (outliers.turns + inliers.turns).max(1) as f64;
+    format!(
+        "STAPO's outlier turns against the others; what a response owes to goal and history, in nats a token\n\
+         {played}\n\n  \
+         turns               advantage   goal+history     goal  history\n\
+         {}{}\n  \
+         {share:.1} % of the turns are outliers: {low} of unusually low entropy, {high} of unusually high; {left_out} turns are not measured",
+        row("outliers", outliers),
+        row("others", inliers),
+    )
+}

@@ -1,0 +1,63 @@
+//! `turnwise analyze surprisal`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use turnwise_credit::aem::AemConfig;
+use turnwise_eval::analysis::{SurprisalSettings, SurprisalStudy, surprisal};
+
+use super::played::{Played, PlayedArgs};
+use crate::ui;
+
+#[derive(Args)]
+pub(crate) struct SurprisalArgs {
+    #[command(flatten)]
+    played: PlayedArgs,
+    /// Turns that are looked at.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
+    states: u32,
+    /// Responses that are sampled for each.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..))]
+    draws: u32,
+    /// Temperature of the modulation (credit.refinements: lambda of aem).
+    #[arg(long, default_value_t = 1.0)]
+    lambda: f64,
+    /// Range of a group's entropies, in nats, from which on AEM scales it (min_spread of aem).
+    #[arg(long, default_value_t = 0.1)]
+    min_spread: f64,
+}
+
+pub(super) fn run(args: SurprisalArgs) -> anyhow::Result<ExitCode> {
+    let states = args.states as usize;
+    let study = SurprisalSettings {
+        states,
+        draws: args.draws as usize,
+        aem: AemConfig { lambda: args.lambda, min_spread: args.min_spread, ..AemConfig::default() },
+    };
+    let mut played = Played::new(args.played)?;
+    let settings = Played::settings(&played.config, &played.policy, &played.world, played.stop);
+    let ui = &mut played.ui;
+    let found = surprisal(&settings, &played.batch, &study, &mut |done| ui.count("surprisal", done, states))?;
+    ui.finish();
+    ui::print(&text(&found, study.draws, &played.summary()));
+    played.write(&found)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(study: &SurprisalStudy, draws: usize, played: &str) -> String {
+    let SurprisalStudy { points, scaled_turns, turns, pearson, same_sign } = study;
+    let percent = |part: usize, all: usize| 100.0 * part as f64 / all.max(1) as f64;
+    let correlation = pearson.map_or_else(|| "-".into(), |r| format!("{r:.2}"));
+    format!(
+        "AEM's alpha - 1 against the relative surprisal H(s) - S(a|s), the mean estimated from {draws} responses to the same prompt\n\
+         {played}\n\n  \
+         turns that AEM scales  {scaled_turns} of {turns} ({:.1} %)\n  \
+         of these looked at     {}\n  \
+         Pearson's r            {correlation}\n  \
+         same sign              {same_sign} of {} ({:.1} %)",
+        percent(*scaled_turns, *turns),
+        points.len(),
+        points.len(),
+        percent(*same_sign, points.len()),
+    )
+}

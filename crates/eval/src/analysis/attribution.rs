@@ -1,0 +1,153 @@
+//! Outlier turns against the others: advantage, and dependence on goal and history (STAPO, section 3.3, figure 2, and appendices D
+//! and K).
+//!
+//! The attribution of a part of the prompt is what the response owes to it: `1/L sum_l (log pi(a_l | c, a_<l) - log pi(a_l | c
+//! without the part, a_<l))`, in nats a token. As the response was sampled under the whole prompt `c`, its mean over responses
+//! estimates `KL[pi(.|c) || pi(.|c without the part)]` a token. The advantage is that of the turn's step return among the
+//! turns from the same state.
+//!
+//! Differs from the paper: parts are hidden as STAPO's masked prompts hide them (the paper ablates features with Captum, and does not
+//! say what stands in their place), and all turns of the groups are measured.
+
+use serde::Serialize;
+use turnwise_core::{Batch, ContextMask, Learner as _, TokenSequence};
+use turnwise_credit::{CreditConfig, Inputs, Pipeline};
+use turnwise_model::NativeLearner;
+use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::step::masked_contexts::MaskedPrompts;
+use turnwise_train::{TrainError, learner_config, setup};
+
+use super::AnalysisSettings;
+use crate::EvalError;
+
+/// Parts of the prompt that are hidden, in the order of [`Attribution::parts`].
+const MASKS: [ContextMask; 3] = [ContextMask::GoalAndHistory, ContextMask::Goal, ContextMask::History];
+
+/// Sequences that are scored at a time.
+const CHUNK: usize = 256;
+
+/// Means over the outliers, or over the other turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Attribution {
+    /// The turns.
+    pub turns: usize,
+    /// Their step advantage.
+    pub advantage: f64,
+    /// What a response owes to goal and history together, to the goal and to the history, in nats a token.
+    pub parts: [f64; 3],
+}
+
+impl Attribution {
+    fn add(&mut self, advantage: f64, parts: [f64; 3]) {
+        self.turns += 1;
+        let weight = 1.0 / self.turns as f64;
+        self.advantage += (advantage - self.advantage) * weight;
+        for (mean, part) in self.parts.iter_mut().zip(parts) {
+            *mean += (part - *mean) * weight;
+        }
+    }
+}
+
+/// The outliers beside the other turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct AttributionStudy {
+    /// Outlier turns.
+    pub outliers: Attribution,
+    /// All others.
+    pub inliers: Attribution,
+    /// Outliers of unusually low entropy.
+    pub low: usize,
+    /// Outliers of unusually high entropy.
+    pub high: usize,
+    /// Turns that are not measured: without a response, or with a masked prompt that is empty or does not fit the context.
+    pub left_out: usize,
+}
+
+/// Locates the outliers of a batch by a credit that has them (STAPO's), and measures every turn. `tick` is given the number of
+/// turns that are finished, and of all.
+///
+/// # Errors
+/// [`EvalError::Train`] where the credit cannot be computed or has no outliers, a prompt cannot be written, or the model fails;
+/// [`EvalError::Interrupted`] where `stop` was set.
+pub fn attribution(
+    settings: &AnalysisSettings<'_>,
+    batch: &Batch,
+    credit: &CreditConfig,
+    tick: &mut dyn FnMut(usize, usize),
+) -> Result<AttributionStudy, EvalError> {
+    let config = settings.config;
+    let pipeline = Pipeline::with_registry(credit, &config.methods.credit).map_err(TrainError::from)?;
+    let report = pipeline.report(&Inputs::new(batch), true).map_err(TrainError::from)?;
+    let outliers = report.outliers.ok_or_else(|| TrainError::Config {
+        origin: "credit.outliers".into(),
+        reason: "is not set, so that no turn is an outlier".into(),
+    })?;
+    let mut study =
+        AttributionStudy { low: outliers.low, high: outliers.high, ..AttributionStudy::default() };
+    let template = setup::template(config)?;
+    let chat = setup::chat(config, &settings.tokenizer)?;
+    let prompter = Prompter { template: &template, tokenizer: &settings.tokenizer, chat: chat.as_ref() };
+    let mut learner =
+        NativeLearner::new(settings.weights.clone(), learner_config(config, config.rollout.temperature))
+            .map_err(TrainError::from)?;
+    let longest = config.rollout.max_context;
+    // Each turn with its response's mean log-probability, and its masked sequences.
+    let mut turns = Vec::new();
+    for ((group, trajectory, turn), &outlier) in outliers.mask.iter() {
+        let data = &batch.groups[group].trajectories[trajectory];
+        let masked = MASKS.map(|mask| {
+            let (layout, history) = (config.prompt.layout, config.prompt.history);
+            MaskedPrompts { prompter, layout, history, mask }.masked(data, turn)
+        });
+        let [both, goal, history] = masked;
+        let masked = [
+            both.map_err(TrainError::from)?,
+            goal.map_err(TrainError::from)?,
+            history.map_err(TrainError::from)?,
+        ];
+        let logprobs = &data.turns[turn].old_logprobs;
+        let fits = |masked: &TokenSequence| masked.spans[0].start > 0 && masked.tokens.len() <= longest;
+        if logprobs.is_empty() || !masked.iter().all(fits) {
+            study.left_out += 1;
+            continue;
+        }
+        let step = report.explanations.row(group, trajectory).and_then(|row| row.get(turn));
+        let step = step.and_then(|stages| stages.iter().find_map(|stage| stage.facts.get("step")));
+        turns.push((outlier, step.unwrap_or(0.0), mean(logprobs), masked));
+    }
+    let (mut done, all) = (0, turns.len());
+    for chunk in turns.chunks(CHUNK / MASKS.len()) {
+        if settings.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(EvalError::Interrupted);
+        }
+        let sequences: Vec<TokenSequence> =
+            chunk.iter().flat_map(|(_, _, _, masked)| masked.iter().cloned()).collect();
+        let scored = learner.logprobs(&sequences).map_err(TrainError::from)?;
+        for ((outlier, advantage, whole, _), masked) in chunk.iter().zip(scored.chunks(MASKS.len())) {
+            let parts = std::array::from_fn(|part| whole - mean(&masked[part]));
+            let side = if *outlier { &mut study.outliers } else { &mut study.inliers };
+            side.add(*advantage, parts);
+        }
+        done += chunk.len();
+        tick(done, all);
+    }
+    Ok(study)
+}
+
+fn mean(logprobs: &[f32]) -> f64 {
+    logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>() / logprobs.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_over_the_turns() {
+        let mut side = Attribution::default();
+        side.add(1.0, [3.0, 0.0, 1.0]);
+        side.add(-2.0, [1.0, 0.0, 2.0]);
+        assert_eq!(side, Attribution { turns: 2, advantage: -0.5, parts: [2.0, 0.0, 1.5] });
+        assert_eq!(mean(&[-1.0, -3.0]), -2.0);
+    }
+}

@@ -1,0 +1,15 @@
+//! Analyses that the papers report of a policy, each on groups of trajectories that it plays.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`play`] | groups of trajectories of a policy |
+//! | [`surprisal`] | AEM, figure 2: does `alpha - 1` follow the relative surprisal of responses? |
+//! | [`attribution`] | STAPO, figure 2: do outlier turns have lower advantages, and depend less on goal and history? |
+
+pub mod attribution;
+pub mod play;
+pub mod surprisal;
+
+pub use attribution::{Attribution, AttributionStudy, attribution};
+pub use play::{AnalysisSettings, play_groups};
+pub use surprisal::{Surprisal, SurprisalSettings, SurprisalStudy, surprisal};

@@ -1,0 +1,199 @@
+//! AEM's coefficient against the relative surprisal of responses (AEM, section 5.3, analysis A, and figure 2).
+//!
+//! The surprisal of a response `a` in a state `s` is `S(a|s) = - sum_l log pi(a_l | s, a_<l)`, in nats, and its mean over the
+//! policy's responses is their entropy. AEM raises the weight of a response (`alpha > 1`) that is less surprising than that mean:
+//! its coefficient stands for `H(s) - S(a|s)`, which nobody can compute. Here the mean is estimated from `K` more responses
+//! to the same prompt, `H_MC(s) = 1/K sum_j S(a_j|s)`.
+//!
+//! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement; it does not say how its 64 were
+//! chosen. Turns that AEM leaves as they are (`alpha = 1`) have no sign to agree with, and their share is reported.
+
+use serde::Serialize;
+use turnwise_core::{
+    Batch, Completion, PerTurn, Purpose, SampleError, SampleRequest, Sampler, SamplingParams, Seed,
+};
+use turnwise_credit::Inputs;
+use turnwise_credit::aem::{Aem, AemConfig};
+use turnwise_train::rollout::prompting::Prompter;
+use turnwise_train::{TrainError, sampling_params, setup};
+
+use super::AnalysisSettings;
+use crate::EvalError;
+use crate::statistics::pearson;
+
+/// How much is sampled.
+#[derive(Clone, Debug)]
+pub struct SurprisalSettings {
+    /// Turns that are looked at.
+    pub states: usize,
+    /// Responses that are drawn for each, from 2.
+    pub draws: usize,
+    /// The coefficient.
+    pub aem: AemConfig,
+}
+
+/// One response, and those that might have stood in its place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Surprisal {
+    /// Index of the group.
+    pub group: usize,
+    /// Index of the trajectory in it.
+    pub trajectory: usize,
+    /// The turn, from 0.
+    pub turn: usize,
+    /// AEM's coefficient.
+    pub alpha: f64,
+    /// `S(a|s)`, in nats.
+    pub surprisal: f64,
+    /// `H_MC(s)`, in nats.
+    pub mean_surprisal: f64,
+}
+
+impl Surprisal {
+    /// `H_MC(s) - S(a|s)`, in nats: above 0 where the response is less surprising than others.
+    pub fn relative(&self) -> f64 {
+        self.mean_surprisal - self.surprisal
+    }
+}
+
+/// The coefficient against the relative surprisal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SurprisalStudy {
+    /// The responses.
+    pub points: Vec<Surprisal>,
+    /// Turns that the states are drawn from: those that AEM scales.
+    pub scaled_turns: usize,
+    /// All turns with a response.
+    pub turns: usize,
+    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent where either does not vary.
+    pub pearson: Option<f64>,
+    /// Responses at which the two have the same sign.
+    pub same_sign: usize,
+}
+
+impl SurprisalStudy {
+    fn of(points: Vec<Surprisal>, scaled_turns: usize, turns: usize) -> Self {
+        let (alpha, relative): (Vec<f64>, Vec<f64>) =
+            points.iter().map(|point| (point.alpha - 1.0, point.relative())).unzip();
+        let same_sign =
+            alpha.iter().zip(&relative).filter(|(alpha, relative)| *alpha * *relative > 0.0).count();
+        Self { pearson: pearson(&alpha, &relative), same_sign, points, scaled_turns, turns }
+    }
+}
+
+/// Draws states of a batch, samples other responses to their prompts, and compares. `tick` is given the number of states that are
+/// finished. The same settings give the same result.
+///
+/// # Errors
+/// [`EvalError::Train`] where a setting of AEM cannot work, turns have no entropies or a sampler fails; [`EvalError::Interrupted`]
+/// where `stop` was set.
+pub fn surprisal(
+    settings: &AnalysisSettings<'_>,
+    batch: &Batch,
+    study: &SurprisalSettings,
+    tick: &mut dyn FnMut(usize),
+) -> Result<SurprisalStudy, EvalError> {
+    let config = settings.config;
+    let alpha = Aem::new(study.aem.clone())
+        .and_then(|aem| aem.coefficients(&Inputs::new(batch)))
+        .map_err(TrainError::from)?;
+    let with_response = turns_with_response(batch, &alpha);
+    let mut states: Vec<Surprisal> =
+        with_response.iter().filter(|state| state.alpha != 1.0).cloned().collect();
+    let (scaled_turns, turns) = (states.len(), with_response.len());
+    Seed::derive(config.seed, Purpose::Resampling, &[]).rng().shuffle(&mut states);
+    states.truncate(study.states);
+    let template = setup::template(config)?;
+    let chat = setup::chat(config, &settings.tokenizer)?;
+    let prompter = Prompter { template: &template, tokenizer: &settings.tokenizer, chat: chat.as_ref() };
+    let params = sampling_params(config, prompter, config.rollout.temperature);
+    let mut samplers = settings.samplers()?;
+    let Some(sampler) = samplers.first_mut() else { return Err(EvalError::Interrupted) };
+    for (index, state) in states.iter_mut().enumerate() {
+        if settings.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(EvalError::Interrupted);
+        }
+        let trajectory = &batch.groups[state.group].trajectories[state.trajectory];
+        let prompt = trajectory.sequences.iter().find_map(|sequence| {
+            let span = sequence.spans.iter().find(|span| span.turn == state.turn)?;
+            Some(sequence.tokens[..span.start].to_vec())
+        });
+        let Some(prompt) = prompt else { continue };
+        let first = (index * study.draws) as u64;
+        let seeds = (first..first + study.draws as u64)
+            .map(|draw| Seed::derive(config.seed, Purpose::Evaluation, &[draw]));
+        let completions = responses(sampler, &prompt, &params, seeds, first).map_err(TrainError::from)?;
+        state.mean_surprisal = completions.iter().map(|found| surprisal_of(&found.logprobs)).sum::<f64>()
+            / completions.len() as f64;
+        tick(index + 1);
+    }
+    Ok(SurprisalStudy::of(states, scaled_turns, turns))
+}
+
+/// Every turn that has a response and its prompt, without the mean surprisal.
+fn turns_with_response(batch: &Batch, alpha: &PerTurn<f64>) -> Vec<Surprisal> {
+    let mut found = Vec::new();
+    for ((group, trajectory, turn), &alpha) in alpha.iter() {
+        let data = &batch.groups[group].trajectories[trajectory];
+        let has_prompt =
+            data.sequences.iter().any(|sequence| sequence.spans.iter().any(|span| span.turn == turn));
+        let logprobs = &data.turns[turn].old_logprobs;
+        if has_prompt && !logprobs.is_empty() {
+            let surprisal = surprisal_of(logprobs);
+            found.push(Surprisal { group, trajectory, turn, alpha, surprisal, mean_surprisal: surprisal });
+        }
+    }
+    found
+}
+
+fn surprisal_of(logprobs: &[f32]) -> f64 {
+    -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>()
+}
+
+/// One response to a prompt for every seed, in their order.
+fn responses(
+    sampler: &mut dyn Sampler,
+    prompt: &[u32],
+    params: &SamplingParams,
+    seeds: impl Iterator<Item = Seed>,
+    first_session: u64,
+) -> Result<Vec<Completion>, SampleError> {
+    let mut requests = Vec::new();
+    for (session, seed) in (first_session..).zip(seeds) {
+        let request = SampleRequest { session, prompt: prompt.to_vec(), params: params.clone(), seed };
+        requests.push((sampler.submit(request)?, session));
+    }
+    let mut found: Vec<Option<Completion>> = requests.iter().map(|_| None).collect();
+    while found.iter().any(Option::is_none) {
+        for completion in sampler.poll()? {
+            if let Some(at) = requests.iter().position(|(id, _)| *id == completion.request) {
+                sampler.end_session(requests[at].1);
+                found[at] = Some(completion);
+            }
+        }
+    }
+    Ok(found.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sign_is_that_of_a_response_less_surprising_than_others() {
+        let point = |alpha: f64, surprisal: f64| Surprisal {
+            group: 0,
+            trajectory: 0,
+            turn: 0,
+            alpha,
+            surprisal,
+            mean_surprisal: 2.0,
+        };
+        let agreeing = vec![point(1.2, 1.0), point(0.8, 3.0), point(1.1, 1.5)];
+        let study = SurprisalStudy::of(agreeing, 3, 4);
+        assert_eq!((study.same_sign, study.pearson.map(|r| r > 0.9)), (3, Some(true)));
+        let against = SurprisalStudy::of(vec![point(0.8, 1.0), point(1.2, 3.0)], 2, 2);
+        assert_eq!((against.same_sign, against.pearson.map(|r| r < -0.9)), (0, Some(true)));
+        assert_eq!(surprisal_of(&[-0.5, -1.5]), 2.0);
+    }
+}
