@@ -17,12 +17,16 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """The program `turnwise`, built by cargo or named by TURNWISE_PROGRAM."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    """The program `turnwise`, named by TURNWISE_PROGRAM or built by cargo."""
     named = os.environ.get("TURNWISE_PROGRAM")
-    for candidate in ([Path(named)] if named else []) + [target / "release" / "turnwise"]:
-        if candidate.is_file():
-            return candidate
+    if named:
+        # Whoever names one wants these tests: another program in its place, or none, is not what was asked for.
+        if not Path(named).is_file():
+            pytest.fail(f"TURNWISE_PROGRAM is {named}, which is no file")
+        return Path(named)
+    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "turnwise"
+    if built.is_file():
+        return built
     found = shutil.which("turnwise")
     if found is None:
         pytest.skip("the program is not built: cargo build --release")

@@ -23,16 +23,15 @@
 //! let mut source = ConfigSource { preset: Some(set("quickstart")), ..ConfigSource::default() };
 //! parts.policies.check(&load(&source)?)?;
 //!
-//! let folder = std::env::temp_dir().join("turnwise-adapters-of-an-example");
+//! let folder = tempfile::tempdir()?;
 //! source.overrides = vec![
 //!     set("policy.lora.rank=8"),
 //!     set("rollout.engine.urls=[\"http://127.0.0.1:9\"]"),
-//!     format!("rollout.engine.adapter_dir={folder:?}"),
+//!     format!("rollout.engine.adapter_dir={:?}", folder.path().join("adapters")),
 //! ];
 //! // Nothing listens there, and the run is refused before anything else is done.
 //! let refused = parts.policies.check(&load(&source)?);
 //! assert!(refused.is_err_and(|error| error.to_string().contains("is the server up?")));
-//! # std::fs::remove_dir_all(folder)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -1,7 +1,10 @@
 //! First contact of a user: help, configs, and errors that say how to fix them.
 #![allow(clippy::unwrap_used)]
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use super::docs::subcommands;
 
 fn turnwise(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
@@ -22,25 +25,15 @@ fn refused(arguments: &[&str]) -> String {
 #[test]
 fn every_command_explains_itself() {
     let overview = stdout(&turnwise(&["--help"]));
-    for command in [
-        "quickstart",
-        "train",
-        "sft",
-        "eval",
-        "rollout",
-        "export",
-        "chat",
-        "credit",
-        "view",
-        "turnrd",
-        "play",
-        "env",
-        "config",
-    ] {
-        assert!(overview.contains(command), "{command} is missing:\n{overview}");
-        let help = turnwise(&[command, "--help"]);
-        assert!(help.status.success());
-        assert!(stdout(&help).contains("Usage: turnwise"), "{command}");
+    let commands = subcommands(&overview);
+    assert_eq!(commands.len(), 17, "{overview}");
+    for command in commands {
+        let help = turnwise(&[command.as_str(), "--help"]);
+        assert!(help.status.success(), "{command}");
+        let text = stdout(&help);
+        assert!(text.contains(&format!("Usage: turnwise {command}")), "{text}");
+        // What it is for comes first, in the words of the list or more.
+        assert!(!text.starts_with("Usage:"), "{command} does not say what it does");
     }
 }
 
@@ -69,24 +62,50 @@ fn errors_name_the_key_and_the_mend() {
     assert!(refused(&["sft", "train.steps=1"]).contains("sft.steps"));
 }
 
-#[test]
-fn configs_that_come_with_the_project_are_sound() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
-    let mut checked = 0;
-    for folder in ["", "alfworld"] {
-        for entry in std::fs::read_dir(format!("{root}/{folder}")).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "toml") {
-                let output = turnwise(&["config", "check", path.to_str().unwrap()]);
-                assert!(
-                    output.status.success(),
-                    "{}: {}",
-                    path.display(),
-                    String::from_utf8_lossy(&output.stderr)
-                );
-                checked += 1;
-            }
+/// Folders of sweeps, every run of which other tests resolve: `sweep.rs` and `src/commands/sweep/paper_tests.rs`.
+const SWEEPS: [&str; 3] = ["sweeps", "evidence", "paper/sweeps"];
+
+/// Configs of worlds that only a program with the feature `remote` knows; `src/worlds.rs` checks them there.
+const REMOTE: [&str; 3] = ["remote/appworld.toml", "remote/mcp.toml", "remote/openenv.toml"];
+
+/// A config whose model has to be named, as its first line does.
+const WITHOUT_MODEL: &str = "remote/skyrl-ezpoints.toml";
+
+/// All configs in a folder and below, by their paths from `root`.
+fn configs(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            configs(root, &path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
         }
     }
-    assert!(checked >= 2);
+}
+
+#[test]
+fn configs_that_come_with_the_project_are_sound() {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs"));
+    let mut files = Vec::new();
+    configs(&root, &root, &mut files);
+    assert!(REMOTE.iter().all(|file| files.iter().any(|there| there == file)), "{files:?}");
+    files.retain(|file| !REMOTE.contains(&file.as_str()));
+    files.retain(|file| !SWEEPS.iter().any(|folder| Path::new(file).starts_with(folder)));
+    let (mut runs, mut sweeps) = (0, 0);
+    for file in &files {
+        let path = root.join(file);
+        let table: toml::Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+        let path = path.to_str().unwrap();
+        let empty = tempfile::tempdir().unwrap();
+        let output = if table.contains_key("seeds") || table.contains_key("run") {
+            sweeps += 1;
+            turnwise(&["sweep", path, "--list", "--runs", empty.path().to_str().unwrap()])
+        } else {
+            runs += 1;
+            let model: &[&str] = if file == WITHOUT_MODEL { &["policy.model=org/name"] } else { &[] };
+            turnwise(&[&["config", "check", path][..], model].concat())
+        };
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!((runs, sweeps), (57, 1), "{files:?}");
 }

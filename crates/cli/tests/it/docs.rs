@@ -154,7 +154,7 @@ fn help(command: &[&str]) -> String {
 }
 
 /// The names under `Commands:` of a help text.
-fn subcommands(help: &str) -> Vec<String> {
+pub(super) fn subcommands(help: &str) -> Vec<String> {
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = list.take_while(|line| !line.is_empty()).filter_map(|line| {
         let line = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?;
@@ -192,52 +192,133 @@ fn the_command_reference_is_what_the_program_says() {
     );
 }
 
-/// The commands of the guide and the README: known subcommands and options, and configs that are there.
+/// Commands of a shell: a line with a backslash at its end goes on in the next one.
+fn commands(lines: &[&str]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in lines {
+        let part = line.trim();
+        let text = part.strip_suffix('\\').unwrap_or(part).trim_end();
+        if let Some(command) = found.last_mut().filter(|_| goes_on) {
+            command.push(' ');
+            command.push_str(text);
+        } else {
+            found.push(text.to_owned());
+        }
+        goes_on = part.ends_with('\\');
+    }
+    found
+}
+
+/// The words of a command as a shell has them, quotes taken off, up to a comment.
+fn words(command: &str) -> Vec<String> {
+    let (mut found, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in command.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '\'' || c == '"' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c == '#' && word.is_none() => break,
+            None if c.is_whitespace() => found.extend(word.take()),
+            Some(_) | None => word.get_or_insert_default().push(c),
+        }
+    }
+    found.extend(word);
+    found
+}
+
+/// The arguments of `turnwise`, up to a pipe; none where a command runs something else.
+fn arguments(command: &str) -> Option<Vec<String>> {
+    let mut words = words(command);
+    let start = words.iter().position(|word| word == "turnwise")?;
+    // Variables may be set before it.
+    if !words[..start].iter().all(|word| word.contains('=')) {
+        return None;
+    }
+    words.drain(..=start);
+    let end = words.iter().position(|word| word == "|" || word == ">").unwrap_or(words.len());
+    words.truncate(end);
+    Some(words)
+}
+
+/// What a command that reads a config reads it from, as arguments of `config check`; none for other commands, and where the
+/// reader is to put something else in.
+fn config_check(arguments: &[String]) -> Option<Vec<&str>> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (["train" | "sft", rest @ ..] | ["config", "show" | "check", rest @ ..]) = words.as_slice() else {
+        return None;
+    };
+    let mut found = vec!["config", "check"];
+    let mut rest = rest.iter();
+    while let Some(&word) = rest.next() {
+        match word {
+            // A resumed run has a config of its own.
+            "--resume" => return None,
+            "--dry-run" => {}
+            "--runs" | "--warm-start" => {
+                rest.next()?;
+            }
+            // Settings in a variable, and a file that the page tells how to write. A check opens no model and no data, so
+            // that `path/to/model` does.
+            _ if word.starts_with('$') || word.contains("=my-") => return None,
+            _ => found.push(word),
+        }
+    }
+    Some(found)
+}
+
+#[test]
+fn commands_are_read_as_a_shell_reads_them() {
+    let lines = ["A=1 turnwise train --preset grpo a.toml \\", "    'b={c=\"d e\"}' --runs x  # f", "ls"];
+    let found = commands(&lines);
+    assert_eq!(found.len(), 2, "{found:?}");
+    let given = arguments(&found[0]).unwrap();
+    assert_eq!(given, ["train", "--preset", "grpo", "a.toml", "b={c=\"d e\"}", "--runs", "x"]);
+    let checked = ["config", "check", "--preset", "grpo", "a.toml", "b={c=\"d e\"}"];
+    assert_eq!(config_check(&given).unwrap(), checked);
+    assert_eq!(arguments("turnwise eval \"a b\" | head").unwrap(), ["eval", "a b"]);
+    for other in ["turnwise train --resume runs/a", "turnwise train $S", "turnwise eval runs/a"] {
+        assert_eq!(config_check(&arguments(other).unwrap()), None, "{other}");
+    }
+    assert_eq!((arguments(&found[1]), arguments("cargo run turnwise")), (None, None));
+}
+
+/// The commands of the guide and the README: known subcommands and options, configs that are there, and settings that can
+/// be run.
 #[test]
 fn the_commands_of_the_documentation_are_commands() {
     let mut files = vec![root().join("README.md"), root().join("CONTRIBUTING.md")];
     pages(&root().join("docs"), &mut files);
-    let (mut count, mut found) = (0, Vec::new());
+    let (mut count, mut checked, mut found) = (0, 0, Vec::new());
+    let run = |words: &[&str]| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_turnwise")).current_dir(root()).args(words).output().unwrap();
+        (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
     for file in files {
-        for line in split(&fs::read_to_string(&file).unwrap()).1 {
-            let line = line.split(" #").next().unwrap_or_default().trim();
-            // A quoted text is one word.
-            let words: String = line
-                .split('"')
-                .enumerate()
-                .map(|(index, part)| if index % 2 == 0 { part } else { "text" })
-                .collect();
-            let words = words.replace('\'', "");
+        for line in commands(&split(&fs::read_to_string(&file).unwrap()).1) {
+            let Some(given) = arguments(&line) else { continue };
+            count += 1;
             // A variable of the shell stands for a number here as well as for a name.
             let value = |word| if str::starts_with(word, '$') { "1" } else { word };
-            let words: Vec<&str> = words.split_whitespace().map(value).collect();
-            let start = words.iter().position(|word| *word == "turnwise");
-            let Some(start) = start.filter(|&start| words[..start].iter().all(|word| word.contains('=')))
-            else {
-                continue;
-            };
-            count += 1;
-            let words = &words[start + 1..];
-            let words =
-                &words[..words.iter().position(|word| ["|", ">"].contains(word)).unwrap_or(words.len())];
-            let output =
-                Command::new(env!("CARGO_BIN_EXE_turnwise")).args(words).arg("--help").output().unwrap();
-            if !output.status.success() {
-                found.push(format!(
-                    "{}: {line}: {}",
-                    file.display(),
-                    String::from_utf8_lossy(&output.stderr)
-                ));
-            }
+            let words: Vec<&str> = given.iter().map(|word| value(word.as_str())).chain(["--help"]).collect();
+            let mut problems: Vec<String> = run(&words).into_iter().collect();
             for config in
-                words.iter().filter(|word| word.starts_with("configs/") || word.starts_with("examples/"))
+                given.iter().filter(|word| word.starts_with("configs/") || word.starts_with("examples/"))
             {
                 if !root().join(config).exists() {
-                    found.push(format!("{}: {line}: there is no {config}", file.display()));
+                    problems.push(format!("there is no {config}"));
                 }
             }
+            if let Some(check) = config_check(&given) {
+                checked += 1;
+                problems.extend(run(&check));
+            }
+            found.extend(problems.iter().map(|problem| format!("{}: {line}: {problem}", file.display())));
         }
     }
-    assert!(count > 20, "{count} commands");
+    assert!(count > 100 && checked > 30, "{count} commands, {checked} with a config");
     assert_eq!(found, Vec::<String>::new());
 }

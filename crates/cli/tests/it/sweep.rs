@@ -73,18 +73,25 @@ fn started(folder: &Path, arguments: &[&str]) -> Child {
     turnwise(folder, arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
+/// The id in the lock of every run and warm start of the sweep, and whether a process holds it.
+fn locks(sweep: &Path) -> Vec<(String, bool)> {
+    let folders = run_folders(sweep).into_iter().chain(run_folders(&sweep.join("warm-starts")));
+    // A lock may go while it is looked at.
+    let of = |folder: PathBuf| {
+        let path = folder.join("run.lock");
+        let held = matches!(fs::File::open(&path).ok()?.try_lock(), Err(fs::TryLockError::WouldBlock));
+        Some((fs::read_to_string(&path).ok()?.trim().to_owned(), held))
+    };
+    folders.filter_map(of).collect()
+}
+
 /// Kills whatever process works on a run of the sweep.
 fn kill_runs(sweep: &Path) -> usize {
-    let mut killed = 0;
-    for folder in run_folders(sweep).into_iter().chain(run_folders(&sweep.join("warm-starts"))) {
-        let Ok(id) = fs::read_to_string(folder.join("run.lock")) else { continue };
-        let file = fs::File::open(folder.join("run.lock")).unwrap();
-        if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
-            assert!(Command::new("kill").args(["-KILL", id.trim()]).status().unwrap().success());
-            killed += 1;
-        }
+    let ids: Vec<String> = locks(sweep).into_iter().filter_map(|(id, held)| held.then_some(id)).collect();
+    for id in &ids {
+        assert!(Command::new("kill").args(["-KILL", id]).status().unwrap().success());
     }
-    killed
+    ids.len()
 }
 
 fn run_folders(folder: &Path) -> Vec<PathBuf> {
@@ -142,11 +149,20 @@ fn a_killed_sweep_ends_as_one_that_was_not_and_is_compared() {
     }
     assert!(kills > 0, "nothing was killed");
     // The program alone is killed: what it had begun goes on by itself, and the next one waits for it.
+    let mut known: Vec<String> = locks(&sweep).into_iter().map(|(id, _)| id).collect();
     let mut child = started(killed.path(), &["sweep", "tiny.toml"]);
-    std::thread::sleep(Duration::from_millis(200));
+    // It takes locks for moments itself, to see whether they are free.
+    known.extend([child.id().to_string(), String::new()]);
+    let mut begun = None;
+    wait_until("a run", || {
+        begun = locks(&sweep).into_iter().find(|(id, held)| *held && !known.contains(id));
+        begun.is_some()
+    });
     child.kill().unwrap();
     child.wait().unwrap();
-    let (code, said, errors) = output(killed.path(), &["sweep", "tiny.toml", "--jobs", "2"]);
+    assert!(locks(&sweep).contains(&begun.unwrap()), "the run was killed with the program");
+    let (code, said, errors) =
+        output(killed.path(), &["sweep", "tiny.toml", "--jobs", "2", "--retries", "0"]);
     assert_eq!(code, Some(0), "{said}{errors}");
     let found = outcomes(killed.path());
     for (name, bytes) in &expected {

@@ -24,8 +24,14 @@ const GUARD_BYTE: u8 = 0xa5;
 type LaunchFunction =
     unsafe extern "C" fn(*const c_char, *const u32, *const u32, usize, *mut *mut c_void) -> c_int;
 
+/// The compiler's flags. Sums keep the order they are written in.
+const FLAGS: [&str; 7] =
+    ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
+
 /// The device.
 pub(crate) struct Emulator {
+    /// What the C++ compiler says of its version.
+    compiler: String,
     state: Mutex<State>,
 }
 
@@ -54,9 +60,10 @@ static OPENED: OnceLock<Option<Arc<Emulator>>> = OnceLock::new();
 /// The device, or `None` with a message where there is no C++ compiler.
 pub(crate) fn emulator() -> Option<Arc<dyn Driver>> {
     let opened = OPENED.get_or_init(|| {
-        let found = Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success());
-        let device = Arc::new(Emulator { state: Mutex::default() });
-        (found && cfg!(target_arch = "x86_64")).then_some(device)
+        let output = Command::new("g++").arg("--version").output().ok()?;
+        let compiler = String::from_utf8_lossy(&output.stdout).into_owned();
+        let device = Arc::new(Emulator { compiler, state: Mutex::default() });
+        (output.status.success() && cfg!(target_arch = "x86_64")).then_some(device)
     });
     if opened.is_none() {
         eprintln!("skipped: the kernels are run on the CPU only where g++ is, on x86-64");
@@ -70,8 +77,9 @@ pub(crate) fn downloaded() -> usize {
     device.map_or(0, |device| device.state().downloaded.get(&current().id()).copied().unwrap_or(0))
 }
 
-/// Compiles the kernels for a shape, or finds what was compiled before.
-fn build(shape: Shape) -> PathBuf {
+/// Compiles the kernels for a shape, or finds what was compiled before of the same source, with the same flags, by the same
+/// compiler.
+fn build(shape: Shape, compiler: &str) -> PathBuf {
     let mut text = format!("{}\n{}", include_str!("emulator/host.h"), source(shape));
     text.push_str(
         "extern \"C\" int turnwise_launch(const char* name, const unsigned* grid, const unsigned* block, \
@@ -84,17 +92,18 @@ fn build(shape: Shape) -> PathBuf {
         ));
     }
     text.push_str("return 1;\n}\n");
-    let key = format!("{:08x}-{}", crc32c::crc32c(text.as_bytes()), text.len());
-    let folder = std::env::temp_dir().join("turnwise-cuda-host");
+    let how = format!("{FLAGS:?} {compiler}");
+    let sum = crc32c::crc32c_append(crc32c::crc32c(text.as_bytes()), how.as_bytes());
+    let key = format!("{sum:08x}-{}", text.len());
+    // Beside this program, in the target folder of whoever built it; a shared one may be another user's.
+    let folder = std::env::current_exe().unwrap().with_file_name("turnwise-cuda-host");
     std::fs::create_dir_all(&folder).unwrap();
     let library = folder.join(format!("{key}.so"));
     if !library.is_file() {
         let aside = folder.join(format!("{key}-{}", std::process::id()));
         let (code, made) = (aside.with_extension("cpp"), aside.with_extension("so"));
         std::fs::write(&code, text).unwrap();
-        // Sums keep the order they are written in.
-        let flags = ["-O2", "-std=c++17", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-w"];
-        let output = Command::new("g++").args(flags).arg("-o").arg(&made).arg(&code).output().unwrap();
+        let output = Command::new("g++").args(FLAGS).arg("-o").arg(&made).arg(&code).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         std::fs::rename(&made, &library).unwrap();
         let _ = std::fs::remove_file(&code);
@@ -283,7 +292,8 @@ impl Driver for Emulator {
         }
         // SAFETY: compiled from the kernels and `host.h`; never unloaded.
         let (library, launch) = unsafe {
-            let library: &'static Library = Box::leak(Box::new(Library::new(build(shape)).unwrap()));
+            let library: &'static Library =
+                Box::leak(Box::new(Library::new(build(shape, &self.compiler)).unwrap()));
             (library, *library.get::<LaunchFunction>(b"turnwise_launch\0").unwrap())
         };
         state.modules.push((shape, library, launch));

@@ -2,14 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use turnwise_core::Trajectory;
-use turnwise_train::config::Config;
+use serde::{Deserialize, Serialize};
+use turnwise_core::{Action, EnvError, Environment, Observation, Seed, Step, Task, TaskSet, Trajectory};
+use turnwise_env::registry::Registry;
+use turnwise_env::world::{OpenOptions, World, WorldKind};
+use turnwise_train::config::{Config, ConfigSource, load_with};
 use turnwise_train::record::directory::read_trajectories;
 use turnwise_train::record::metrics::read_metrics;
-use turnwise_train::{NoopObserver, Run, RunEnd};
+use turnwise_train::{EvaluationPoint, Event, Methods, NoopObserver, Observer, Run, RunEnd};
 
 use crate::common;
 
@@ -93,7 +99,7 @@ fn a_run_that_goes_on_from_a_checkpoint_has_the_same_bits() {
 }
 
 #[test]
-fn a_run_that_is_stopped_leaves_nothing_under_way() {
+fn a_run_that_was_stopped_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("run");
     let config = config(3, &["train.checkpoint_every=0"]);
@@ -103,6 +109,135 @@ fn a_run_that_is_stopped_leaves_nothing_under_way() {
     let mut run = Run::resume(&root, &mut NoopObserver).unwrap();
     finish(&mut run);
     assert_eq!(metric(&root, "rollout/staleness").len(), STEPS as usize);
+}
+
+/// A world that counts the steps of all of its episodes. So many of these end with their first step, every second one with a
+/// success; those after them never end.
+#[derive(Clone)]
+struct Endless {
+    steps: Arc<AtomicU64>,
+    short: Arc<AtomicI64>,
+    /// Short episodes that were left when this one took its first step.
+    left: Option<i64>,
+}
+
+impl Environment for Endless {
+    fn reset(&mut self, _: &Task, _: Seed) -> Result<Observation, EnvError> {
+        self.left = None;
+        Ok(Observation::new("wait"))
+    }
+
+    fn step(&mut self, _: &Action) -> Result<Step, EnvError> {
+        self.steps.fetch_add(1, Ordering::SeqCst);
+        let short = &self.short;
+        let left = *self.left.get_or_insert_with(|| short.fetch_sub(1, Ordering::SeqCst));
+        let (terminated, success) = (left > 0, left > 0 && left % 2 == 0);
+        if !terminated {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let reward = f64::from(u8::from(success));
+        Ok(Step { observation: Observation::new("wait"), reward, terminated, success, ..Step::default() })
+    }
+}
+
+impl TaskSet for Endless {
+    fn name(&self) -> &'static str {
+        "endless"
+    }
+
+    fn splits(&self) -> Vec<String> {
+        vec!["train".into(), "test".into()]
+    }
+
+    fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
+        Ok(vec![Task::new(split, "wait", split)])
+    }
+
+    fn environment(&self) -> Result<Box<dyn Environment>, EnvError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    /// What samples steps as well: none is left on another thread.
+    fn is_instant(&self) -> bool {
+        true
+    }
+}
+
+impl World for Endless {
+    fn task_set(&self) -> &dyn TaskSet {
+        self
+    }
+}
+
+#[derive(Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct EndlessSettings {
+    short: i64,
+}
+
+/// The kind, with the count of its worlds.
+struct EndlessKind(Arc<AtomicU64>);
+
+impl WorldKind for EndlessKind {
+    type Settings = EndlessSettings;
+
+    fn name(&self) -> &'static str {
+        "endless"
+    }
+
+    fn summary(&self) -> &'static str {
+        "episodes without an end"
+    }
+
+    fn open(&self, settings: &EndlessSettings, _: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError> {
+        let short = Arc::new(AtomicI64::new(settings.short));
+        Ok(Box::new(Endless { steps: Arc::clone(&self.0), short, left: None }))
+    }
+}
+
+/// Fails at its second evaluation, once a rollout is under way beside it.
+struct Failing(Arc<AtomicU64>);
+
+impl Observer for Failing {
+    fn event(&mut self, _: Event<'_>) {}
+
+    fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String> {
+        if point.position.step == 0 {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let before = self.0.load(Ordering::SeqCst);
+        let until = Instant::now() + Duration::from_mins(1);
+        while self.0.load(Ordering::SeqCst) == before {
+            if Instant::now() > until {
+                return Err("nothing is under way".into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err("the disk is full".into())
+    }
+}
+
+#[test]
+fn a_run_that_fails_leaves_nothing_under_way() {
+    // Dynamic sampling lets one rollout at a time draw its tasks: the short episodes are those of the first two steps.
+    let settings = "env.kind=endless env.short=4 prompt.template=plain prompt.layout=windowed prompt.history=0 \
+                    policy.scratch.hidden_size=32 policy.scratch.layers=1 policy.scratch.heads=2 \
+                    policy.scratch.key_value_heads=1 policy.scratch.intermediate_size=64 sft.steps=0 \
+                    rollout.tasks_per_step=1 rollout.group_size=2 rollout.max_response_tokens=4 \
+                    rollout.max_context=256 rollout.selection={kind=\"dynamic\",max_rounds=1} rollout.max_staleness=3 \
+                    train.steps=7 train.num_minibatches=1 train.checkpoint_every=0 eval.every=2 eval.splits=[\"test\"]";
+    let overrides = settings.split_whitespace().map(str::to_owned).collect();
+    let source = ConfigSource { overrides, ..ConfigSource::default() };
+    let steps = Arc::new(AtomicU64::new(0));
+    let worlds = Registry::builtin().with(EndlessKind(Arc::clone(&steps)));
+    let config = load_with(&source, &worlds, &Methods::builtin()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Run::start(config, &folder.path().join("run"), &mut NoopObserver).unwrap();
+    let error = run.train(&mut Failing(Arc::clone(&steps)), &AtomicBool::new(false)).unwrap_err();
+    let left = steps.load(Ordering::SeqCst);
+    assert_eq!(error.to_string(), "the disk is full");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(steps.load(Ordering::SeqCst), left, "a rollout goes on without its run");
 }
 
 #[test]

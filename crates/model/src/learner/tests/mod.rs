@@ -366,7 +366,7 @@ fn bf16_gives_its_own_bits_again_and_stays_near_f32() {
     assert_eq!(first, second);
     let off = distance(&reference, &first);
     if Compute::Bf16.path() == crate::ComputePath::F32 {
-        eprintln!("skipped in part: this CPU multiplies no bf16 (AMX or AVX512-BF16)");
+        eprintln!("skipped: part of a test: this CPU multiplies no bf16 (AMX or AVX512-BF16)");
         assert_eq!(reference, first);
     } else {
         assert!(off > 1e-5 && off < 0.05, "{off}");
