@@ -6,7 +6,8 @@
 //! to the same prompt, `H_MC(s) = 1/K sum_j S(a_j|s)`.
 //!
 //! Differs from the paper: states are turns of groups that AEM scales, drawn without replacement; it does not say how its 64 were
-//! chosen. Turns that AEM leaves as they are (`alpha = 1`) have no sign to agree with, and their share is reported.
+//! chosen. Turns that AEM leaves as they are (`alpha = 1`) have no sign to agree with, nor do states in which the policy is so certain
+//! that every draw is the response itself; their shares are reported.
 
 use serde::Serialize;
 use turnwise_core::{
@@ -20,6 +21,9 @@ use turnwise_train::{TrainError, sampling_params, setup};
 use super::AnalysisSettings;
 use crate::EvalError;
 use crate::statistics::pearson;
+
+/// A relative surprisal of less, in nats, is rounding: all draws were the response itself.
+const NO_SURPRISAL: f64 = 1e-5;
 
 /// How much is sampled.
 #[derive(Clone, Debug)]
@@ -67,17 +71,25 @@ pub struct SurprisalStudy {
     pub turns: usize,
     /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent where either does not vary.
     pub pearson: Option<f64>,
-    /// Responses at which the two have the same sign.
+    /// The same of `alpha - 1` and `H_MC(s)`: how much of the coefficient is of the state, whatever the response.
+    pub pearson_of_state: Option<f64>,
+    /// Responses that were drawn again and again, so that they are neither more nor less surprising than others.
+    pub certain: usize,
+    /// Responses of the rest at which `alpha - 1` and `H_MC(s) - S(a|s)` have the same sign.
     pub same_sign: usize,
 }
 
 impl SurprisalStudy {
     fn of(points: Vec<Surprisal>, scaled_turns: usize, turns: usize) -> Self {
-        let (alpha, relative): (Vec<f64>, Vec<f64>) =
-            points.iter().map(|point| (point.alpha - 1.0, point.relative())).unzip();
-        let same_sign =
-            alpha.iter().zip(&relative).filter(|(alpha, relative)| *alpha * *relative > 0.0).count();
-        Self { pearson: pearson(&alpha, &relative), same_sign, points, scaled_turns, turns }
+        let of = |number: fn(&Surprisal) -> f64| points.iter().map(number).collect::<Vec<_>>();
+        let (alpha, relative) = (of(|point| point.alpha - 1.0), of(Surprisal::relative));
+        let has_sign = |relative: &&f64| relative.abs() > NO_SURPRISAL;
+        let certain = relative.len() - relative.iter().filter(has_sign).count();
+        let agree = |(alpha, relative): &(&f64, &f64)| has_sign(relative) && **alpha * **relative > 0.0;
+        let same_sign = alpha.iter().zip(&relative).filter(agree).count();
+        let pearson_of_state = pearson(&alpha, &of(|point| point.mean_surprisal));
+        let pearson = pearson(&alpha, &relative);
+        Self { points, scaled_turns, turns, pearson, pearson_of_state, certain, same_sign }
     }
 }
 
@@ -190,8 +202,15 @@ mod tests {
             mean_surprisal: 2.0,
         };
         let agreeing = vec![point(1.2, 1.0), point(0.8, 3.0), point(1.1, 1.5)];
-        let study = SurprisalStudy::of(agreeing, 3, 4);
+        let study = SurprisalStudy::of(agreeing.clone(), 3, 4);
+        // All have the same state; where the uncertain one has the lower coefficient, that follows the state.
+        assert_eq!(study.pearson_of_state, None);
+        let mut other = agreeing;
+        other[1].mean_surprisal = 5.0;
+        assert!(SurprisalStudy::of(other, 3, 4).pearson_of_state.is_some_and(|r| r < -0.9));
         assert_eq!((study.same_sign, study.pearson.map(|r| r > 0.9)), (3, Some(true)));
+        let certain = SurprisalStudy::of(vec![point(1.2, 2.0), point(0.8, 3.0)], 2, 2);
+        assert_eq!((certain.certain, certain.same_sign), (1, 1));
         let against = SurprisalStudy::of(vec![point(0.8, 1.0), point(1.2, 3.0)], 2, 2);
         assert_eq!((against.same_sign, against.pearson.map(|r| r < -0.9)), (0, Some(true)));
         assert_eq!(surprisal_of(&[-0.5, -1.5]), 2.0);

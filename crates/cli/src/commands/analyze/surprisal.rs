@@ -45,19 +45,20 @@ pub(super) fn run(args: SurprisalArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn text(study: &SurprisalStudy, draws: usize, played: &str) -> String {
-    let SurprisalStudy { points, scaled_turns, turns, pearson, same_sign } = study;
+    let SurprisalStudy { points, scaled_turns, turns, pearson, pearson_of_state, certain, same_sign } = study;
+    let with_sign = points.len() - certain;
     let percent = |part: usize, all: usize| 100.0 * part as f64 / all.max(1) as f64;
-    let correlation = pearson.map_or_else(|| "-".into(), |r| format!("{r:.2}"));
+    let number = |r: &Option<f64>| r.map_or_else(|| "-".into(), |r| format!("{r:.2}"));
+    let (correlation, of_state) = (number(pearson), number(pearson_of_state));
     format!(
         "AEM's alpha - 1 against the relative surprisal H(s) - S(a|s), the mean estimated from {draws} responses to the same prompt\n\
          {played}\n\n  \
          turns that AEM scales  {scaled_turns} of {turns} ({:.1} %)\n  \
          of these looked at     {}\n  \
-         Pearson's r            {correlation}\n  \
-         same sign              {same_sign} of {} ({:.1} %)",
+         Pearson's r            {correlation} with H(s) - S(a|s), {of_state} with H(s) alone\n  \
+         same sign              {same_sign} of {with_sign} ({:.1} %); at {certain} every response drawn was the same",
         percent(*scaled_turns, *turns),
         points.len(),
-        points.len(),
-        percent(*same_sign, points.len()),
+        percent(*same_sign, with_sign),
     )
 }
