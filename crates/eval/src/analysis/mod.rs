@@ -3,8 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | [`play`] | groups of trajectories of a policy |
-//! | [`surprisal`] | AEM, figure 2: does `alpha - 1` follow the relative surprisal of responses? |
-//! | [`attribution`] | STAPO, figure 2: do outlier turns have lower advantages, and depend less on goal and history? |
+//! | [`mod@surprisal`] | AEM, figure 2: does `alpha - 1` follow the relative surprisal of responses? |
+//! | [`mod@attribution`] | STAPO, figure 2: do outlier turns have lower advantages, and depend less on goal and history? |
 
 pub mod attribution;
 pub mod play;
