@@ -188,7 +188,7 @@ mod tests {
         Tokenizer::train(["a"].into_iter(), &config).unwrap()
     }
 
-    /// What is kept of a response to a prompt; `None` where nothing stops it.
+    /// The part of a response to a prompt that is kept; `None` where nothing stops it.
     fn kept(tokenizer: &Tokenizer, opening: &str, prompt: &str, text: &str) -> Option<String> {
         let [open, close, opening] = ["<think>", "</think>", opening].map(str::to_owned);
         let tags = Arc::new(ReasoningTags { open, close, opening });

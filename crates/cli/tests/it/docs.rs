@@ -243,7 +243,7 @@ fn arguments(command: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What a command that reads a config reads it from, as arguments of `config check`; none for other commands, and where the
+/// Arguments of `config check` for the sources of a command that reads a config; none for other commands, and where the
 /// reader is to put something else in.
 fn config_check(arguments: &[String]) -> Option<Vec<&str>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

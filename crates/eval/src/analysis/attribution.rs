@@ -33,7 +33,7 @@ pub struct Attribution {
     pub turns: usize,
     /// Their step advantage.
     pub advantage: f64,
-    /// What a response owes to goal and history together, to the goal and to the history, in nats a token.
+    /// Attribution of a response to goal and history together, to the goal and to the history, in nats a token.
     pub parts: [f64; 3],
 }
 

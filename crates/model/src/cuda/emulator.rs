@@ -30,7 +30,7 @@ const FLAGS: [&str; 7] =
 
 /// The device.
 pub(crate) struct Emulator {
-    /// What the C++ compiler says of its version.
+    /// Version of the C++ compiler, in its own words.
     compiler: String,
     state: Mutex<State>,
 }

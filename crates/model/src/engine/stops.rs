@@ -14,7 +14,7 @@ impl NativeEngine {
         self
     }
 
-    /// What looks for stop strings in the response to a prompt.
+    /// The matcher of stop strings for the response to a prompt.
     pub(super) fn matcher(&self, prompt: &[u32]) -> StopStringMatcher {
         match (&self.reasoning, &self.tokenizer) {
             (Some(tags), Some(tokenizer)) => {

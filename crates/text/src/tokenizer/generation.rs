@@ -1,4 +1,4 @@
-//! `generation_config.json`: the tokens that end a response, and the sampling of programs that are told nothing else.
+//! `generation_config.json`: the tokens that end a response, and the sampling of programs that are asked for nothing else.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -177,9 +177,9 @@ fn unsupported(what: &str) -> LearnError {
 pub struct NativePolicy {
     learner: NativeLearner,
     tokenizer: Arc<Tokenizer>,
-    /// What its engines pass over in a response before they look for stop strings.
+    /// Tags of the reasoning that its engines pass over before they look for stop strings.
     reasoning: Option<Arc<ReasoningTags>>,
-    /// What the folders that it writes name.
+    /// Sampling named in the folders that it writes.
     sampling: GenerationSampling,
     base: Option<BaseModel>,
     stashed: Option<turnwise_model::TakenGradient>,

@@ -157,7 +157,7 @@ impl TaskSet for Endless {
         Ok(Box::new(self.clone()))
     }
 
-    /// What samples steps as well: none is left on another thread.
+    /// The thread that samples steps the environments, too: none is left on another.
     fn is_instant(&self) -> bool {
         true
     }

@@ -45,7 +45,7 @@ pub(super) struct PlayedArgs {
     output: Option<PathBuf>,
 }
 
-/// What an analysis works on.
+/// The policy, the world and the groups that an analysis works on.
 pub(super) struct Played {
     pub(super) config: Config,
     pub(super) policy: Policy,
@@ -117,7 +117,7 @@ impl Played {
         }
     }
 
-    /// What was played, in one line.
+    /// Summary of the groups, in one line.
     pub(super) fn summary(&self) -> String {
         let trajectories = self.batch.trajectories().count();
         let solved = self.batch.trajectories().filter(|trajectory| trajectory.success).count();

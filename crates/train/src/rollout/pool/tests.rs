@@ -23,7 +23,7 @@ struct Scripted {
     most: AtomicUsize,
 }
 
-/// What a call that is held says when it has begun, and waits for.
+/// Channels of a call that is held: its begin, and its release.
 struct Hold {
     begun: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
