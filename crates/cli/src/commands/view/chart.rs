@@ -7,8 +7,8 @@ use crate::commands::pages::html::escape;
 
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 90.0;
-/// Room at the left and below for the numbers.
-const LEFT: f64 = 52.0;
+/// Room at the left and below for the numbers: `-0.0001234` is the longest.
+const LEFT: f64 = 66.0;
 const BOTTOM: f64 = 18.0;
 const MARGIN: f64 = 6.0;
 
