@@ -4,7 +4,7 @@ use toml::{Table, Value};
 use turnwise_settings::{Problem, SettingsError};
 
 use super::layers::Layer;
-use super::load::resolve;
+use super::load::{has_critic, resolve};
 use super::{Config, renamed};
 use crate::TrainError;
 
@@ -52,18 +52,12 @@ pub fn amend(config: &Config, overrides: &[String]) -> Result<Config, TrainError
         }
     }
     SettingsError::of(found)?;
-    let resolved = resolve(&settings, &config.env.worlds, &config.methods);
     // A method without a critic goes on without the one that the run had, and without its settings.
-    let has_critic = |config: &Config| config.pipeline().is_ok_and(|pipeline| pipeline.needs().values);
     let is_named = overrides.iter().any(|text| text.trim_start().starts_with("critic"));
-    if resolved.is_err() && has_critic(config) && !is_named {
-        settings.table.remove("critic");
-        let without = resolve(&settings, &config.env.worlds, &config.methods);
-        if without.as_ref().is_ok_and(|config| !has_critic(config)) {
-            return without;
-        }
+    if !is_named && !has_critic(&settings, &config.methods) {
+        settings.remove("critic");
     }
-    resolved
+    resolve(&settings, &config.env.worlds, &config.methods)
 }
 
 fn at<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

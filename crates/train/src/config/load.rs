@@ -174,7 +174,7 @@ fn merge(files: Vec<Layer>, named: Option<&str>, methods: &Methods) -> Result<La
 }
 
 /// True if the credit needs a critic, as far as its settings can be read.
-fn has_critic(layer: &Layer, methods: &Methods) -> bool {
+pub(super) fn has_critic(layer: &Layer, methods: &Methods) -> bool {
     let credit = layer.table.get("credit").cloned().unwrap_or_else(|| Value::Table(Table::new()));
     let pipeline = credit
         .try_into::<CreditConfig>()
