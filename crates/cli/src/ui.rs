@@ -206,43 +206,38 @@ impl Ui {
 
     /// A bar of its own for work of equal parts.
     pub(crate) fn count(&mut self, name: &str, finished: usize, total: usize) {
-        if self.bar.prefix() != name || self.bar.is_finished() {
-            self.start_bar(name, total as u64, 0);
-        }
-        self.bar.set_position(finished as u64);
-        if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
-            self.last_line = Instant::now();
-            self.say(&format!("{name} {finished}/{total}"));
-        }
+        self.move_bar(name, finished, total);
+        self.say_now_and_then(&format!("{name} {finished}/{total}"));
     }
 
     /// A bar of its own for an evaluation or another loop over tasks.
     pub(crate) fn tasks(&mut self, name: &str, finished: usize, total: usize, solved: usize) {
+        self.move_bar(name, finished, total);
+        if finished > 0 {
+            let message = format!("success {:.1} %", 100.0 * solved as f64 / finished as f64);
+            self.say_now_and_then(&format!("{name} {finished}/{total}  {message}"));
+            self.bar.set_message(message);
+        }
+    }
+
+    fn move_bar(&mut self, name: &str, finished: usize, total: usize) {
         if self.bar.prefix() != name || self.bar.is_finished() {
             self.start_bar(name, total as u64, 0);
         }
         self.bar.set_position(finished as u64);
-        if finished > 0 {
-            let message = format!("success {:.1} %", 100.0 * solved as f64 / finished as f64);
-            if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
-                self.last_line = Instant::now();
-                self.say(&format!("{name} {finished}/{total}  {message}"));
-            }
-            self.bar.set_message(message);
+    }
+
+    /// A line where no bar is seen, and the last one is some time ago.
+    fn say_now_and_then(&mut self, line: &str) {
+        if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
+            self.last_line = Instant::now();
+            self.say(line);
         }
     }
 
     /// A bar of the demonstrations, which a world of one's own may take long to play.
     fn demonstrations(&mut self, played: usize, total: usize) {
-        const NAME: &str = "demonstrations";
-        if self.bar.prefix() != NAME || self.bar.is_finished() {
-            self.start_bar(NAME, total as u64, 0);
-        }
-        self.bar.set_position(played as u64);
-        if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
-            self.last_line = Instant::now();
-            self.say(&format!("{NAME} {played}/{total}"));
-        }
+        self.count("demonstrations", played, total);
         if played == total {
             self.bar.finish_and_clear();
         }
