@@ -1,9 +1,8 @@
 //! `turnwise analyze surprisal` and `attribution`, on the checkpoint of a run.
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
-
-use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use crate::turnwise;
 
 const TINY: &[&str] = &[
     concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
@@ -14,10 +13,6 @@ const TINY: &[&str] = &[
     "train.steps=1",
     "eval.splits=[\"valid_unseen\"]",
 ];
-
-fn turnwise(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
-}
 
 #[test]
 fn a_checkpoint_is_analysed() {

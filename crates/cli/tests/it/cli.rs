@@ -2,13 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use super::docs::subcommands;
 
-fn turnwise(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
-}
+use crate::turnwise;
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()

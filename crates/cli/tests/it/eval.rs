@@ -3,9 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use crate::turnwise;
 
 const TINY: &[&str] = &[
     concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
@@ -19,10 +20,6 @@ const TINY: &[&str] = &[
     "eval.tasks=2",
     "train.keep_best=valid_unseen",
 ];
-
-fn turnwise(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
-}
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

@@ -26,3 +26,9 @@ mod turnrd;
 mod turnrd_run;
 mod view;
 mod webshop;
+
+/// The output of the program with these arguments.
+#[expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+fn turnwise(arguments: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
+}

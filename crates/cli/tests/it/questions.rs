@@ -13,9 +13,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-fn turnwise(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(args).output().unwrap()
-}
+use crate::turnwise;
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()

@@ -3,13 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use turnwise_decompose::turnrd::{Replay, ReplayRecord};
 
-fn turnwise(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
-}
+use crate::turnwise;
 
 fn succeed(arguments: &[&str]) -> String {
     let output = turnwise(arguments);

@@ -4,7 +4,8 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output};
+
+use crate::turnwise;
 
 const TINY: &[&str] = &[
     concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/tiny.toml"),
@@ -20,10 +21,6 @@ const TINY: &[&str] = &[
     "train.steps=3",
     "eval.splits=[\"valid_unseen\"]",
 ];
-
-fn turnwise(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_turnwise")).args(arguments).output().unwrap()
-}
 
 /// A copy of trajectories in which the first of every group is rewarded at its end: nothing is ever solved in a run so short, and HAS
 /// leaves groups of equal returns as they are.
