@@ -48,7 +48,7 @@ enum Command {
     View(commands::view::ViewArgs),
     /// Train and inspect the learned decomposer of returns.
     Turnrd(commands::turnrd::TurnrdArgs),
-    /// Analysis of a finished run: how well its method credited turns.
+    /// Analysis of a policy or a run: what the papers report of their turns besides success.
     Analyze(commands::analyze::AnalyzeArgs),
     /// Play an environment yourself in the terminal.
     Play(commands::play::PlayArgs),

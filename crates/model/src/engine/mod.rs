@@ -12,7 +12,7 @@
 //! | `projection.rs` | a projection, with its adapter beside it where bf16 would round the adapter away |
 //! | `sharing.rs` | which rows of a step read the same pages |
 //! | `slot.rs` | memory of one session |
-//! | `stops.rs` | where stop strings count |
+//! | `stops.rs` | stop strings, and the reasoning that they are looked for behind |
 //! | `matmul.rs` | rows times a packed weight matrix, for the few rows of a decoding step |
 //! | `vector.rs` | elementwise and reducing loops of a decoding step, vectorised |
 //! | `weights.rs` | the weights as the engine reads them |

@@ -1,4 +1,4 @@
-//! Where stop strings count in an engine's responses.
+//! Stop strings of an engine's responses, and the reasoning that they are looked for behind.
 
 use std::sync::Arc;
 
