@@ -5,6 +5,7 @@
 //!     model=DIR groups=8 size=8 prompt=256 response=32 rank=16 lanes=2 micro=4096 rounds=3 compute=f32
 //! ```
 //!
+//! `shape=NAME` instead of a model has random weights of that shape; `device=cuda` runs on a GPU (feature `cuda`).
 //! Prompts are random tokens, one a group; responses end only at their length. Prints one line of JSON with the medians of
 //! the measured rounds (one before them is not measured): `sample_s` has the packing of the weights in it (`pack_s`),
 //! `update_s` forward, backward and AdamW. `benches/peer/pretrained.py` does the same in Python and prints the ratios.
@@ -23,9 +24,9 @@ use turnwise_core::{
     TokenGradients, TokenSequence, TokenStatistics, TurnSpan,
 };
 use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
-use turnwise_model::{Adapter, Compute, LearnerConfig, LoraConfig, NativeLearner, Weights, load_model};
+use turnwise_model::{Adapter, LearnerConfig, LoraConfig, NativeLearner, Weights, load_model};
 
-use arguments::Arguments;
+use arguments::{Arguments, median, random_weights};
 
 // That of the `turnwise` program.
 #[global_allocator]
@@ -123,21 +124,17 @@ fn sample(sizes: Sizes, weights: &SharedWeights, round: u64) -> Result<Samples, 
     })
 }
 
-fn median(mut seconds: Vec<f64>) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::read();
     let get = |name: &str, default: usize| arguments.number(name, default);
-    let folder = arguments.text("model").ok_or("name a model folder: model=DIR")?;
-    let compute = match arguments.text("compute") {
-        None | Some("f32") => Compute::F32,
-        Some("bf16") => Compute::Bf16,
-        Some(other) => return Err(format!("compute={other}: expected f32 or bf16").into()),
+    let (compute, device) = (arguments.compute()?, arguments.device()?);
+    let context = get("prompt", 256)? + get("response", 32)?;
+    let base = match (arguments.text("model"), arguments.shape(context)?) {
+        (Some(folder), _) => load_model(Path::new(folder))?,
+        (None, Some(config)) => random_weights(config),
+        (None, None) => return Err("name a model folder, model=DIR, or a shape with random weights".into()),
     };
-    let base = Arc::new(load_model(Path::new(folder))?);
+    let base = Arc::new(base);
     let sizes = Sizes {
         groups: get("groups", 8)?,
         size: get("size", 8)?,
@@ -151,6 +148,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let adapter = Adapter::init(&base.config, &lora, Seed::derive(0, Purpose::Init, &[]))?;
     let settings = LearnerConfig {
         compute,
+        device,
         lanes: sizes.lanes,
         micro_batch_tokens: get("micro", 4096)?,
         share_prefixes: get("share", 1)? != 0,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example prefix_speed -- \
-//!     groups=8 size=8 prompt=256 response=32 head=0 lanes=2 micro=4096 steps=3 compute=f32
+//!     groups=8 size=8 prompt=256 response=32 head=0 lanes=2 micro=4096 steps=3 compute=f32 device=cpu
 //! ```
 //!
 //! Groups of responses to a prompt each, the prompts alike in their first `head` tokens; a model of 25 M weights. A
@@ -16,7 +16,7 @@ use turnwise_core::{
     Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
     TurnSpan,
 };
-use turnwise_model::{Compute, LearnerConfig, ModelConfig, NativeLearner, Parameters};
+use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
 use arguments::Arguments;
 
@@ -37,11 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (groups, size) = (get("groups", 8)?, get("size", 8)?);
     let (head, prompt, response) = (get("head", 0)?, get("prompt", 256)?, get("response", 32)?);
     let steps = get("steps", 3)?;
-    let compute = match arguments.text("compute") {
-        None | Some("f32") => Compute::F32,
-        Some("bf16") => Compute::Bf16,
-        Some(other) => return Err(format!("compute={other}: expected f32 or bf16").into()),
-    };
+    let (compute, device) = (arguments.compute()?, arguments.device()?);
     let config = ModelConfig {
         vocab_size: 8192,
         hidden_size: 448,
@@ -73,6 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let settings = LearnerConfig {
             share_prefixes,
             compute,
+            device,
             lanes: get("lanes", 2)?,
             micro_batch_tokens: get("micro", 4096)?,
             ..LearnerConfig::default()

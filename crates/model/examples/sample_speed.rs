@@ -1,18 +1,17 @@
 //! Sampling speed of the native engine.
 //!
 //! `cargo run --release -p turnwise-model --example sample_speed -- key=value ...` with the keys and
-//! defaults of [`Setting`]; `bf16=1` multiplies matrices in bf16 where the machine can; `saved_bf16=1` rounds
+//! defaults of [`Setting`]; `bf16=1` multiplies matrices in bf16 if the machine can; `cuda=1` samples on a GPU (feature `cuda`); `saved_bf16=1` rounds
 //! the weights, as those of a checkpoint that was saved in bf16 are; `warm` rounds come first and are not measured. Prints one line of JSON with
 //! medians: `new_tokens_per_s` is new tokens over the time of a whole round, prompts included;
 //! `decode_tokens_per_s` leaves the time out that a round with one new token takes.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use turnwise_core::{Purpose, SampleRequest, Sampler as _, SamplingParams, Seed};
-use turnwise_model::engine::{EngineConfig, EngineWeights, NativeEngine};
-use turnwise_model::{Compute, ModelConfig, ParameterLayout, Parameters};
+use turnwise_model::engine::{EngineConfig, NativeEngine, SharedWeights};
+use turnwise_model::{Compute, Device, ModelConfig, ParameterLayout, Parameters};
 
 /// Setting to be measured.
 #[derive(Clone, Debug)]
@@ -28,6 +27,7 @@ struct Setting {
     new: usize,
     lanes: usize,
     bf16: usize,
+    cuda: usize,
     saved_bf16: usize,
     warm: usize,
     rounds: usize,
@@ -46,6 +46,7 @@ fn main() {
         new: 64,
         lanes: 2,
         bf16: 0,
+        cuda: 0,
         saved_bf16: 0,
         warm: 1,
         rounds: 5,
@@ -65,6 +66,7 @@ fn main() {
                 "new" => &mut setting.new,
                 "lanes" => &mut setting.lanes,
                 "bf16" => &mut setting.bf16,
+                "cuda" => &mut setting.cuda,
                 "saved_bf16" => &mut setting.saved_bf16,
                 "warm" => &mut setting.warm,
                 "rounds" => &mut setting.rounds,
@@ -87,8 +89,9 @@ fn main() {
     let count = parameters.data.len();
     let compute = if setting.bf16 == 0 { Compute::F32 } else { Compute::Bf16 };
     let started = Instant::now();
-    let weights = match EngineWeights::of(&parameters.into(), 0, compute) {
-        Ok(weights) => Arc::new(weights),
+    let device = if setting.cuda == 0 { Device::Cpu } else { Device::Cuda };
+    let weights = match SharedWeights::of(&parameters.into(), 0, device, compute) {
+        Ok(weights) => weights,
         Err(error) => {
             eprintln!("{error}");
             std::process::exit(1);
@@ -115,12 +118,11 @@ fn main() {
 }
 
 /// Median time of the measured rounds.
-fn median_seconds(setting: &Setting, weights: &Arc<EngineWeights>) -> f64 {
+fn median_seconds(setting: &Setting, weights: &SharedWeights) -> f64 {
     let rounds = (0..setting.warm + setting.rounds.max(1)).map(|_| {
         let started = Instant::now();
         std::thread::scope(|scope| {
             for lane in 0..setting.lanes {
-                let weights = Arc::clone(weights);
                 scope.spawn(move || run(setting, weights, lane));
             }
         });
@@ -132,11 +134,11 @@ fn median_seconds(setting: &Setting, weights: &Arc<EngineWeights>) -> f64 {
 }
 
 /// One lane: its share of the prompts, all different, in one engine.
-fn run(setting: &Setting, weights: Arc<EngineWeights>, lane: usize) {
+fn run(setting: &Setting, weights: &SharedWeights, lane: usize) {
     let sessions: Vec<usize> = (lane..setting.prompts).step_by(setting.lanes).collect();
     let sizes =
         EngineConfig { max_num_seqs: sessions.len().max(1), max_context: setting.prompt_len + setting.new };
-    let result = NativeEngine::with_weights(weights, sizes, None).map_err(|error| error.to_string());
+    let result = NativeEngine::with_shared(weights, sizes, None).map_err(|error| error.to_string());
     let answered = result.and_then(|mut engine| {
         for &session in &sessions {
             let mut rng = Seed::derive(1, Purpose::World, &[session as u64]).rng();

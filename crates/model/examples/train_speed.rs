@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p turnwise-model --example train_speed -- \
-//!     hidden=256 layers=6 heads=4 kv=2 ffn=704 vocab=2048 sequences=16 length=512 lanes=2 steps=5 compute=f32
+//!     hidden=256 layers=6 heads=4 kv=2 ffn=704 vocab=2048 sequences=16 length=512 lanes=2 steps=5 compute=f32 device=cpu
 //! ```
 //!
 //! Every token but the first of a sequence is trained on, with a plain likelihood loss.
@@ -15,7 +15,7 @@ use turnwise_core::{
     Learner, Objective, ObjectiveError, Purpose, Seed, TokenGradients, TokenSequence, TokenStatistics,
     TurnSpan,
 };
-use turnwise_model::{Compute, LearnerConfig, ModelConfig, NativeLearner, Parameters};
+use turnwise_model::{LearnerConfig, ModelConfig, NativeLearner, Parameters};
 
 use arguments::Arguments;
 
@@ -50,16 +50,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..ModelConfig::default()
     };
     let (count, length, steps) = (get("sequences", 16)?, get("length", 512)?, get("steps", 5)?);
-    let compute = match arguments.text("compute") {
-        None | Some("f32") => Compute::F32,
-        Some("bf16") => Compute::Bf16,
-        Some(other) => return Err(format!("compute={other}: expected f32 or bf16").into()),
-    };
+    let (compute, device) = (arguments.compute()?, arguments.device()?);
     let settings = LearnerConfig {
         micro_batch_tokens: get("micro", LearnerConfig::default().micro_batch_tokens)?,
         lanes: get("lanes", 2)?,
         recompute: get("recompute", 0)? == 1,
         compute,
+        device,
         ..LearnerConfig::default()
     };
     let mut rng = Seed::derive(0, Purpose::World, &[]).rng();
