@@ -1,5 +1,8 @@
 //! The CUDA backend on a device against the CPU path. Without a device the tests say so and end.
 //!
+//! `TURNWISE_CUDA_SMALL=1` runs one small model on short sequences, for compute-sanitizer, which slows kernels a
+//! hundredfold. Each test prints the differences that it measured.
+//!
 //! Tolerances: numbers on the device have eight binary places where products read them, so that after a few
 //! layers log-probabilities agree to a few hundredths of a nat, and gradients to a few parts in a hundred of
 //! their length. The update itself is f32 on both sides.
@@ -42,9 +45,14 @@ fn no_device(error: &CudaError) -> bool {
     false
 }
 
-/// Widths of heads of 64 and of 128, several tiles of attention, normed heads, vocabularies that are no round numbers: less than one chunk of a
-/// choice, and several.
-fn models() -> [ModelConfig; 4] {
+/// True if only a small model and short sequences are wanted.
+fn small() -> bool {
+    std::env::var_os("TURNWISE_CUDA_SMALL").is_some()
+}
+
+/// Heads of 64 and of 128, several attention tiles, normed heads, and vocabularies of less than one chunk of a choice
+/// and of several.
+fn models() -> Vec<ModelConfig> {
     let base = ModelConfig {
         vocab_size: 1003,
         hidden_size: 256,
@@ -57,7 +65,10 @@ fn models() -> [ModelConfig; 4] {
         tie_word_embeddings: true,
         ..ModelConfig::default()
     };
-    [
+    if small() {
+        return vec![ModelConfig { num_hidden_layers: 1, num_attention_heads: 2, hidden_size: 128, ..base }];
+    }
+    vec![
         base.clone(),
         ModelConfig { model_type: Family::Qwen3, head_dim: 128, num_key_value_heads: 1, ..base.clone() },
         ModelConfig { model_type: Family::Llama, tie_word_embeddings: false, ..base.clone() },
@@ -65,19 +76,24 @@ fn models() -> [ModelConfig; 4] {
     ]
 }
 
-/// Weights large enough that every part matters, rounded to what a bfloat16 holds.
+/// Matrices large enough that every part matters, rounded to what a bfloat16 holds. Norms stay at 1: at 1.5, those of
+/// Qwen3's heads make scores 2.25 times as large, and rounding then moves a gradient by 4 % (on a GPU and emulated alike).
 fn weights(config: &ModelConfig, seed: u64) -> Parameters<f32> {
     let mut weights = Parameters::init(config.clone(), Seed::derive(seed, Purpose::Init, &[])).unwrap();
-    for value in &mut weights.data {
-        *value = f32::from_bits((*value * 1.5).to_bits() & 0xffff_0000);
+    for tensor in weights.layout.tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
+        for value in &mut weights.data[tensor.range.clone()] {
+            *value = f32::from_bits((*value * 1.5).to_bits() & 0xffff_0000);
+        }
     }
     weights
 }
 
 fn batch(vocabulary: usize) -> Vec<TokenSequence> {
     let mut rng = Seed::derive(1, Purpose::World, &[]).rng();
-    [300usize, 5, 64, 130]
-        .into_iter()
+    let lengths: &[usize] = if small() { &[70, 5] } else { &[300, 5, 64, 130] };
+    lengths
+        .iter()
+        .copied()
         .map(|length| TokenSequence {
             tokens: (0..length).map(|_| rng.below(vocabulary) as u32).collect(),
             spans: vec![
@@ -105,11 +121,13 @@ fn the_device_trains_as_the_cpu_does() {
         let batch = batch(config.vocab_size);
         let (expected, found) = (host.logprobs(&batch).unwrap(), device.logprobs(&batch).unwrap());
         let off = apart(&found, &expected);
+        eprintln!("{}: log-probabilities {off:.4} apart", config.model_type);
         assert!(off < LOGPROBS, "{}: log-probabilities {off} apart", config.model_type);
         let [a, b] =
             [&mut host, &mut device].map(|learner| learner.forward_backward(&batch, &Probe::PLAIN).unwrap());
         assert!((a.loss - b.loss).abs() < 0.03 * a.loss.abs().max(1.0), "{} {}", a.loss, b.loss);
         let off = distance(&device.gradient(), &host.gradient());
+        eprintln!("{}: loss {} and {}, gradients {off:.5} apart", config.model_type, a.loss, b.loss);
         assert!(off < GRADIENT, "{}: gradients {off} apart", config.model_type);
         // Another model is further off.
         let [mut other, _] = learners(&self::weights(&config, 4));
@@ -130,6 +148,7 @@ fn the_device_trains_as_the_cpu_does() {
         let moves =
             |new: &[f32]| new.iter().zip(&weights.data).map(|(new, old)| new - old).collect::<Vec<f32>>();
         let off = distance(&moves(&moved.base.data), &moves(&expected.base.data));
+        eprintln!("{}: updates {off:.4} apart", config.model_type);
         assert!(off < 0.4, "{}: updates {off} apart", config.model_type);
         assert!(apart(&device.logprobs(&batch).unwrap(), &host.logprobs(&batch).unwrap()) < 2.0 * LOGPROBS);
     }
@@ -157,13 +176,19 @@ fn the_device_samples_what_its_learner_says() {
         let weights = weights(&config, 5);
         let [mut host, mut device] = learners(&weights);
         let sizes = EngineConfig { max_num_seqs: 5, max_context: 400 };
-        let greedy = SamplingParams { temperature: 0.0, max_tokens: 40, ..SamplingParams::default() };
+        let greedy = SamplingParams {
+            temperature: 0.0,
+            max_tokens: if small() { 6 } else { 40 },
+            ..SamplingParams::default()
+        };
         let answers = |learner: &NativeLearner, params: &SamplingParams| {
             let weights = learner.engine_weights().unwrap();
             let mut engine = NativeEngine::with_shared(&weights, sizes, None).unwrap();
             let mut rng = Seed::derive(2, Purpose::World, &[]).rng();
-            let prompts: Vec<Vec<u32>> = [3usize, 70, 129, 300, 40, 8, 90]
-                .into_iter()
+            let lengths: &[usize] = if small() { &[3, 70, 40] } else { &[3, 70, 129, 300, 40, 8, 90] };
+            let prompts: Vec<Vec<u32>> = lengths
+                .iter()
+                .copied()
                 .map(|length| (0..length).map(|_| rng.below(config.vocab_size) as u32).collect())
                 .collect();
             for (session, prompt) in prompts.iter().enumerate() {
@@ -191,6 +216,7 @@ fn the_device_samples_what_its_learner_says() {
         assert_eq!(found, answers(&device, &greedy), "the same bits every time");
         let (batch, recorded) = said(&found);
         let own = apart(&recorded, &device.logprobs(&batch).unwrap());
+        eprintln!("{}: sampler and learner {own:.4} apart", config.model_type);
         assert!(own < LOGPROBS, "{}: sampler and learner {own} apart", config.model_type);
         assert!(apart(&recorded, &host.logprobs(&batch).unwrap()) < LOGPROBS);
         // Greedy answers begin alike; where two tokens are nearly as likely they may part.
@@ -199,7 +225,9 @@ fn the_device_samples_what_its_learner_says() {
         let alike =
             pairs.map(|(a, b)| a.1.tokens.iter().zip(&b.1.tokens).take_while(|(a, b)| a == b).count());
         let total: usize = alike.sum();
-        assert!(total > 7 * 40 / 2, "{}: {total} of {} greedy tokens alike", config.model_type, 7 * 40);
+        let all = found.len() * greedy.max_tokens;
+        eprintln!("{}: {total} of {all} greedy tokens alike", config.model_type);
+        assert!(2 * total > all, "{}: {total} of {all} greedy tokens alike", config.model_type);
         // Draws: of all tokens, and of those that top-k and top-p keep.
         for (temperature, top_p, top_k) in [(1.0, 1.0, 0), (0.8, 0.9, 20)] {
             let params = SamplingParams { temperature, top_p, top_k, ..greedy.clone() };
