@@ -27,44 +27,46 @@ use crate::worlds::{self, load_resolved, load_to_play};
 /// Evaluate a run, checkpoint or model.
 #[derive(Args)]
 pub(crate) struct EvalArgs {
-    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a model of the hub (ORG/NAME).
+    /// A run directory (its newest checkpoint), a checkpoint, a model folder, or a hub model
+    /// (ORG/NAME).
     policy: PathBuf,
-    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
+    /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// One more override written key.sub=value; may be repeated.
+    /// An override such as eval.tasks=64; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// The checkpoint of a run: `best` (train.keep_best), or a position such as step-12 or sft-300; the newest by default.
+    /// Checkpoint of a run: `best` (train.keep_best), step-12 or sft-300 [default: the newest].
     #[arg(long, value_name = "NAME")]
     checkpoint: Option<String>,
-    /// The environment; the config's by default. Another one than the config's brings its own prompts and splits.
+    /// Environment [default: the config's]. Another one uses its own prompts and splits.
     #[arg(long)]
     env: Option<String>,
-    /// Prompting of the model: as the config says, with ReAct (a thought and an action each turn), or with Reflexion
-    /// (ReAct, and a reflection and another trial after a failure).
+    /// Prompting: the config's (plain), ReAct (a thought and an action each turn), or Reflexion
+    /// (ReAct; after a failure a reflection and another trial).
     #[arg(long, value_enum, default_value_t)]
     agent: AgentName,
-    /// Times that Reflexion tries a task at most; 3 unless given.
+    /// Maximum trials of Reflexion per task [default: 3].
     #[arg(long)]
     trials: Option<usize>,
-    /// Splits to evaluate; the config's by default.
+    /// Splits to evaluate [default: the config's].
     #[arg(long)]
     split: Vec<String>,
-    /// Tasks per split; 0 takes all. The config's by default.
+    /// Tasks per split; 0 for all [default: the config's].
     #[arg(long)]
     tasks: Option<usize>,
-    /// Softmax temperature; 0 is greedy. The config's by default.
+    /// Sampling temperature; 0 is greedy [default: the config's].
     #[arg(long)]
     temperature: Option<f32>,
-    /// Seed of the draws; the config's by default.
+    /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Write the results as JSON: into a file, or into a folder (a name that ends with `/`), where the file is named after
-    /// the checkpoint as training's own evaluations are.
+    /// Write the results as JSON: to a file, or to a folder (a name ending in `/`), where the file
+    /// is named after the checkpoint.
     #[arg(short, long, value_name = "FILE|FOLDER/", visible_alias = "output")]
     out: Option<PathBuf>,
-    /// Write every trajectory as JSON lines (compressed where the name ends in .zst).
+    /// Write all trajectories as JSON lines (compressed if the name ends in .zst).
     #[arg(long, value_name = "FILE")]
     trajectories: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ const PIECE: usize = 4096;
 /// Display of pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pictures {
-    /// The best form that the terminal has: kitty's protocol, sixel, or half blocks; none where there is no terminal.
+    /// The best that the terminal supports: kitty, sixel or half blocks; off without a terminal.
     #[default]
     Auto,
     /// Half blocks in 24-bit colours.
@@ -23,7 +23,7 @@ pub(crate) enum Pictures {
     Sixel,
     /// Kitty's graphics protocol.
     Kitty,
-    /// None: the world's text.
+    /// No pictures, only text.
     Off,
 }
 

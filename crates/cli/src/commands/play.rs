@@ -31,34 +31,34 @@ use crate::worlds;
 /// Play an environment yourself in the terminal.
 #[derive(Args)]
 pub(crate) struct PlayArgs {
-    /// The world, by its kind (`turnwise env list` lists them).
+    /// The environment (`turnwise env list` lists them).
     environment: String,
-    /// Settings of the world, written key.sub=value, as in the [env] table of a config.
+    /// Settings as in the [env] table of a config, such as generator.size=small.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Official data (alfworld: a folder of games, a game file or a `.tar.zst` archive; webshop: the folder of the
-    /// official files), the same as data=PATH. Without it a world is generated.
+    /// Official data; same as data=PATH. alfworld: a folder of games, a game file or a `.tar.zst`
+    /// archive; webshop: the folder of the official files. Without it, tasks are generated.
     #[arg(long, value_name = "PATH", conflicts_with = "size")]
     data: Option<PathBuf>,
-    /// The split to play from; the last of the kind's usual evaluation by default, or the first there is.
+    /// Split to play from [default: the last split of the usual evaluation].
     #[arg(long)]
     split: Option<String>,
-    /// The task's id, or a part of it that no other task has.
+    /// Id of the task, or a unique part of it.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Picks the task; another number, another task. It is also the seed of a generated world.
+    /// Seed that selects the task; also the seed of a generated environment.
     #[arg(long, default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Size of the generated scene (alfworld), the same as generator.size=SIZE.
+    /// Size of the generated scene (alfworld); same as generator.size=SIZE.
     #[arg(long, value_enum)]
     size: Option<SizeName>,
-    /// Turns until the episode ends; the kind's usual number by default.
+    /// Maximum turns of the episode [default: the environment's usual limit].
     #[arg(long, value_name = "N", alias = "max-steps")]
     max_turns: Option<usize>,
-    /// Display of a world that can draw.
+    /// How to show pictures, for environments that have them.
     #[arg(long, value_enum, default_value_t)]
     pictures: Pictures,
-    /// Only for webshop: serve the shop as pages for a browser instead, at this address.
+    /// WebShop only: serve the shop as web pages at this address.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3000")]
     web: Option<String>,
 }

@@ -17,7 +17,7 @@ use super::credit::turnrd_settings_of;
 use super::output::is_same_file;
 use crate::ui;
 
-/// Written beside a checkpoint: where it came from and how it went.
+/// Training metadata stored next to a checkpoint.
 const REPORT: &str = "training.json";
 /// Width of an action in the credit table.
 const ACTION_WIDTH: usize = 48;
@@ -32,7 +32,8 @@ pub(crate) struct TurnrdArgs {
 enum TurnrdCommand {
     /// Train a new network on a replay file.
     Train(TrainArgs),
-    /// Show a checkpoint or a replay: sizes, fit on held-out records, FiLM, credits of a trajectory.
+    /// Show a checkpoint or a replay: sizes, fit on held-out records, FiLM, and the credits of a
+    /// trajectory.
     Inspect(InspectArgs),
 }
 
@@ -43,16 +44,16 @@ struct TrainArgs {
     /// Folder for the checkpoint.
     #[arg(short, long, visible_alias = "out")]
     output: PathBuf,
-    /// Settings as a TOML file; the defaults of `decomposer.network` where it is silent.
+    /// TOML file with settings of `decomposer.network`; missing keys have their defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Leave the goal out (`has-turnrd` rather than `has-turnrd-film`).
+    /// Do not condition on the goal (`has-turnrd` instead of `has-turnrd-film`).
     #[arg(long)]
     no_film: bool,
     /// Passes over the replay.
     #[arg(long)]
     epochs: Option<usize>,
-    /// One record in so many is held out to measure the fit; 0 trains on all.
+    /// Hold out one of every N records to measure the fit; 0 trains on all.
     #[arg(long, default_value_t = 10)]
     hold_out: u64,
     /// Seed of initial weights, order and dropout.
@@ -64,10 +65,10 @@ struct TrainArgs {
 struct InspectArgs {
     /// A checkpoint folder, a replay file, or a run: its newest network on its replay.
     path: PathBuf,
-    /// The replay to measure a checkpoint on; the one it was trained on unless given.
+    /// Replay to measure a checkpoint on [default: the one it was trained on].
     #[arg(long)]
     replay: Option<PathBuf>,
-    /// Record that the credit table shows; the held-out one of the highest return unless given.
+    /// Record to show in the credit table [default: the held-out one with the highest return].
     #[arg(long)]
     record: Option<usize>,
 }

@@ -25,22 +25,23 @@ use crate::ui::{self, Ui};
 pub(super) struct PlayedArgs {
     /// A run directory (its newest checkpoint), a checkpoint, or a model folder.
     policy: PathBuf,
-    /// Config files and overrides written key.sub=value. A run or checkpoint brings its own config.
+    /// Config files and overrides such as eval.tasks=64. Runs and checkpoints have their own
+    /// config.
     #[arg(value_name = "CONFIG|KEY=VALUE")]
     sources: Vec<String>,
-    /// Split to play; the first of eval.splits unless given.
+    /// Split to play [default: the first of eval.splits].
     #[arg(long)]
     split: Option<String>,
-    /// Tasks to play, the first in content-hash order; 0 takes all.
+    /// Number of tasks, the first in content-hash order; 0 for all.
     #[arg(long, default_value_t = 32)]
     tasks: usize,
-    /// Trajectories of each task.
+    /// Trajectories per task.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..))]
     samples: u32,
-    /// Seed of the draws; the config's by default.
+    /// Seed for sampling [default: the config's].
     #[arg(long, value_parser = seed)]
     seed: Option<u64>,
-    /// Writes the numbers as JSON too.
+    /// Also write the numbers as JSON.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
 }

@@ -17,10 +17,10 @@ use crate::ui;
 pub(crate) struct TurnrdArgs {
     /// A run directory.
     run: PathBuf,
-    /// Writes the numbers as JSON too.
+    /// Also write the numbers as JSON.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
-    /// Seed of the dealing of goals.
+    /// Seed for shuffling goals.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }

@@ -26,37 +26,38 @@ use crate::ui;
 /// Compute advantages for trajectories you already have.
 #[derive(Args)]
 pub(crate) struct CreditArgs {
-    /// The trajectories: JSON lines (a run's, hand-written, verl's, verifiers'; also .zst) or TRL's Parquet.
+    /// Trajectories: JSON lines (of a run, hand-written, of verl or verifiers; also .zst) or TRL's
+    /// Parquet.
     file: PathBuf,
-    /// The method, by preset name.
+    /// Preset of the method.
     #[arg(long, value_name = "NAME")]
     preset: String,
     #[command(flatten)]
     switches: Switches,
     #[command(flatten)]
     reading: Reading,
-    /// A trained TurnRD (a folder turnrd/round-NNNN of a run) that gives the credits of has-turnrd and
-    /// has-turnrd-film, for trajectories of a Turnwise run.
+    /// Trained TurnRD (a run's turnrd/round-NNNN) for has-turnrd and has-turnrd-film; needs
+    /// trajectories of a Turnwise run.
     #[arg(long, value_name = "CHECKPOINT", requires = "policy")]
     turnrd: Option<PathBuf>,
-    /// The policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
+    /// Policy whose hidden states TurnRD reads: a run, a checkpoint or a model folder.
     #[arg(long, value_name = "MODEL", requires = "turnrd")]
     policy: Option<PathBuf>,
-    /// Most tokens of a turn, and of the goal, that TurnRD reads the mean hidden state of. The setting
-    /// decomposer.pool_tokens of the run that the network lies in unless given.
+    /// Maximum tokens of a turn, and of the goal, whose hidden states TurnRD averages [default:
+    /// decomposer.pool_tokens of the network's run].
     #[arg(long, value_name = "N", requires = "turnrd", value_parser = clap::value_parser!(u32).range(1..))]
     pool_tokens: Option<u32>,
-    /// Model folder of a sentence encoder for methods that match states by embedding (salt.matching=embedding), in place of
-    /// hashed character n-grams.
+    /// Model folder of a sentence encoder for salt.matching=embedding [default: hashed character
+    /// n-grams].
     #[arg(long, value_name = "DIR")]
     encoder: Option<PathBuf>,
-    /// Say how every number came about: every stage's value, and why.
+    /// Explain how each advantage was computed, stage by stage.
     #[arg(long)]
     explain: bool,
-    /// Write one line for each trajectory here: .jsonl, .jsonl.zst or .parquet.
+    /// Write one row per trajectory to this file: .jsonl, .jsonl.zst or .parquet.
     #[arg(short, long, value_name = "FILE", visible_alias = "out")]
     output: Option<PathBuf>,
-    /// Groups to show here; the file has them all.
+    /// Number of groups to print; --output has all.
     #[arg(long, value_name = "N", default_value_t = 4)]
     groups: usize,
 }
@@ -64,13 +65,13 @@ pub(crate) struct CreditArgs {
 /// Switches of a method that is named by `--preset`.
 #[derive(Args)]
 pub(super) struct Switches {
-    /// A switch of the method, such as estimator.omega=0.5 or aem.lambda=2; may be given again.
+    /// Setting of the method, such as estimator.omega=0.5 or aem.lambda=2; repeatable.
     #[arg(long, value_name = "KEY=VALUE", requires = "preset")]
     set: Vec<String>,
-    /// Use the switches that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
+    /// Use the settings that reproduce verl-agent's numbers (grpo, rloo, gigpo, hgpo).
     #[arg(long, requires = "preset")]
     verl_agent: bool,
-    /// Seed of the methods that draw.
+    /// Seed of methods with randomness.
     #[arg(long, default_value_t = 0, requires = "preset")]
     pub(super) seed: u64,
 }
@@ -88,10 +89,11 @@ impl Switches {
 /// The way in which a file is read.
 #[derive(Args)]
 pub(super) struct Reading {
-    /// Writer of the file.
+    /// Format of the file, by the program that wrote it.
     #[arg(long, default_value = "auto", value_parser = format)]
     format: FormatChoice,
-    /// A reward column of a TRL file and its weight; may be given again. All count once by default.
+    /// Reward column of a TRL file and its weight; repeatable [default: all columns, with weight
+    /// 1].
     #[arg(long, value_name = "COLUMN[=WEIGHT]", value_parser = reward)]
     reward: Vec<(String, f64)>,
 }

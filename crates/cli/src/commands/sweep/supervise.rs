@@ -21,7 +21,7 @@ const SHOW: Duration = Duration::from_secs(1);
 pub(super) struct Limits {
     /// Runs at a time.
     pub(super) jobs: usize,
-    /// Times that a run which failed is tried again.
+    /// Number of retries of a failed run.
     pub(super) retries: u32,
 }
 
