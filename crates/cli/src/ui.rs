@@ -1,4 +1,4 @@
-//! Progress for the user while something long goes on: bars in a terminal, lines elsewhere.
+//! Progress for the user while something long continues: bars in a terminal, lines elsewhere.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -63,7 +63,7 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Exit status of work that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// The flag that Ctrl-C sets. The first one asks for a safe stop, the second ends the program.
+/// Returns the flag that Ctrl-C sets. The first one asks for a safe stop, the second ends the program.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -75,7 +75,8 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// The flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken back ends the program.
+/// Returns the flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken
+/// back ends the program.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -93,7 +94,7 @@ pub(crate) struct Meter {
     terminal: bool,
     started: Instant,
     last_line: Instant,
-    /// Progress when this process began, which may go on from an earlier one's.
+    /// Progress when this process began, which may continue from an earlier one's.
     first: Option<u64>,
 }
 
@@ -227,7 +228,7 @@ impl Ui {
         self.bar.set_position(finished as u64);
     }
 
-    /// A line where no bar is seen, and the last one is some time ago.
+    /// A line if no bar is seen, and the last one is some time ago.
     fn say_now_and_then(&mut self, line: &str) {
         if !self.terminal && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
@@ -359,7 +360,7 @@ impl Observer for Ui {
     }
 }
 
-/// An evaluation in one line.
+/// Returns an evaluation in one line.
 pub(crate) fn one_line(label: &str, result: &Evaluation) -> String {
     let rate = &result.success;
     let failed = match result.failed {

@@ -51,10 +51,10 @@ pub enum EnvError {
         /// The limit in seconds.
         seconds: f64,
     },
-    /// The environment failed, and a retry may succeed; the text says how.
+    /// The environment failed, and a retry may succeed; the text states how.
     #[error("{0}")]
     Transient(String),
-    /// Any other failure; the text says what and where.
+    /// Any other failure; the text states what and where.
     #[error("{0}")]
     Other(String),
 }

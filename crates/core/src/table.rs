@@ -355,7 +355,7 @@ mod tests {
     use super::*;
     use crate::{Group, Turn};
 
-    /// A batch whose trajectories have turns of these numbers of tokens, `[group][trajectory][turn]`.
+    /// Returns a batch whose trajectories have turns of these numbers of tokens, `[group][trajectory][turn]`.
     fn batch(tokens: &[&[&[usize]]]) -> Batch {
         let turn = |&tokens: &usize| Turn { response_ids: vec![0; tokens], ..Turn::default() };
         let trajectory = |turns: &&[usize]| {

@@ -16,7 +16,7 @@ pub struct DemonstrationRequest<'a> {
     /// Probability that an action which the world does not understand, or which changes nothing there, stands before a step; it is
     /// not to be imitated. A world whose program plays its own episodes ([`crate::process`]) inserts none.
     pub invalid_action_prob: f64,
-    /// Most turns of an episode, invalid actions included.
+    /// Maximum number of turns of an episode, invalid actions included.
     pub max_turns: usize,
     /// Keep the turns' admissible actions. For prompts that list them; they are most of the memory.
     pub keep_admissible: bool,
@@ -42,7 +42,7 @@ impl Default for DemonstrationRequest<'_> {
 }
 
 impl DemonstrationRequest<'_> {
-    /// Seed of the draws of one episode, counted from 0.
+    /// Returns the seed of the draws of one episode, counted from 0.
     fn seed_of(&self, index: usize) -> Seed {
         Seed::derive(self.seed, Purpose::Demonstration, &[index as u64])
     }
@@ -52,7 +52,7 @@ impl DemonstrationRequest<'_> {
     }
 }
 
-/// Refuses what is no probability below 1.
+/// Rejects what is no probability below 1.
 pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvError> {
     if (0.0..1.0).contains(&probability) {
         return Ok(());
@@ -78,7 +78,7 @@ pub struct DemonstrationTurn {
 }
 
 impl DemonstrationTurn {
-    /// The turn after what was seen; its admissible actions are kept if they are asked for.
+    /// The turn after what was seen; its admissible actions are kept if requested.
     pub fn new(
         seen: Observation,
         keep_admissible: bool,
@@ -173,9 +173,9 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Episodes of a world without an expert, to train a tokenizer on and not to be imitated: every action is drawn from the
-/// admissible ones; where there are none an episode is its first observation. Episodes that the world failed are left
-/// out and counted.
+/// Returns the episodes of a world without an expert, to train a tokenizer on and not to be imitated:
+/// every action is drawn from the admissible ones; if there are none an episode is its first observation.
+/// Episodes that the world failed are left out and counted.
 ///
 /// # Errors
 /// There is no such split, or the world failed in every episode.

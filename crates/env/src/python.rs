@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use rand_mt::Mt;
 
-/// A number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`, `1e+16`, `1e-05`.
+/// Returns a number as Python's `repr` writes a float: the shortest digits that read back to it, `100.0`,
+/// `1e+16`, `1e-05`.
 pub fn float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return python_word(value) };
@@ -28,7 +29,8 @@ fn python_word(value: f64) -> String {
     word.to_owned()
 }
 
-/// True for a character that Python's `str.strip` removes: Unicode's white space and four separators of ASCII.
+/// Returns true for a character that Python's `str.strip` removes: Unicode's white space and four
+/// separators of ASCII.
 pub(crate) fn is_space(character: char) -> bool {
     character.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&character)
 }
@@ -62,7 +64,7 @@ pub fn json_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// A pair of strings as `str((a, b))` writes it: `('a', 'b')`.
+/// Returns a pair of strings as `str((a, b))` writes it: `('a', 'b')`.
 pub fn pair(first: &str, second: &str) -> String {
     let mut out = String::with_capacity(first.len() + second.len() + 8);
     out.push('(');

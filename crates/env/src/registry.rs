@@ -30,7 +30,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The worlds that come with the project.
+    /// Returns the worlds that come with the project.
     pub fn builtin() -> Self {
         Self::empty()
             .with(alfworld::AlfworldKind)
@@ -46,7 +46,7 @@ impl Registry {
         Self { kinds: Vec::new() }
     }
 
-    /// The same registry with one more kind, in the place of one of the same name if there is one.
+    /// Returns the same registry with one more kind, instead of one of the same name if there is one.
     #[must_use]
     pub fn with<K: WorldKind>(mut self, kind: K) -> Self {
         let kind: Arc<dyn Kind> = Arc::new(Typed(kind));
@@ -57,12 +57,12 @@ impl Registry {
         self
     }
 
-    /// The kinds in order.
+    /// Returns the kinds in order.
     pub fn kinds(&self) -> impl Iterator<Item = &dyn Kind> {
         self.kinds.iter().map(|kind| &**kind)
     }
 
-    /// A kind by its name.
+    /// Returns a kind by its name.
     ///
     /// # Errors
     /// There is none of this name; the error has the nearest.
@@ -82,8 +82,8 @@ impl Registry {
         })
     }
 
-    /// The JSON Schema of the `[env]` table: one alternative per kind, distinguished by `kind`, each with the keys that all
-    /// worlds have (`common`, the properties of a schema) and its own.
+    /// Returns the JSON Schema of the `[env]` table: one alternative per kind, distinguished by `kind`,
+    /// each with the keys that all worlds have (`common`, the properties of a schema) and its own.
     pub fn schema(&self, common: &serde_json::Map<String, Schema>) -> Schema {
         let alternatives = self.kinds().map(|kind| {
             let mut schema = kind.schema();
@@ -100,12 +100,12 @@ impl Registry {
         json!({ "oneOf": alternatives.collect::<Vec<_>>() })
     }
 
-    /// The source of an embedded prompt template.
+    /// Returns the source of an embedded prompt template.
     pub fn template(&self, name: &str) -> Option<&str> {
         self.templates().find(|(known, _)| *known == name).map(|(_, source)| source)
     }
 
-    /// The embedded prompt templates: name and source, those of every kind and those of none.
+    /// Returns the embedded prompt templates: name and source, those of every kind and those of none.
     pub fn templates(&self) -> impl Iterator<Item = (&str, &str)> {
         self.kinds().flat_map(|kind| kind.templates().iter().copied()).chain(TEMPLATES)
     }
@@ -135,7 +135,7 @@ pub trait Kind: Send + Sync {
     fn name(&self) -> &str;
     /// [`WorldKind::summary`].
     fn summary(&self) -> &str;
-    /// The JSON Schema of its settings.
+    /// Returns the JSON Schema of its settings.
     fn schema(&self) -> Schema;
     /// [`WorldKind::credit_keys`].
     fn credit_keys(&self) -> &[&str];
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(keys(registry.kind("webshop").unwrap()), ["state_key"]);
     }
 
-    /// A second household, to stand in the place of the first.
+    /// A second household, to stand instead of the first.
     struct Other;
 
     impl WorldKind for Other {

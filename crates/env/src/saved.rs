@@ -14,7 +14,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     /// Version of the format; it rises when a reader of the old one would misread the new.
     const VERSION: u32;
 
-    /// The episode as bytes.
+    /// Returns the episode as bytes.
     ///
     /// # Errors
     /// It cannot be written as JSON.
@@ -23,7 +23,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
     }
 
-    /// The episode of saved bytes.
+    /// Returns the episode of saved bytes.
     ///
     /// # Errors
     /// The bytes are no saved episode of this environment, or one of another version.

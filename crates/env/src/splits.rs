@@ -1,4 +1,4 @@
-//! Splits by content: the digest of a task says which of three splits it belongs to, whatever the seed.
+//! Splits by content: the digest of a task states which of three splits it belongs to, whatever the seed.
 
 use turnwise_core::{EnvError, Task};
 
@@ -15,7 +15,7 @@ pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
     }
 }
 
-/// The tasks of a split by its name.
+/// Returns the tasks of a split by its name.
 ///
 /// # Errors
 /// There is no such split.

@@ -35,10 +35,10 @@ pub struct OpenOptions<'a> {
 
 /// An open world.
 pub trait World: Any + Send + Sync {
-    /// The tasks and their environments.
+    /// Returns the tasks and their environments.
     fn task_set(&self) -> &dyn TaskSet;
 
-    /// Episodes to imitate; `None` where the world has no expert.
+    /// Episodes to imitate; `None` if the world has no expert.
     ///
     /// # Errors
     /// There is no such split, or the request cannot be met.
@@ -47,7 +47,7 @@ pub trait World: Any + Send + Sync {
         Ok(None)
     }
 
-    /// False where [`Self::demonstrations`] never has any: what wants them is refused before long work.
+    /// False where [`Self::demonstrations`] never has any: what wants them is rejected before long work.
     fn has_expert(&self) -> bool {
         true
     }
@@ -60,12 +60,12 @@ pub trait World: Any + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// True if a small model's tokenizer takes a name and the number after it apart.
+    /// Returns true if a small model's tokenizer takes a name and the number after it apart.
     fn split_numbers(&self) -> bool {
         false
     }
 
-    /// An adviser for a person who plays the task; `None` where the world has no expert.
+    /// Returns an adviser for a person who plays the task; `None` if the world has no expert.
     ///
     /// # Errors
     /// The expert cannot be set up.
@@ -120,13 +120,13 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that reads along and says what it would do, knowing only what has been shown.
+/// An expert that reads along and states what it would do, knowing only what has been shown.
 pub trait Advisor {
-    /// The next action after this observation.
+    /// Returns the next action after this observation.
     fn advise(&mut self, observation: &Observation) -> String;
 }
 
-/// The usual way to evaluate on a kind of world, where no configuration says otherwise.
+/// The usual way to evaluate on a kind of world, if no configuration says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usual<'a> {
     /// Turns of an episode.
@@ -135,7 +135,7 @@ pub struct Usual<'a> {
     pub splits: &'a [&'a str],
     /// The template for models that reason in free text.
     pub template: &'a str,
-    /// The template of ReAct (a thought and an action), where there is one.
+    /// The template of ReAct (a thought and an action), if there is one.
     pub react_template: Option<&'a str>,
 }
 
@@ -182,10 +182,10 @@ pub trait WorldKind: Send + Sync + 'static {
     /// The world's own keys with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
 
-    /// The name, as `env.kind` has it.
+    /// Returns the name, as `env.kind` has it.
     fn name(&self) -> &str;
 
-    /// One line about it.
+    /// Returns one line about it.
     fn summary(&self) -> &str;
 
     /// Rules between the settings, which their ranges cannot state; keys are those of the `[env]` table.
@@ -194,14 +194,15 @@ pub trait WorldKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Keys of the settings that only credit reads: demonstrations and what is learnt from them do not depend on them, so
-    /// that runs which differ in these alone share their warm start.
+    /// Returns the keys of the settings that only credit reads: demonstrations and what is learned from
+    /// them do not depend on them, so that runs which differ in these alone share their warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Progress signal: true if the world's steps may say how much of the task is done ([`turnwise_core::Step::progress`]), which
-    /// HAS can take credit from. Where it is false, such credit is refused before anything is trained.
+    /// Progress signal: true if the world's steps may say how much of the task is done
+    /// ([`turnwise_core::Step::progress`]), which HAS can take credit from. Where it is false, such
+    /// credit is rejected before anything is trained.
     fn has_progress(&self) -> bool {
         true
     }
@@ -221,7 +222,7 @@ pub trait WorldKind: Send + Sync + 'static {
         &[]
     }
 
-    /// The usual evaluation.
+    /// Returns the usual evaluation.
     fn usual(&self) -> Usual<'_> {
         Usual::default()
     }

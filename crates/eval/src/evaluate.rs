@@ -144,9 +144,9 @@ pub struct Evaluation {
     /// Tasks that ended because their next prompt did not fit the context (`rollout.max_context`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overflowed: usize,
-    /// Share of turns whose response was not a well-formed action.
+    /// Fraction of turns whose response was not a well-formed action.
     pub invalid_rate: f64,
-    /// Share whose action the world did not offer, of the turns at which it offered any; none where it never does.
+    /// Share whose action the world did not offer, of the turns at which it offered any; none if it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadmissible_rate: Option<f64>,
     /// Duration in seconds.
@@ -188,9 +188,9 @@ pub fn evaluate(
 ///
 /// # Errors
 /// [`EvalError::Train`] where `prompt.template` is no template, the chat settings do not fit the model
-/// ([`setup::chat`]) or a sampler fails as a whole. [`EvalError::NoTrials`] where `reflexion` may not try a task at all,
-/// [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] where every task failed in its
-/// environment or could not be sampled.
+/// ([`setup::chat`]) or a sampler fails as a whole. [`EvalError::NoTrials`] where `reflexion` may not try
+/// a task at all, [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] if
+/// every task failed in its environment or could not be sampled.
 pub fn evaluate_with<S: Sampler + Send>(
     settings: &PlaySettings<'_>,
     panel: &Panel,
@@ -326,7 +326,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// Mean of every number that some trajectory has.
+/// Returns the mean of every number that some trajectory has.
 fn metrics_of(trajectories: &[&Trajectory]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for (name, value) in trajectories.iter().flat_map(|trajectory| &trajectory.metrics) {

@@ -21,14 +21,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The rate of a count.
+    /// Returns the rate of a count.
     pub fn new(successes: usize, trials: usize) -> Self {
         let (low, high) = wilson(successes, trials);
         let rate = if trials == 0 { 0.0 } else { successes as f64 / trials as f64 };
         Self { successes, trials, rate, low, high }
     }
 
-    /// True if two intervals have no point in common.
+    /// Returns true if two intervals have no point in common.
     pub fn apart_from(&self, other: &Self) -> bool {
         self.high < other.low || other.high < self.low
     }

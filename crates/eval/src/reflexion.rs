@@ -10,7 +10,7 @@ use crate::EvalError;
 /// Reflections that a trial is shown at most, the latest ones.
 const MEMORY: usize = 3;
 
-/// Longest reflection in tokens.
+/// Maximum tokens of a reflection.
 const REFLECTION_TOKENS: usize = 256;
 
 /// Plays every task until it is solved, `trials` times at most, and a trial that the environment failed again. The trajectories of each task in trial order; `None`
@@ -74,7 +74,7 @@ fn preamble(notes: &[String]) -> String {
     text
 }
 
-/// Asks for a reflection on every failed trial; `None` for one that says nothing or could not be asked for.
+/// Asks for a reflection on every failed trial; `None` for one that states nothing or could not be asked for.
 fn reflect<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     failed: &[Trajectory],
@@ -106,16 +106,17 @@ fn reflect<S: Sampler + Send>(
     Ok(replies.into_iter().map(|reply| said(&prompter.response(&reply?))).collect())
 }
 
-/// A reflection on one line: what a model that reasons first concludes after it. Reasoning that was cut off concludes
-/// nothing.
+/// Returns a reflection on one line: what a model that reasons first concludes after it. Reasoning that
+/// was cut off concludes nothing.
 fn said(reply: &str) -> Option<String> {
     let answer = Reasoning::of_continued(reply).answer()?;
     let words = answer.split_whitespace().collect::<Vec<_>>().join(" ");
     (!words.is_empty()).then_some(words)
 }
 
-/// The prompt that asks for a reflection; the earliest turns are left out until it fits, and nothing comes back where
-/// not even the task fits, or where the chat template refuses these words: others are asked all the same.
+/// Returns the prompt that asks for a reflection; the earliest turns are left out until it fits, and
+/// nothing comes back if not even the task fits, or where the chat template rejects these words: others
+/// are asked all the same.
 fn fitting(
     prompter: Prompter<'_>,
     trajectory: &Trajectory,
@@ -132,7 +133,7 @@ fn fitting(
     None
 }
 
-/// The words that ask for a reflection.
+/// Returns the words that ask for a reflection.
 fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String {
     let mut text = format!(
         "Below is an attempt at a task that did not finish it. Find out what went wrong, and write a short plan for the \
@@ -162,7 +163,8 @@ fn question(trajectory: &Trajectory, notes: &[String], skipped: usize) -> String
     text
 }
 
-/// The reply to each request, asked over all samplers; `None` where there was no request or it cannot be served.
+/// Returns the reply to each request, asked over all samplers; `None` if there was no request or it
+/// cannot be served.
 fn complete<S: Sampler + Send>(
     samplers: &mut [S],
     requests: &[Option<SampleRequest>],
@@ -187,7 +189,7 @@ fn complete<S: Sampler + Send>(
     Ok(replies)
 }
 
-/// One sampler's share of the requests.
+/// Returns one sampler's share of the requests.
 fn answer<'a, S: Sampler>(
     sampler: &mut S,
     requests: impl Iterator<Item = (usize, &'a Option<SampleRequest>)>,

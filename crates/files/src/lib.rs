@@ -56,13 +56,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// True of what can be written to and not replaced: a device or a pipe, and what is reached by a name of a file that a
-/// process holds open (`/dev/stdout`, `/dev/fd/3`), even where that is an ordinary file.
+/// Returns true of what can be written to and not replaced: a device or a pipe, and what is reached by a
+/// name of a file that a process holds open (`/dev/stdout`, `/dev/fd/3`), even where that is an ordinary
+/// file.
 pub fn is_special(path: &Path) -> bool {
     matches!(target::of(path), Ok(Target::Special(_)))
 }
 
-/// The name beside a file, links followed, under which [`write_atomically`] writes it.
+/// Returns the name beside a file, links followed, under which [`write_atomically`] writes it.
 pub fn part_of(path: &Path) -> PathBuf {
     match target::of(path) {
         Ok(Target::File(path)) => beside(&path),

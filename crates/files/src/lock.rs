@@ -1,4 +1,4 @@
-//! Exclusive locks of files, which the system gives back when a process ends, however it ends.
+//! Exclusive locks of files, which the system returns when a process ends, however it ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,7 +10,8 @@ pub enum Lock {
     Taken,
     /// Another process, or another open file of this one, has it.
     Busy,
-    /// The file system knows no locks, as some network file systems do: nobody is kept out, and callers go on.
+    /// The file system knows no locks, as some network file systems do: nobody is kept out, and callers
+    /// continue.
     Unsupported,
 }
 

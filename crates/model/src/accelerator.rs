@@ -17,7 +17,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// Opens it; what it is, in words, where it is not the CPU.
+    /// Opens it; what it is, in words, if it is not the CPU.
     ///
     /// # Errors
     /// If the program was built without it or there is none, with what to do.
@@ -30,8 +30,8 @@ impl Device {
         Ok(None)
     }
 
-    /// Memory of the device in bytes; `None` where it is not known: of the processors (see the machine's), without the
-    /// feature `cuda`, and where there is no device.
+    /// Returns the memory of the device in bytes; `None` if it is not known: of the processors (see the
+    /// machine's), without the feature `cuda`, and where there is no device.
     pub fn memory(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if self == Self::Cuda {
@@ -40,7 +40,7 @@ impl Device {
         None
     }
 
-    /// Refuses a device that this program was built without. Whether there is one is seen when it is opened.
+    /// Rejects a device that this program was built without. Whether there is one is seen when it is opened.
     ///
     /// # Errors
     /// [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.

@@ -24,7 +24,7 @@ impl Family {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Qwen2, Self::Qwen3, Self::Llama];
 
-    /// The name in `model_type`.
+    /// Returns the name in `model_type`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qwen2 => "qwen2",
@@ -33,7 +33,7 @@ impl Family {
         }
     }
 
-    /// The beginning of the names of `transformers`' classes.
+    /// Returns the beginning of the names of `transformers`' classes.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Qwen2 => "Qwen2",
@@ -42,7 +42,7 @@ impl Family {
         }
     }
 
-    /// The family of a `model_type`.
+    /// Returns the family of a `model_type`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.name() == name)
     }
@@ -106,7 +106,7 @@ pub struct ModelConfig {
 }
 
 /// A Qwen2 without scaled positions, with the values that all families leave unchanged. Sizes are
-/// nought and have to be given: [`ModelConfig::check`] refuses them otherwise.
+/// nought and have to be given: [`ModelConfig::check`] rejects them otherwise.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -132,32 +132,32 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Width of all query heads together.
+    /// Returns the width of all query heads together.
     pub fn query_width(&self) -> usize {
         self.num_attention_heads * self.head_dim
     }
 
-    /// Width of all key (or value) heads together.
+    /// Returns the width of all key (or value) heads together.
     pub fn key_value_width(&self) -> usize {
         self.num_key_value_heads * self.head_dim
     }
 
-    /// True if query, key and value projection have biases.
+    /// Returns true if query, key and value projection have biases.
     pub fn qkv_bias(&self) -> bool {
         self.model_type == Family::Qwen2 || self.attention_bias
     }
 
-    /// True if the output projection of attention has a bias.
+    /// Returns true if the output projection of attention has a bias.
     pub fn output_bias(&self) -> bool {
         self.model_type != Family::Qwen2 && self.attention_bias
     }
 
-    /// True if query and key heads are normed before they are turned.
+    /// Returns true if query and key heads are normed before they are turned.
     pub fn qk_norm(&self) -> bool {
         self.model_type == Family::Qwen3
     }
 
-    /// Refuses shapes that cannot be run, naming the key.
+    /// Rejects shapes that cannot be run, naming the key.
     ///
     /// # Errors
     /// [`ModelError::Config`] with the key: a size that is 0 or beyond any model, key heads that do not divide the

@@ -4,7 +4,7 @@ use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport,
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
-/// Says what a state is worth: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
+/// Reports what a state is worth: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
 /// before token `t`, so that entry `t` is the value of the state in which token `t` was chosen.
 ///
 /// It has all weights of its own, and the policy's layers are where it starts from; or it is an adapter
@@ -12,11 +12,11 @@ use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo
 pub struct Critic(NativeLearner);
 
 impl Critic {
-    /// A critic of these weights, which must have a value head ([`crate::Parameters::to_critic`],
-    /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimiser.
+    /// Creates a critic of these weights, which must have a value head ([`crate::Parameters::to_critic`],
+    /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimizer.
     ///
     /// # Errors
-    /// Weights without a value head, and what [`NativeLearner::new`] refuses.
+    /// Weights without a value head, and what [`NativeLearner::new`] rejects.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         if !weights.has_value_head() {
@@ -28,7 +28,7 @@ impl Critic {
         Ok(Self(NativeLearner::new(weights, config)?))
     }
 
-    /// The value before every response token, one vector a sequence.
+    /// Returns the value before every response token, one vector a sequence.
     ///
     /// # Errors
     /// [`LearnError::Sequence`] for spans that overlap or are out of range, more tokens than the model has positions,
@@ -37,11 +37,12 @@ impl Critic {
         self.0.logprobs(batch)
     }
 
-    /// Adds the gradient of a loss over values: the objective gets them in the place of log-probabilities.
+    /// Adds the gradient of a loss over values: the objective gets them instead of log-probs.
     ///
     /// # Errors
-    /// Those of [`Critic::values`]; an objective that refuses, gives derivatives of another number than tokens, or
-    /// wants a reference policy, which a critic does not have. Nothing of what was accumulated is left then.
+    /// Those of [`Critic::values`]; an objective that rejects, gives derivatives of another number than
+    /// tokens, or wants a reference policy, which a critic does not have. Nothing of what was accumulated
+    /// is left then.
     pub fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -59,7 +60,7 @@ impl Critic {
         self.0.step(learning_rate)
     }
 
-    /// Refuses trained weights that are not finite; see [`NativeLearner::check_finite`].
+    /// Rejects trained weights that are not finite; see [`NativeLearner::check_finite`].
     ///
     /// # Errors
     /// Names the tensor.
@@ -80,7 +81,7 @@ impl Critic {
         self.0.release();
     }
 
-    /// The weights as they are now.
+    /// Returns the weights as they are now.
     pub fn weights(&self) -> Weights {
         self.0.weights()
     }
@@ -95,7 +96,7 @@ impl Critic {
         self.0.optimizer_state()
     }
 
-    /// Goes on from a checkpoint's optimiser.
+    /// Goes on from a checkpoint's optimizer.
     ///
     /// # Errors
     /// The state has another number of moments than is trained: it belongs to another model or adapter. Or the device

@@ -37,7 +37,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
 
-/// Writes a file of tensors, one after the other without a copy of all of them in
+/// Writes a file of tensors, one after another without a copy of all of them in
 /// memory, and waits until they are on the disk.
 pub(crate) fn write_tensors_new<S: AsRef<str> + Ord + Display, V: View>(
     aside: &Path,
@@ -97,7 +97,7 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Reads a file; refuses one that is not whole.
+    /// Reads a file; rejects one that is not whole.
     ///
     /// # Errors
     /// The file cannot be read, or is no whole `safetensors` file.
@@ -110,7 +110,7 @@ impl TensorFile {
         Ok(Self { path: path.to_path_buf(), bytes, header })
     }
 
-    /// An entry of text.
+    /// Returns an entry of text.
     pub fn header(&self, key: &str) -> Option<&str> {
         self.header.get(key).map(String::as_str)
     }
@@ -126,7 +126,7 @@ impl TensorFile {
     }
 }
 
-/// The little-endian bytes of some elements.
+/// Returns the little-endian bytes of some elements.
 #[cfg(target_endian = "little")]
 pub(crate) fn bytes_of(values: &[f32]) -> &[u8] {
     bytemuck::cast_slice(values)
@@ -150,7 +150,7 @@ pub(crate) fn floats_of(
     decode(path, name, view.dtype(), view.data(), to)
 }
 
-/// Refuses a tensor of another shape than the config's.
+/// Rejects a tensor of another shape than the config's.
 pub(crate) fn check_shape(
     path: &Path,
     name: &str,

@@ -67,7 +67,7 @@ impl OptimizerState {
         Self { step: 0, first: vec![0.0; len], second: vec![0.0; len] }
     }
 
-    /// The numbers of the next update, and what a decaying weight keeps of itself.
+    /// Returns the numbers of the next update, and what a decaying weight keeps of itself.
     pub(crate) fn rates(&self, config: &AdamWConfig, learning_rate: f64, norm: f64) -> (Rates, f32) {
         let clip = if config.clip_norm > 0.0 { (config.clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 };
         let t = (self.step + 1) as f64;

@@ -17,7 +17,7 @@ pub enum ScheduleKind {
     },
     /// 1 until `flat` of the run (warm-up included), then a straight line down to `floor`.
     Linear {
-        /// Share of the run before the line starts.
+        /// Fraction of the run before the line starts.
         #[schemars(range(min = 0.0, max = 1.0))]
         flat: f64,
         /// Share that is left at the end.

@@ -9,7 +9,7 @@ use turnwise_model::{AdapterBase, Parameters};
 use crate::run_folder::enclosing_run;
 use crate::{PolicyError, policy_folder};
 
-/// Folder of a run directory that holds the base where no other folder keeps it.
+/// Folder of a run directory that holds the base if no other folder keeps it.
 pub const FOLDER: &str = "base";
 
 /// The model that a checkpoint's adapter stands on, as its `state.json` names it.
@@ -25,8 +25,9 @@ pub struct BaseModel {
 }
 
 impl BaseModel {
-    /// A model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in `folder`: by the commit whose snapshot in
-    /// the hub's cache that is, since a branch moves on. Where it is no snapshot, by the revision that was asked for.
+    /// Creates a model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in
+    /// `folder`: by the commit whose snapshot in the hub's cache that is, since a branch moves on. Where
+    /// it is no snapshot, by the revision that was asked for.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -41,7 +42,7 @@ impl BaseModel {
     }
 }
 
-/// The folder of the base of the adapter in `folder`: the run's own copy, where the adapter lies in a run
+/// Returns the folder of the base of the adapter in `folder`: the run's own copy, where the adapter is in a run
 /// directory that has one, else what the adapter's config names, seen from here or from there.
 ///
 /// # Errors
@@ -71,7 +72,7 @@ pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, Polic
     })
 }
 
-/// The text that names a model at a revision.
+/// Returns the text that names a model at a revision.
 pub(crate) fn revised(name: &str, revision: Option<&str>) -> String {
     revision.map_or_else(|| name.to_owned(), |revision| format!("{name}@{revision}"))
 }
@@ -80,7 +81,7 @@ fn is_model(folder: &Path) -> bool {
     folder.join("config.json").is_file()
 }
 
-/// Refuses a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
+/// Rejects a base that is not the one that the checkpoint's adapter was trained on. An adapter outside of
 /// a checkpoint does not say, even where another tool's `state.json` lies beside it.
 ///
 /// # Errors

@@ -31,7 +31,7 @@ impl Policy {
         Self::load_with(path, &mut |_| ())
     }
 
-    /// The same; `notes` receives what is fetched and from where the model comes.
+    /// Returns the same; `notes` receives what is fetched and from where the model comes.
     ///
     /// # Errors
     /// Those of [`Policy::load`].
@@ -46,7 +46,7 @@ impl Policy {
         Ok(Self { weights: weights.into(), tokenizer })
     }
 
-    /// An adapter with the model that it stands on.
+    /// Returns an adapter with the model that it stands on.
     fn load_adapted(folder: &Path, notes: &mut Notes<'_>) -> Result<Self, PolicyError> {
         let named = AdapterFile::read(folder)?.base;
         let base = base::find(folder, named.as_ref())?;
@@ -73,7 +73,7 @@ impl Policy {
     }
 }
 
-/// Refuses a tokenizer that has ids without a row in the model's embedding.
+/// Rejects a tokenizer that has ids without a row in the model's embedding.
 fn check_vocabulary(
     folder: &Path,
     tokenizer: &Tokenizer,
@@ -129,14 +129,14 @@ mod tests {
 
     use super::*;
 
-    /// A tokenizer with 256 bytes and some more tokens.
+    /// Returns a tokenizer with 256 bytes and some more tokens.
     fn tokenizer(more: usize) -> Tokenizer {
         let special_tokens = (0..more).map(|index| format!("<{index}>")).collect();
         let config = TokenizerConfig { special_tokens, ..TokenizerConfig::default() };
         Tokenizer::train(std::iter::empty(), &config).unwrap()
     }
 
-    /// A model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
+    /// Returns a model of 258 rows with its tokenizer in `base`, and an adapter of it in `adapter`.
     fn folders() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::testing::tiny_config(258);

@@ -42,7 +42,7 @@ impl Manifest {
         Ok(Self { files: facts_below(folder, "")? })
     }
 
-    /// The manifest in a checkpoint; `None` in one of an earlier version, which promises nothing.
+    /// Returns the manifest in a checkpoint; `None` in one of an earlier version, which promises nothing.
     ///
     /// # Errors
     /// There is none, or it cannot be read.
@@ -75,7 +75,7 @@ impl Manifest {
     }
 }
 
-/// Every file below a folder with its facts, by its path from there.
+/// Returns every file below a folder with its facts, by its path from there.
 fn facts_below(folder: &Path, prefix: &str) -> Result<BTreeMap<String, FileFacts>, PolicyError> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).map_err(PolicyError::io(folder))? {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Time in which a connection must stand. Lost packets are sent again after 1, 3 and 7 s, and a request that fails is made
-/// again: more time would only keep it from another server.
+/// Time in which a connection must stand. Lost packets are sent again after 1, 3 and 7 s, and a request
+/// that fails is repeated: more time would only keep it from another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// An answer of any status.
@@ -14,9 +14,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) status: u16,
-    /// Time after which the server wants to be asked again.
+    /// Time after which the server wants to be retried.
     pub(crate) retry_after: Option<Duration>,
-    /// Type of the body; empty where the server does not say it.
+    /// Type of the body; empty if the server does not say it.
     pub(crate) content_type: String,
     /// The whole body.
     pub(crate) body: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
-    /// The reason alone.
+    /// Returns the reason alone.
     pub(crate) fn cause(&self) -> String {
         match self {
             Self::Unreachable(reason) | Self::Broken(reason) => reason.clone(),
@@ -54,7 +54,7 @@ impl HttpError {
         }
     }
 
-    /// Failure of a request that was given so much time, worded to stand after the server's name.
+    /// Returns the failure of a request that was given so much time, worded to stand after the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -72,8 +72,8 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// The cause at the bottom of a failure, which says most ("connection refused", "unexpected end of file"), without an
-/// address.
+/// Returns the cause at the bottom of a failure, which says most ("connection rejected", "unexpected end
+/// of file"), without an address.
 fn deepest_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
@@ -88,7 +88,7 @@ fn deepest_cause(error: reqwest::Error) -> String {
     cause
 }
 
-/// The key in an environment variable; none where no variable is named.
+/// Returns the key in an environment variable; none if no variable is named.
 ///
 /// # Errors
 /// The variable holds no key.
@@ -96,7 +96,7 @@ pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
 
-/// The value of a header with a secret, which no log shows.
+/// Returns the value of a header with a secret, which no log shows.
 ///
 /// # Errors
 /// No header can carry the secret.
@@ -107,7 +107,7 @@ pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     Ok(value)
 }
 
-/// The value of an `Authorization` header with a key.
+/// Returns the value of an `Authorization` header with a key.
 ///
 /// # Errors
 /// No header can carry the key.
@@ -126,7 +126,8 @@ pub(crate) enum Proxies {
     OfEnvironment,
 }
 
-/// The settings of all clients. No redirect is followed: a key goes to the address that was named, and no further.
+/// Returns the settings of all clients. No redirect is followed: a key goes to the address that was
+/// named, and no further.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     // The process needs it once, before the first client. One that is there already is as good.
     #[cfg(feature = "tls")]
@@ -177,7 +178,7 @@ pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Resul
     Ok(Reply { status, retry_after, content_type, body })
 }
 
-/// The text of a header; empty where there is none.
+/// Returns the text of a header; empty if there is none.
 fn header(response: &reqwest::Response, name: HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -194,7 +195,7 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// A client that shows this key, where there is one.
+    /// Creates a client that shows this key, if there is one.
     pub(crate) fn new(key: Option<&str>) -> Result<Self, NoClient> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -232,7 +233,8 @@ mod tests {
 
     use super::*;
 
-    /// The outcome of a request that is answered with this text, of which at most 10 bytes of a body are read.
+    /// Returns the outcome of a request that is answered with this text, of which at most 10 bytes of a
+    /// body are read.
     fn answered(text: &str) -> Result<Reply, HttpError> {
         let text = text.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

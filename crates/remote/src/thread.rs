@@ -40,7 +40,7 @@ impl RequestThread {
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The runtime, to start tasks on.
+    /// Returns the runtime, to start tasks on.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -106,12 +106,12 @@ impl<T> Outcomes<T> {
         Self { sender, receiver }
     }
 
-    /// The promise of an outcome, for the task of a request to keep.
+    /// Returns the promise of an outcome, for the task of a request to keep.
     pub(crate) fn promise(&self, request: RequestId) -> Promise<T> {
         Promise { request, sender: Some(self.sender.clone()) }
     }
 
-    /// Waits for an outcome, until `deadline` where there is one; `None` where that has passed.
+    /// Waits for an outcome, until `deadline` if there is one; `None` if that has passed.
     ///
     /// # Errors
     /// A promise was broken.
@@ -127,7 +127,7 @@ impl<T> Outcomes<T> {
         }
     }
 
-    /// An outcome that is there already.
+    /// Returns an outcome that is there already.
     ///
     /// # Errors
     /// A promise was broken.

@@ -21,7 +21,7 @@ pub struct Bm25Retriever {
 }
 
 impl Bm25Retriever {
-    /// An index in memory of some passages, for collections of up to a million.
+    /// Returns an index in memory of some passages, for collections of up to a million.
     ///
     /// # Errors
     ///
@@ -57,12 +57,12 @@ impl Bm25Retriever {
         Ok(Self { index, passages })
     }
 
-    /// The same with other constants.
+    /// Returns the same with other constants.
     pub fn with_ranking(self, ranking: Bm25) -> Self {
         Self { index: self.index.with_ranking(ranking), passages: self.passages }
     }
 
-    /// The passages that are searched.
+    /// Returns the passages that are searched.
     pub fn passages(&self) -> &PassageStore {
         &self.passages
     }

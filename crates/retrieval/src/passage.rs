@@ -14,12 +14,12 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// The first line, as it stands: `"Title"`. All of the contents where there is but one line.
+    /// Returns the first line, as it stands: `"Title"`. All of the contents where there is but one line.
     pub fn title(&self) -> &str {
         self.contents.split_once('\n').map_or(self.contents.as_str(), |(title, _)| title)
     }
 
-    /// Everything after the first newline; empty where there is none.
+    /// Everything after the first newline; empty if there is none.
     pub fn text(&self) -> &str {
         self.contents.split_once('\n').map_or("", |(_, text)| text)
     }

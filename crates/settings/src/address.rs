@@ -19,7 +19,8 @@ pub enum AddressError {
     Server,
 }
 
-/// Refuses an address of an HTTP server that cannot be used: its scheme, what is in it besides host and port, and these.
+/// Rejects an address of an HTTP server that cannot be used: its scheme, what is in it besides host and
+/// port, and these.
 ///
 /// # Errors
 /// The first problem.

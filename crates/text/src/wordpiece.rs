@@ -37,7 +37,7 @@ enum Named {
     Token { content: String },
 }
 
-/// The name of a token, or BERT's where the settings give none.
+/// Returns the name of a token, or BERT's where the settings give none.
 fn name_of(token: Option<Named>, usual: &str) -> String {
     match token {
         Some(Named::Text(text) | Named::Token { content: text }) => text,
@@ -46,7 +46,7 @@ fn name_of(token: Option<Named>, usual: &str) -> String {
 }
 
 impl WordPiece {
-    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` where there is none.
+    /// Reads `tokenizer.json` of a folder, or `vocab.txt` with `tokenizer_config.json` if there is none.
     ///
     /// Special tokens that stand in a text (`[SEP]`) become themselves, as in `transformers`.
     ///
@@ -84,7 +84,7 @@ impl WordPiece {
         Ok(Self { library })
     }
 
-    /// The ids of a text with its markers.
+    /// Returns the ids of a text with its markers.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl WordPiece {
     }
 }
 
-/// A tokenizer from a list of pieces.
+/// Returns a tokenizer from a list of pieces.
 fn from_vocabulary(folder: &Path) -> Result<tokenizers::Tokenizer, TextError> {
     let path = folder.join("vocab.txt");
     let wrong = |reason: String| TextError::File { path: path.display().to_string(), reason };

@@ -13,7 +13,7 @@ use crate::TrainError;
 /// Texts whose vectors are kept; then all are forgotten.
 const KEPT: usize = 1 << 16;
 
-/// The embedder that a config names: a model folder, or hashed n-grams where it names none.
+/// Returns the embedder that a config names: a model folder, or hashed n-grams where it names none.
 ///
 /// # Errors
 /// [`TrainError::Model`] for a folder that holds no encoder, with the file and what is wrong with it.

@@ -148,7 +148,7 @@ pub(crate) fn run(args: ChatArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads lines and answers them until there are no more.
+/// Reads lines and answers them until there no longer exist.
 fn talk<S: Sampler>(
     conversation: &mut Conversation<'_, S>,
     out: &mut impl Write,
@@ -237,7 +237,7 @@ impl<S: Sampler> Conversation<'_, S> {
         Ok(())
     }
 
-    /// The next token of the reply.
+    /// Returns the next token of the reply.
     fn token(&mut self, index: u64) -> anyhow::Result<u32> {
         self.sampler.submit(SampleRequest {
             session: 0,

@@ -137,7 +137,7 @@ struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// The value of one of [`GENERATOR`].
+    /// Returns the value of one of [`GENERATOR`].
     fn setting(&self, key: &str) -> anyhow::Result<Value> {
         let count = match key {
             "size" => {
@@ -345,7 +345,8 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }
 
-/// A replay's result in one line, and the first differences in full. `unit` is what an episode is called.
+/// Returns a replay's result in one line, and the first differences in full. `unit` is what an episode is
+/// called.
 fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(

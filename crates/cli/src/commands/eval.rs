@@ -160,8 +160,8 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the checkpoint and the file of results that are meant, and refuses what cannot be done before anything is loaded: what is
-/// written after hours of playing must have a file to go to.
+/// Finds the checkpoint and the file of results that are meant, and rejects what cannot be done before
+/// anything is loaded: what is written after hours of playing must have a file to go to.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -187,8 +187,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to put another evaluation in the place of one that training made: comparisons and `train.keep_best` read it. The same may be
-/// played again.
+/// Rejects to put another evaluation instead of one that training made: comparisons and `train.keep_best`
+/// read it. The same may be played again.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -222,7 +222,7 @@ fn check_replaced(
     Ok(())
 }
 
-/// True if both configs have the same world; its data may lie elsewhere (`env.data`).
+/// Returns true if both configs have the same world; its data may lie elsewhere (`env.data`).
 fn same_world(one: &Config, other: &Config) -> bool {
     let world = |config: &Config| {
         let mut env = config.env.clone();
@@ -248,8 +248,8 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file for the results of a policy. In a folder it has the name that training gives to evaluations of this checkpoint,
-/// which is where `turnwise compare --evaluations` looks for it.
+/// Returns the file for the results of a policy. In a folder it has the name that training gives to
+/// evaluations of this checkpoint, which is where `turnwise compare --evaluations` looks for it.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
     let is_folder = out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -278,8 +278,9 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// The run whose panels are played: the one that the policy lies in, unless the config asks for other tasks or another world than
-/// the run's. Data may lie elsewhere than it did (`env.data`); its content is held against the panels.
+/// Returns the run whose panels are played: the one that the policy is in, unless the config asks for
+/// other tasks or another world than the run's. Data may lie elsewhere than it did (`env.data`); its
+/// content is compared with the panels.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -289,8 +290,9 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// The config that a policy is played with: of the run directory that it lies in; else what the files say; else, for a
-/// model that knows how a response ends (one of the hub's), the prompts that such a model is asked with.
+/// Returns the config that a policy is played with: of the run directory that it is in; else what the
+/// files say; else, for a model that knows how a response ends (one of the hub's), the prompts that such
+/// a model is asked with.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -328,7 +330,7 @@ pub(crate) fn config_of(
     Ok(load_to_play(&ConfigSource { preset: None, files, overrides: first })?)
 }
 
-/// The limits and the splits of an environment's usual evaluation.
+/// Returns the limits and the splits of an environment's usual evaluation.
 fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     let registry = worlds::registry();
     let usual = registry.kind(kind)?.usual();
@@ -357,7 +359,7 @@ fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<V
     Ok(defaults)
 }
 
-/// A result as a table by kind of task.
+/// Returns a result as a table by kind of task.
 pub(crate) fn table(result: &Evaluation) -> String {
     let mut text = format!(
         "{}  ({} tasks, panel {}, {})\n",

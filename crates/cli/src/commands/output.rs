@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use turnwise_files::{is_special, part_of, write_shared};
 
-/// Makes the folder of a file that an option names, and refuses one that cannot be written. What is there stays as it is.
+/// Makes the folder of a file that an option names, and rejects one that cannot be written. What is there
+/// stays as it is.
 pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     let shown = || format!("{option} {}", path.display());
     if path.is_dir() {
@@ -32,7 +33,7 @@ pub(crate) fn check_output(option: &str, path: &Path) -> anyhow::Result<()> {
     made.and_then(|_| fs::remove_file(&part)).with_context(shown)
 }
 
-/// [`check_output`] of what is made of `input`, which it must not replace; `holds` says what is in that.
+/// [`check_output`] of what is made of `input`, which it must not replace; `holds` states what is in that.
 pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &str) -> anyhow::Result<()> {
     if is_same_file(input, path) {
         bail!("{option} {}: is the file of the {holds}; name another file", path.display());
@@ -40,7 +41,8 @@ pub(crate) fn check_output_of(option: &str, path: &Path, input: &Path, holds: &s
     check_output(option, path)
 }
 
-/// Refuses a name without the ending of what is written: a slip would replace another file, such as one of the run that is shown.
+/// Rejects a name without the ending of what is written: a slip would replace another file, such as one
+/// of the run that is shown.
 pub(crate) fn check_ending(option: &str, path: &Path, ending: &str) -> anyhow::Result<()> {
     let has_ending = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
     if !has_ending && !is_special(path) {
@@ -95,7 +97,7 @@ pub(crate) fn write_output<T>(
     found.with_context(shown)
 }
 
-/// True if both paths lead to one file. It need not be there yet, but its folder.
+/// Returns true if both paths lead to one file. It need not be there yet, but its folder.
 pub(crate) fn is_same_file(first: &Path, second: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {

@@ -52,7 +52,7 @@ impl Pictures {
         }
     }
 
-    /// A picture as the terminal takes it, without a line break at its end; nothing for `off`.
+    /// Returns a picture as the terminal takes it, without a line break at its end; nothing for `off`.
     pub(crate) fn show(self, picture: &Picture) -> anyhow::Result<String> {
         Ok(match self {
             Self::Blocks => blocks(picture),

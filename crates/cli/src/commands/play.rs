@@ -151,7 +151,7 @@ struct Round {
     help: String,
 }
 
-/// The settings that the arguments name.
+/// Returns the settings that the arguments name.
 fn overrides(args: &PlayArgs) -> anyhow::Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     if let Some(path) = &args.data {
@@ -186,8 +186,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// The tasks to play: the one whose id has the wanted text in it, or those of a split in an order drawn by the seed. At
-/// least one.
+/// Returns the tasks to play: the one whose id has the wanted text in it, or those of a split in an order
+/// drawn by the seed. At least one.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {
@@ -227,9 +227,9 @@ fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<
 
 /// Source of lines.
 trait Input {
-    /// The next line; `None` at the end of the input. `actions` are completed.
+    /// Returns the next line; `None` at the end of the input. `actions` are completed.
     fn line(&mut self, prompt: &str, actions: &[String]) -> anyhow::Result<Option<String>>;
-    /// True if the person sees what was typed.
+    /// Returns true if the person sees what was typed.
     fn echoes(&self) -> bool;
 }
 
@@ -464,7 +464,7 @@ fn near(action: &str, observation: &Observation) -> String {
     }
 }
 
-/// The actions in columns.
+/// Returns the actions in columns.
 fn columns(actions: &[String]) -> String {
     let width = actions.iter().map(|action| action.chars().count()).max().unwrap_or_default() + 3;
     let across = (96 / width).max(1);

@@ -84,7 +84,7 @@ pub(crate) fn run(args: QuickstartArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name itself, or the first of `name-2`, `name-3`, ... that is not taken.
+/// Returns the name itself, or the first of `name-2`, `name-3`, ... that is not taken.
 fn free_name(runs: &Path, name: &str) -> String {
     let mut free = name.to_owned();
     let mut number = 2;

@@ -138,7 +138,7 @@ fn exit_code(outcome: RunEnd) -> ExitCode {
     }
 }
 
-/// Says where everything lies, or how to go on.
+/// Reports where everything lies, or how to continue.
 pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {

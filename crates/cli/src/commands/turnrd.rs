@@ -91,13 +91,13 @@ pub(crate) fn run(args: TurnrdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The replay behind a path: that of a run, or the path itself.
+/// Returns the replay behind a path: that of a run, or the path itself.
 fn replay_of(path: &Path) -> PathBuf {
     let of_run = path.join("turnrd/replay.bin");
     if of_run.is_file() { of_run } else { path.to_owned() }
 }
 
-/// The network behind a path: the newest of a run, or the path itself.
+/// Returns the network behind a path: the newest of a run, or the path itself.
 fn network_of(path: &Path) -> anyhow::Result<PathBuf> {
     let folder = path.join("turnrd");
     if !folder.is_dir() {
@@ -188,12 +188,13 @@ fn train(args: &TrainArgs) -> anyhow::Result<()> {
 /// The replay that a network was trained on.
 struct Origin {
     replay: PathBuf,
-    /// The hold-out that its records were dealt by, where it is known.
+    /// The hold-out that its records were dealt by, if it is known.
     hold_out: Option<u64>,
 }
 
 impl Origin {
-    /// The replay named in the report beside a network, or that of the run whose round it is; `None` where there is neither.
+    /// Returns the replay named in the report beside a network, or that of the run whose round it is;
+    /// `None` if there is neither.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -274,7 +275,7 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first of the records with the highest return.
+/// Returns the first of the records with the highest return.
 fn best(replay: &mut Replay, indices: &[usize]) -> anyhow::Result<usize> {
     let mut best: Option<(f64, usize)> = None;
     for &index in indices {
@@ -291,7 +292,7 @@ fn fit_line(fit: &Fit) -> String {
     format!("{} trajectories, {r2}, mean squared error {:.4}", fit.samples, fit.mse)
 }
 
-/// Content of a replay, round by round.
+/// Returns the content of a replay, round by round.
 fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     #[derive(Default)]
     struct Round {
@@ -329,7 +330,7 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The credits of a trajectory; the star marks the turn of the highest credit or, where the return is
+/// Returns the credits of a trajectory; the star marks the turn of the highest credit or, where the return is
 /// not positive, the lowest.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };

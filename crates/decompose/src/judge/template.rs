@@ -24,7 +24,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// True if what it makes of a trajectory says how many turns that has.
+    /// Returns true if what it makes of a trajectory states how many turns that has.
     pub(super) fn counts_turns(&self) -> bool {
         self.user.contains("{count}") || self.turn.contains("{index}")
     }
@@ -62,7 +62,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The user message about a trajectory.
+    /// Returns the user message about a trajectory.
     pub fn render(&self, trajectory: &Trajectory) -> String {
         let mut turns = String::new();
         for (index, turn) in trajectory.turns.iter().enumerate() {

@@ -22,9 +22,9 @@ pub struct FilmZeroed {
 pub struct GoalsShuffled {
     /// Mean squared error with the own goals.
     pub mse: f64,
-    /// With goals dealt anew.
+    /// With goals dealt again.
     pub shuffled_mse: f64,
-    /// Share of trajectories whose error grew.
+    /// Fraction of trajectories whose error grew.
     pub worse: f64,
     /// True if the error is that of `V_t` against the progress signal (where any trajectory has one) or
     /// that of `Rhat` against the return.
@@ -34,7 +34,7 @@ pub struct GoalsShuffled {
 }
 
 impl GoalsShuffled {
-    /// Relative growth of the error; absent where it was 0.
+    /// Relative growth of the error; absent if it was 0.
     pub fn relative_growth(&self) -> Option<f64> {
         (self.mse > 0.0).then(|| self.shuffled_mse / self.mse - 1.0)
     }
@@ -60,7 +60,7 @@ impl TurnRd {
         model
     }
 
-    /// Change of the values where FiLM is set to zero; 0 without FiLM.
+    /// Returns the change of the values where FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
     /// A sample that cannot be read or does not fit.
@@ -79,7 +79,7 @@ impl TurnRd {
         Ok(FilmZeroed { relative_change, samples: samples.len() })
     }
 
-    /// Loss of fit with the goals of other trajectories, dealt by `seed`.
+    /// Returns the loss of fit with the goals of other trajectories, dealt by `seed`.
     ///
     /// # Errors
     /// A sample that cannot be read or does not fit.
@@ -128,7 +128,7 @@ impl TurnRd {
         Ok(found)
     }
 
-    /// Norms of gamma and beta; `None` without FiLM or samples.
+    /// Returns the norms of gamma and beta; `None` without FiLM or samples.
     ///
     /// # Errors
     /// A sample that cannot be read or does not fit.

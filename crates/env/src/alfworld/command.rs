@@ -79,7 +79,7 @@ impl Command {
         })
     }
 
-    /// The command as it is typed.
+    /// Returns the command as it is typed.
     pub fn text(self, game: &Game) -> String {
         let world = &game.world;
         let o = |object: ObjectId| world.object_name(object.index());
@@ -119,7 +119,7 @@ fn strip(text: &str) -> &str {
 }
 
 impl Episode {
-    /// True if a command can be carried out now.
+    /// Returns true if a command can be carried out now.
     pub fn admits(&self, command: Command) -> bool {
         let world = &self.game().world;
         let here = |receptacle: ReceptacleId| world.place_of(receptacle.index()) == self.place;
@@ -254,13 +254,13 @@ impl Episode {
         list
     }
 
-    /// Every admissible command, in byte order.
+    /// Returns every admissible command, in byte order.
     pub fn admissible(&self) -> Vec<String> {
         let game = self.game();
         self.commands().into_iter().map(|command| command.text(game)).collect()
     }
 
-    /// The receptacles at the agent's place, by name.
+    /// Returns the receptacles at the agent's place, by name.
     fn here_by_name(&self, world: &World) -> Vec<u16> {
         let mut near = self.here().to_vec();
         near.sort_unstable_by_key(|&receptacle| world.rank[usize::from(receptacle)]);
@@ -275,7 +275,7 @@ impl Episode {
         }
     }
 
-    /// True if an object is in a condition: clean, hot and so on.
+    /// Returns true if an object is in a condition: clean, hot and so on.
     pub(super) fn is(&self, object: ObjectId, condition: Condition) -> bool {
         has(&self.words, self.game().world.layout.condition(condition), object.index())
     }

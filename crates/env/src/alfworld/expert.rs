@@ -64,7 +64,7 @@ impl Wish {
         Some(Self { task_type, object: (*object).to_owned(), target: (*target).to_owned() })
     }
 
-    /// The verb and the kind of receptacle that the object has to be treated with first.
+    /// Returns the verb and the kind of receptacle that the object must be treated with first.
     fn treatment(&self) -> Option<(&'static str, &'static str)> {
         match self.task_type {
             TaskType::PickCleanThenPlace => Some(("clean", "sinkbasin")),
@@ -102,7 +102,7 @@ pub struct Expert<'a> {
 }
 
 impl<'a> Expert<'a> {
-    /// An expert with these habits in mind, likely places first.
+    /// Creates an expert with these habits in mind, likely places first.
     pub fn new(prior: &'a Prior) -> Self {
         Self {
             prior,
@@ -115,7 +115,7 @@ impl<'a> Expert<'a> {
         }
     }
 
-    /// The same expert with another search order.
+    /// Returns the same expert with another search order.
     pub fn with_order(mut self, order: SearchOrder) -> Self {
         self.order = order;
         self
@@ -138,7 +138,7 @@ impl<'a> Expert<'a> {
         self.wish.is_some()
     }
 
-    /// The next command: one of the admissible ones. (`look` if there are none.)
+    /// Returns the next command: one of the admissible ones. (`look` if there are none.)
     pub fn act(&mut self, observation: &Observation) -> String {
         self.observe(&observation.text());
         let scene = View::new(&self.spots, &observation.admissible);
@@ -282,7 +282,7 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// The receptacle that everything goes to: the one with most of it already, then the nearest.
+    /// Returns the receptacle that everything goes to: the one with most of it already, then the nearest.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -427,13 +427,13 @@ impl<'a> View<'a> {
         self.admissible.iter().any(|other| other == action)
     }
 
-    /// True if the agent stands before a receptacle.
+    /// Returns true if the agent stands before a receptacle.
     fn here(&self, spot: usize) -> bool {
         self.here[spot]
     }
 }
 
-/// The names of a list: `a mug 1, a cup 2, and a pan 1`.
+/// Returns the names of a list: `a mug 1, a cup 2, and a pan 1`.
 pub(super) fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(", ").filter_map(|item| {
         let item = item.strip_prefix("and ").unwrap_or(item);

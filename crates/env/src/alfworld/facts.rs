@@ -117,7 +117,7 @@ impl<'a> Facts<'a> {
         &self.words[id as usize]
     }
 
-    /// The words among `ids`, each once, sorted: the order of every list the engine prints.
+    /// Returns the words among `ids`, each once, sorted: the order of every list the engine prints.
     pub(super) fn sorted(&self, ids: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut ids: Vec<u32> = ids.collect();
         ids.sort_unstable_by(|&a, &b| self.text(a).cmp(self.text(b)));

@@ -32,7 +32,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// True if there was no file to read.
+    /// Returns true if there was no file to read.
     pub(super) fn is_empty(&self) -> bool {
         self.games.is_empty() && self.errors.is_empty() && self.unsolvable == 0
     }

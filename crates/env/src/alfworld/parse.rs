@@ -50,7 +50,7 @@ impl Game {
     }
 }
 
-/// The id of the game in the file called `name`: its last three folders.
+/// Returns the id of the game in the file called `name`: its last three folders.
 pub(super) fn id_of(name: &str) -> String {
     let mut parts: Vec<&str> =
         name.split(['/', '\\']).filter(|part| !matches!(*part, "" | "." | "..")).collect();
@@ -64,7 +64,7 @@ pub(super) fn id_of(name: &str) -> String {
     parts[parts.len().saturating_sub(3)..].join("/")
 }
 
-/// The game, or `None` if the file says that it cannot be solved.
+/// Returns the game, or `None` if the file says that it cannot be solved.
 pub(super) fn parse(name: &str, text: &str) -> Result<Option<Game>, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| {
         format!(

@@ -35,13 +35,13 @@ impl<'a> Reader<'a> {
         Self { text, at: 0 }
     }
 
-    /// An error message that says in which line of the problem the reader stands.
+    /// Returns an error message that states in which line of the problem the reader stands.
     pub(super) fn error(&self, what: &str) -> String {
         let line = 1 + self.text.get(..self.at).unwrap_or_default().matches('\n').count();
         format!("`pddl_problem`, line {line}: {what}")
     }
 
-    /// The next token, or `None` at the end.
+    /// Returns the next token, or `None` at the end.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         let bytes = self.text.as_bytes();
         loop {

@@ -92,7 +92,7 @@ mod tests {
         Regex::new(&parts.join("|")).unwrap()
     }
 
-    /// Every text of expert episodes on tiny games, commands included.
+    /// Returns every text of expert episodes on tiny games, commands included.
     fn texts() -> Vec<String> {
         let config = GeneratorConfig { train: 300, valid_seen: 0, valid_unseen: 0, ..Default::default() };
         let set = generate(&config).unwrap();

@@ -121,7 +121,7 @@ fn parse(line: &str) -> Result<Recording, String> {
     Recording::deserialize(&value).map_err(|error| key(&error, &value))
 }
 
-/// The message of `error`, with the key of `value` it is about where the message does not name it.
+/// Returns the message of `error`, with the key of `value` it is about where the message does not name it.
 fn key(error: &serde_json::Error, value: &Value) -> String {
     let message = error.to_string();
     if message.contains('`') && message.starts_with("missing field") {
@@ -147,7 +147,7 @@ fn key(error: &serde_json::Error, value: &Value) -> String {
     }
 }
 
-/// The recording that the engine makes of the same actions.
+/// Returns the recording that the engine makes of the same actions.
 fn play(mut episode: Episode, recording: &Recording) -> Recording {
     let initial =
         Initial { observation: episode.observation().to_owned(), admissible_commands: episode.admissible() };

@@ -30,7 +30,7 @@ impl Games {
 /// ALFWorld as a task set.
 ///
 /// Splits come in the order train, valid_seen, valid_unseen, then the others by name. Inside a split games
-/// are ordered by the SHA-256 of their id: an order that depends on nothing but the data and mixes the kinds
+/// are ordered by the SHA-256 of their id: an order that depends on only the data and mixes the kinds
 /// of tasks. (The original takes the file system's order, so no two machines agree.)
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
@@ -105,7 +105,7 @@ impl AlfworldSet {
         Ok((set, errors))
     }
 
-    /// A set of games made in memory. Of two games with the same id the first counts.
+    /// Creates a set of games made in memory. Of two games with the same id the first counts.
     pub fn from_games(games: Vec<Game>) -> Self {
         Self::collect(games).0
     }
@@ -138,33 +138,33 @@ impl AlfworldSet {
         (Self { games, max_steps: DEFAULT_MAX_STEPS, unsolvable: 0 }, errors)
     }
 
-    /// The same games with another step limit.
+    /// Returns the same games with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The step limit of the environments.
+    /// Returns the step limit of the environments.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// Number of games that were left out because their files say that they cannot be solved.
+    /// Returns the number of games that were left out because their files say that they cannot be solved.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }
 
-    /// Number of games.
+    /// Returns the number of games.
     pub fn len(&self) -> usize {
         self.games.by_id.len()
     }
 
-    /// True if there is no game.
+    /// Returns true if there is no game.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A game by its id.
+    /// Returns a game by its id.
     ///
     /// # Errors
     /// [`EnvError::UnknownTask`] for an id that no game has.
@@ -172,7 +172,7 @@ impl AlfworldSet {
         self.games.get(id)
     }
 
-    /// The games of a split, in its order.
+    /// Returns the games of a split, in its order.
     ///
     /// # Errors
     /// [`EnvError::UnknownSplit`], with the splits there are.
@@ -184,7 +184,7 @@ impl AlfworldSet {
         })
     }
 
-    /// All games, split by split.
+    /// Returns all games, split by split.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Game>> {
         self.games.splits.iter().flat_map(|(_, games)| games)
     }

@@ -50,7 +50,7 @@ pub struct AlfworldWorld {
 }
 
 impl AlfworldWorld {
-    /// The games.
+    /// Returns the games.
     pub fn set(&self) -> &AlfworldSet {
         &self.set
     }

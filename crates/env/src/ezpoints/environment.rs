@@ -53,7 +53,7 @@ impl EzPointsEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// The game as it is now.
+    /// Returns the game as it is now.
     pub fn game(&self) -> Option<&Game> {
         self.episode.as_ref().map(|episode| &episode.game)
     }

@@ -32,7 +32,7 @@ impl Action {
         place_of(text.trim()).map_or(Self::Nothing, Self::of)
     }
 
-    /// The action of this place in [`ACTIONS`].
+    /// Returns the action of this place in [`ACTIONS`].
     pub fn of(index: usize) -> Self {
         match index {
             0..=9 => Self::Add(Symbol::Number(index as u8 + 1)),
@@ -44,7 +44,7 @@ impl Action {
     }
 }
 
-/// Place of a text in [`ACTIONS`], if it is one of them.
+/// Returns the place of a text in [`ACTIONS`], if it is one of them.
 pub(super) fn place_of(text: &str) -> Option<usize> {
     match *text.as_bytes() {
         [digit @ b'1'..=b'9'] => Some(usize::from(digit - b'1')),
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub reward: f64,
     /// The formula was evaluated.
     pub terminated: bool,
-    /// The formula was too long to go on.
+    /// The formula was too long to continue.
     pub truncated: bool,
     /// The action changed the formula or ended the episode.
     pub effective: bool,
@@ -77,17 +77,17 @@ pub struct Game {
 }
 
 impl Game {
-    /// The start of an episode.
+    /// Returns the start of an episode.
     pub fn new(deal: Deal) -> Self {
         Self { deal, formula: Vec::new() }
     }
 
-    /// The cards.
+    /// Returns the cards.
     pub fn deal(&self) -> Deal {
         self.deal
     }
 
-    /// The symbols so far.
+    /// Returns the symbols so far.
     pub fn formula(&self) -> &[Symbol] {
         &self.formula
     }
@@ -99,7 +99,7 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// True if a symbol can be added: an operator always, a number where a card with it is left.
+    /// Returns true if a symbol can be added: an operator always, a number where a card with it is left.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,

@@ -161,13 +161,13 @@ impl EzPointsSet {
         })
     }
 
-    /// The same deals with another step limit.
+    /// Returns the same deals with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The deal of a task.
+    /// Returns the deal of a task.
     ///
     /// # Errors
     /// There is no such task.
@@ -175,7 +175,7 @@ impl EzPointsSet {
         self.shared.deal(id)
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
     /// There is no such split.
@@ -183,7 +183,7 @@ impl EzPointsSet {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn ezpoints(&self) -> EzPointsEnv {
         EzPointsEnv::new(Arc::clone(&self.shared), self.max_steps)
     }

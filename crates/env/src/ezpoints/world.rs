@@ -61,7 +61,7 @@ pub struct EzPointsWorld {
 }
 
 impl EzPointsWorld {
-    /// The deals.
+    /// Returns the deals.
     pub fn set(&self) -> &EzPointsSet {
         &self.set
     }
@@ -74,7 +74,7 @@ const TEMPLATES: [(&str, &str); 4] = [
     ("ezpoints", include_str!("../../templates/ezpoints.toml")),
 ];
 
-/// The deals of recorded episodes.
+/// Returns the deals of recorded episodes.
 fn read_deals(path: &Path) -> Result<Vec<Deal>, EnvError> {
     let name = path.display().to_string();
     let file = turnwise_files::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;

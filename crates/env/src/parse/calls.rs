@@ -3,8 +3,8 @@
 use serde_json::Value;
 use turnwise_core::ToolCall;
 
-/// The call in the text of a block. Arguments are any JSON value; a string that is itself a JSON object is read as that
-/// object (the form of OpenAI's interface), and none are an empty object.
+/// Returns the call in the text of a block. Arguments are any JSON value; a string that is itself a JSON
+/// object is read as that object (the form of OpenAI's interface), and none are an empty object.
 ///
 /// # Errors
 /// The reason why the text is no call.
@@ -27,7 +27,8 @@ pub(super) fn read(block: &str) -> Result<ToolCall, &'static str> {
     Ok(ToolCall { id: String::new(), name, arguments })
 }
 
-/// A call's words (`name(arguments as JSON)`) as the JSON object that a model writes; `None` where they are no call.
+/// Returns a call's words (`name(arguments as JSON)`) as the JSON object that a model writes; `None` if
+/// they are no call.
 pub fn call_json(words: &str) -> Option<String> {
     let ToolCall { name, arguments, .. } = ToolCall::from_text(words)?;
     Some(format!("{{\"name\": {}, \"arguments\": {arguments}}}", Value::String(name)))

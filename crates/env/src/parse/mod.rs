@@ -38,7 +38,7 @@ pub struct ParsedAction {
 }
 
 impl ParsedAction {
-    /// The action as the environment gets it; a call has the id that its result is to name.
+    /// Returns the action as the environment gets it; a call has the id that its result is to name.
     pub fn into_action(self, id: impl Into<String>) -> Action {
         match self.call {
             Some(call) => Action::Call(ToolCall { id: id.into(), ..call }),
@@ -58,8 +58,8 @@ pub struct ActionParser {
 }
 
 impl ActionParser {
-    /// A parser by these rules. `admissible`: an action that the environment would not understand is invalid, however well
-    /// it is written.
+    /// Creates a parser by these rules. `admissible`: an action that the environment would not understand
+    /// is invalid, however well it is written.
     pub fn new(rules: ResponseRules, admissible: bool) -> Self {
         Self { rules, admissible }
     }
@@ -104,13 +104,14 @@ impl ActionParser {
     }
 }
 
-/// True if an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a search that a shop
-/// offers as `search[<your query>]`; `<search>..</search>` fits it too).
+/// Returns true if an action is among the admissible ones, or fits a pattern `name[<..>]` among them (a
+/// search that a shop offers as `search[<your query>]`; `<search>..</search>` fits it too).
 pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Share of the turns whose action was not offered, of those at which the world listed any; `None` where it never does.
+/// Returns the share of the turns whose action was not offered, of those at which the world listed any;
+/// `None` if it never does.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -120,7 +121,7 @@ pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f6
     (listed > 0).then(|| foreign as f64 / listed as f64)
 }
 
-/// True if a listed action is this one, or a pattern `name[<..>]` that it fits.
+/// Returns true if a listed action is this one, or a pattern `name[<..>]` that it fits.
 fn admits(listed: &str, action: &str) -> bool {
     let open = || listed.strip_suffix(">]")?.split_once("[<").map(|(name, _)| name);
     let called = || listed.strip_suffix(">)")?.split_once("(<").map(|(name, _)| name);
@@ -136,7 +137,7 @@ fn admits(listed: &str, action: &str) -> bool {
 
 type Read = (String, Option<&'static str>);
 
-/// The trimmed first line.
+/// Returns the trimmed first line.
 fn line(rules: &ResponseRules, text: &str) -> Read {
     let action = rules.cased(text.split(['\n', '\r']).next().unwrap_or_default().trim());
     let reason = action.is_empty().then_some("the first line is empty");
@@ -157,7 +158,7 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// The reasoning and the text after it; else what is read of a response whose reasoning is not closed.
+/// Returns the reasoning and the text after it; else what is read of a response whose reasoning is not closed.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);
@@ -166,8 +167,8 @@ fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reas
     Ok((reasoning, answer))
 }
 
-/// The action that `read` finds behind the reasoning of a response that begins with any, so that drafts of actions in it are not read; in the
-/// whole response otherwise.
+/// Returns the action that `read` finds behind the reasoning of a response that begins with any, so that
+/// drafts of actions in it are not read; in the whole response otherwise.
 fn past_reasoning(rules: &ResponseRules, response: &str, read: impl FnOnce(&str) -> Read) -> Read {
     if !response.trim_start().starts_with(rules.reasoning_tags[0].as_str()) {
         return read(response);
@@ -203,7 +204,7 @@ fn one_block(rules: &ResponseRules, response: &str) -> Read {
     (action.to_owned(), reason)
 }
 
-/// The text between the first opening and the first closing tag, wherever they stand.
+/// Returns the text between the first opening and the first closing tag, wherever they stand.
 fn any_block(rules: &ResponseRules, response: &str) -> Read {
     let text = rules.cased(response);
     let [open, close] = &rules.action_tags;
@@ -217,7 +218,7 @@ fn any_block(rules: &ResponseRules, response: &str) -> Read {
     (strip(action).to_owned(), missing.then_some("a tag of the reasoning is missing"))
 }
 
-/// The first object in the text that can be read.
+/// Returns the first object in the text that can be read.
 fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let object = text.match_indices('{').find_map(|(start, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
@@ -238,7 +239,7 @@ fn first_object(rules: &ResponseRules, response: &str, text: &str) -> Read {
     (action, reason)
 }
 
-/// The one admissible action that occurs after `"action":`.
+/// Returns the one admissible action that occurs after `"action":`.
 fn any_object(response: &str, admissible: &[String]) -> Read {
     let lower = response.to_lowercase();
     let mut text = match lower.find("\"action\":") {
@@ -266,7 +267,7 @@ impl ResponseRules {
         }
     }
 
-    /// The last characters (Unicode scalar values, as Python counts them) of a response.
+    /// Returns the last characters (Unicode scalar values, as Python counts them) of a response.
     fn tail(&self, response: &str) -> String {
         let text = self.cased(response);
         let start = match self.tail.checked_sub(1) {

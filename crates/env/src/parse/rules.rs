@@ -26,20 +26,21 @@ pub enum Style {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blocks {
-    /// The only one after the reasoning, and it is not empty. Tags inside of the reasoning do not count, and reasoning that
-    /// is never closed goes on to the response's end: a response that was cut off while it thought has no action, whatever
-    /// actions it thought of.
+    /// The only one after the reasoning, and it is not empty. Tags inside of the reasoning do not count,
+    /// and reasoning that is never closed continues to the response's end: a response that was cut off
+    /// while it thought has no action, whatever actions it thought of.
     #[default]
     One,
-    /// From the first opening to the first closing tag of the whole response, as verl-agent reads it: also inside of the
-    /// reasoning, also empty, and nothing where they come in the wrong order. Reasoning that is required may stand
-    /// anywhere. With `style = "json"`, as it reads EZPoints: everything from the first `"action":` of the lower-cased
-    /// response on counts, and where there is none the response's last character alone (`find` gives -1 there). The action
-    /// is the admissible one that occurs in it; none or several are malformed. `10` is looked for first and taken out, so
-    /// that it is no `1`. With `style = "named"`, as it reads searches and answers: the response is cut after the first closing
-    /// tag of the first name, or else of the second; the first block of the first name counts, or else of the second, whatever
-    /// the case of its tags' letters; and it is malformed without a block, or where the whole response has more than one opening
-    /// tag.
+    /// From the first opening to the first closing tag of the whole response, as verl-agent reads it:
+    /// also inside of the reasoning, also empty, and nothing if they come in the wrong order. Reasoning
+    /// that is required may stand anywhere. With `style = "json"`, as it reads EZPoints: everything from
+    /// the first `"action":` of the lower-cased response on counts, and if there is none the response's
+    /// last character alone (`find` gives -1 there). The action is the admissible one that occurs in it;
+    /// none or several are malformed. `10` is looked for first and taken out, so that it is no `1`. With
+    /// `style = "named"`, as it reads searches and answers: the response is cut after the first closing
+    /// tag of the first name, or else of the second; the first block of the first name counts, or else of
+    /// the second, whatever the case of its tags' letters; and it is malformed without a block, or where
+    /// the whole response has more than one opening tag.
     Any,
     /// With `style = "named"`, as Search-R1 reads searches and answers: the response is cut in the same way, and the first block
     /// of either name counts, wherever it stands. Any block is well-formed.
@@ -98,8 +99,8 @@ pub struct ResponseRules {
     /// First and last of the characters whose presence makes a response malformed.
     #[serde(default)]
     pub forbidden: Option<[char; 2]>,
-    /// Characters (Unicode scalar values) of a malformed response's end that are sent in place of an action. (verl-agent
-    /// sends 30 to ALFWorld and 20 to WebShop.)
+    /// Characters (Unicode scalar values) of a malformed response's end that are sent instead of an
+    /// action. (verl-agent sends 30 to ALFWorld and 20 to WebShop.)
     #[serde(default = "tail")]
     pub tail: usize,
     /// True if white space at the ends of that tail is left out.
@@ -108,7 +109,7 @@ pub struct ResponseRules {
 }
 
 impl ResponseRules {
-    /// A style with the default of every other key.
+    /// Creates a style with the default of every other key.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -125,7 +126,8 @@ impl ResponseRules {
         }
     }
 
-    /// Refuses a key that a template sets itself and these rules do not read; what it has from its base may stay.
+    /// Rejects a key that a template sets itself and these rules do not read; what it has from its base
+    /// may stay.
     ///
     /// # Errors
     /// The first such key and what would read it.
@@ -166,7 +168,7 @@ impl ResponseRules {
         Ok(())
     }
 
-    /// Refuses rules that can find nothing.
+    /// Rejects rules that can find nothing.
     ///
     /// # Errors
     /// The key that is wrong and what it must be.

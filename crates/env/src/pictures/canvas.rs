@@ -12,12 +12,12 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A picture of one colour.
+    /// Creates a picture of one colour.
     pub fn new(width: usize, height: usize, color: Color) -> Self {
         Self { width, rgb: color.repeat(width * height) }
     }
 
-    /// A picture of these bytes, three a pixel; `None` where they are no rows of `width` pixels.
+    /// Creates a picture of these bytes, three a pixel; `None` if they are no rows of `width` pixels.
     pub fn from_rgb(width: usize, rgb: Vec<u8>) -> Option<Self> {
         (width > 0 && !rgb.is_empty() && rgb.len().is_multiple_of(3 * width)).then_some(Self { width, rgb })
     }
@@ -32,12 +32,12 @@ impl Picture {
         (self.rgb.len() / 3).checked_div(self.width).unwrap_or_default()
     }
 
-    /// All bytes, row by row, three a pixel.
+    /// Returns all bytes, row by row, three a pixel.
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// The colour of a pixel inside the picture.
+    /// Returns the colour of a pixel inside the picture.
     pub fn pixel(&self, x: usize, y: usize) -> Color {
         let at = 3 * (y * self.width + x);
         [self.rgb[at], self.rgb[at + 1], self.rgb[at + 2]]
@@ -85,7 +85,7 @@ impl Picture {
         }
     }
 
-    /// The same picture in another size, every new pixel the mean of the old ones under it.
+    /// Returns the same picture in another size, every new pixel the mean of the old ones under it.
     pub fn scaled(&self, width: usize, height: usize) -> Self {
         let mut rgb = Vec::with_capacity(3 * width * height);
         let span = |index: usize, count: usize, all: usize| {

@@ -19,7 +19,7 @@ pub struct PictureStore {
 }
 
 impl PictureStore {
-    /// A store in this folder, which is made if it is not there.
+    /// Creates a store in this folder, which is made if it is not there.
     ///
     /// # Errors
     /// It cannot be made.
@@ -29,7 +29,7 @@ impl PictureStore {
         Ok(Self { folder: folder.to_owned(), known: Mutex::default() })
     }
 
-    /// The handle of a state's picture; where it is not known yet `draw` makes the bytes of its PNG file.
+    /// Returns the handle of a state's picture; if it is not known yet `draw` makes the bytes of its PNG file.
     ///
     /// # Errors
     /// The picture cannot be drawn, or the file cannot be written.
@@ -55,7 +55,7 @@ impl PictureStore {
         Ok(handle)
     }
 
-    /// Path of a handle's file.
+    /// Returns the path of a handle's file.
     pub fn path(&self, handle: &ImageHandle) -> PathBuf {
         self.folder.join(format!("{}.png", handle.sha256))
     }

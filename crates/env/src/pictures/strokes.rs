@@ -21,7 +21,7 @@ enum Stroke {
 
 use Stroke::{Arc, Lines};
 
-/// A letter's strokes and how far the pen moves on.
+/// Returns a letter's strokes and how far the pen moves on.
 fn glyph(letter: char) -> (&'static [Stroke], f32) {
     match letter {
         'F' => (&[Lines(&[(9.4, 14.0), (2.95, 14.0), (2.95, 0.9)]), Lines(&[(2.95, 8.0), (8.7, 8.0)])], 11.5),
@@ -106,7 +106,7 @@ fn glyph(letter: char) -> (&'static [Stroke], f32) {
     }
 }
 
-/// Width of a text at a height of 20 pixels.
+/// Returns the width of a text at a height of 20 pixels.
 pub(crate) fn width(text: &str) -> f32 {
     text.chars().map(|letter| glyph(letter).1).sum()
 }
@@ -122,7 +122,7 @@ pub(crate) fn write(picture: &mut Picture, text: &str, (x, y): Point, color: Col
     }
 }
 
-/// The pixels that a letter at this place covers, and how much of each, from 0 to 1.
+/// Returns the pixels that a letter at this place covers, and how much of each, from 0 to 1.
 fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
     let (strokes, advance) = glyph(letter);
     let place = |(right, above): Point| (x + right, y - above);
@@ -182,7 +182,7 @@ impl Letters {
     }
 }
 
-/// A stroke as the points of a polygon line.
+/// Returns a stroke as the points of a polygon line.
 fn points(stroke: &Stroke) -> Vec<Point> {
     match *stroke {
         Lines(points) => points.to_vec(),

@@ -27,7 +27,7 @@ impl Group {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// True if the leader has ended; the others are killed then.
+    /// Returns true if the leader has ended; the others are killed then.
     pub(super) fn has_ended(&mut self) -> bool {
         if !self.ended {
             match has_exited(&mut self.leader) {
@@ -43,7 +43,7 @@ impl Group {
         self.ended
     }
 
-    /// The leader's exit, where it is known.
+    /// Returns the leader's exit, if it is known.
     pub(super) fn status(&self) -> Option<ExitStatus> {
         self.status
     }
@@ -64,7 +64,7 @@ impl Group {
     }
 }
 
-/// True if a child has ended, which is left to be reaped.
+/// Returns true if a child has ended, which is left to be reaped.
 #[cfg(unix)]
 fn has_exited(child: &mut Child) -> io::Result<bool> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};

@@ -1,9 +1,10 @@
 //! One program: its process, the threads that talk to it, and what becomes of requests when it fails.
 //!
-//! A writer thread, a reader thread and a thread that keeps the end of stderr belong to every process. A request
-//! waits for its answer on a channel. A process that is silent for too long, writes a line that is no answer, or ends is
-//! killed with everything it started (what has outlived it included), all requests that wait for it fail with the reason, and the next request that can do
-//! without an episode starts it anew.
+//! A writer thread, a reader thread and a thread that keeps the end of stderr belong to every process. A
+//! request waits for its answer on a channel. A process that is silent for too long, writes a line that
+//! is no answer, or ends is killed with everything it started (what has outlived it included), all
+//! requests that wait for it fail with the reason, and the next request that can do without an episode
+//! starts it again.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -67,17 +68,17 @@ struct Running {
 }
 
 impl Program {
-    /// A program that has not been started yet.
+    /// Creates a program that has not been started yet.
     pub fn new(settings: ProgramSettings) -> Self {
         Self { settings, running: Mutex::default(), starts: AtomicU64::new(0) }
     }
 
-    /// Number of its starts.
+    /// Returns the number of its starts.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// The process that runs now, started if there is none.
+    /// Returns the process that runs now, started if there is none.
     ///
     /// # Errors
     /// [`ProcessError::Start`] where the command is empty or cannot be run; [`ProcessError::Handshake`] where it does
@@ -234,7 +235,7 @@ impl Process {
         &self.welcome
     }
 
-    /// True if it can be asked.
+    /// Returns true if it can be asked.
     pub fn is_alive(&self) -> bool {
         matches!(&*lock(&self.shared.waiting), Waiting::Open(_))
     }
@@ -263,7 +264,7 @@ impl Process {
         accept(answer)
     }
 
-    /// The same, with the answer's form checked.
+    /// Returns the same, with the answer's form checked.
     ///
     /// # Errors
     /// Those of [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
@@ -346,7 +347,7 @@ impl Shared {
         error
     }
 
-    /// End of the process, in words; waits a moment for it, and for what it wrote to stderr last.
+    /// Returns the end of the process, in words; waits a moment for it, and for what it wrote to stderr last.
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
@@ -363,7 +364,7 @@ impl Shared {
         "it closed its output".to_owned()
     }
 
-    /// The end of stderr, to be put behind a message.
+    /// Returns the end of stderr, to be put behind a message.
     fn stderr(&self) -> String {
         let bytes: Vec<u8> = lock(&self.stderr).kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -381,7 +382,7 @@ fn accept(answer: Answer) -> Result<Value, ProcessError> {
     }
 }
 
-/// One of the answers inside the answer to `step_many`.
+/// Returns one of the answers inside the answer to `step_many`.
 pub(super) fn read_answer<T: DeserializeOwned>(op: &'static str, answer: Answer) -> Result<T, ProcessError> {
     read(op, accept(answer)?)
 }

@@ -29,7 +29,7 @@ pub enum Request<'a> {
         split: &'a str,
         /// Number of tasks of the split before the first one asked for.
         offset: usize,
-        /// Most tasks asked for.
+        /// Maximum number of tasks asked for.
         limit: usize,
     },
     /// Starts a task in an episode; an episode of this number that is under way is forgotten.
@@ -83,7 +83,7 @@ impl Request<'_> {
         }
     }
 
-    /// The request's name in the protocol.
+    /// Returns the request's name in the protocol.
     pub fn op(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "hello",
@@ -130,7 +130,7 @@ pub(super) struct Line {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It was done; what came of it.
+    /// It was done; the result of it.
     Ok(Value),
     /// It was not done.
     Error(Failure),
@@ -139,7 +139,7 @@ pub enum Answer {
 /// Reason why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Failure {
-    /// Kind of the failure: it says if the same request may succeed when it is made again.
+    /// Kind of the failure: it says if the same request may succeed when it is repeated.
     #[serde(default)]
     pub kind: FailureKind,
     /// For people.
@@ -236,7 +236,7 @@ pub struct Stepped {
     /// The reward of this action.
     #[serde(default)]
     pub reward: f64,
-    /// Share of the task that is done, from 0 to 1.
+    /// Fraction of the task that is done, from 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
     /// The episode ended because of what happened in the world.

@@ -106,13 +106,13 @@ impl ProcessSet {
         Ok(Self(Arc::new(Served { programs, welcome, tasks, max_turns, next: AtomicU64::new(0) })))
     }
 
-    /// Number of the program's starts, all processes together.
+    /// Returns the number of the program's starts, all processes together.
     pub fn starts(&self) -> u64 {
         self.0.programs.iter().map(Program::starts).sum()
     }
 
-    /// An episode of a task as the program's expert plays it: observation and action of every turn, whether it solved
-    /// the task, and what it saw last.
+    /// Returns an episode of a task as the program's expert plays it: observation and action of every
+    /// turn, whether it solved the task, and what it saw last.
     ///
     /// # Errors
     /// [`EnvError::Transient`] where the program was lost meanwhile or says that trying again may help;
@@ -144,7 +144,8 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
 }
 
-/// Episodes of the program's expert; those that solve their task are kept, and those that the program failed left out.
+/// Returns the episodes of the program's expert; those that solve their task are kept, and those that the
+/// program failed left out.
 ///
 /// # Errors
 /// The program failed every one of them.
@@ -207,7 +208,7 @@ impl WorldKind for ProcessKind {
     }
 }
 
-/// All tasks of a split.
+/// Returns all tasks of a split.
 fn list(process: &Process, split: &str) -> Result<Vec<Task>, EnvError> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut offset = 0;
@@ -248,12 +249,12 @@ fn as_listed(task: &Task) -> Result<Value, EnvError> {
     serde_json::to_value(task).map_err(|error| EnvError::Other(error.to_string()))
 }
 
-/// A seed as a number that every JSON reader keeps exactly (53 bits).
+/// Returns a seed as a number that every JSON reader keeps exactly (53 bits).
 fn number_of(seed: Seed) -> u64 {
     seed.rng().bits() >> 11
 }
 
-/// Error of a reset: where an episode starts, a lost program may be started again.
+/// Returns the error of a reset: where an episode starts, a lost program may be started again.
 fn of_reset(error: &ProcessError) -> EnvError {
     if error.is_transient() {
         EnvError::Transient(error.to_string())
@@ -301,12 +302,12 @@ impl TaskSet for ProcessSet {
         Ok(Box::new(ProcessEnvironment { served: Arc::clone(&self.0), episode: None }))
     }
 
-    /// A request waits for its turn in [`Process::call`], and has `timeout_s` from then on.
+    /// Returns a request waits for its turn in [`Process::call`], and has `timeout_s` from then on.
     fn limits_calls(&self) -> bool {
         true
     }
 
-    /// Steps of one process go to it in one request, where it can take them so.
+    /// Returns the steps of one process go to it in one request, where it can take them so.
     fn batch_limit(&self) -> usize {
         if self.0.welcome.capabilities.step_many { 64 } else { 1 }
     }
@@ -364,7 +365,7 @@ impl TaskSet for ProcessSet {
     }
 }
 
-/// The episode behind a pending step.
+/// Returns the episode behind a pending step.
 fn playing<'a>(pending: &'a mut PendingStep<'_>) -> Option<&'a mut Episode> {
     let environment: &mut dyn Any = pending.environment;
     environment.downcast_mut::<ProcessEnvironment>()?.episode.as_mut()
@@ -386,7 +387,7 @@ struct Episode {
 }
 
 impl Episode {
-    /// The step, cut off where it is the last that the config allows.
+    /// Returns the step, cut off where it is the last that the config allows.
     fn count(&mut self, stepped: Stepped) -> Step {
         self.turns += 1;
         let limit = self.max_turns > 0 && self.turns >= self.max_turns;

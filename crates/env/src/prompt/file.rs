@@ -83,7 +83,8 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// The rules of prompts whose history lines show what came of an action: the last of them is the current observation.
+/// The rules of prompts whose history lines show the result of an action: the last of them is the current
+/// observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
 const HIDDEN_GOAL_OUTCOMES: Rule = Rule { required: &[Slot::ActionHistory], ..HIDDEN_GOAL };
@@ -151,7 +152,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// A concatenated sequence's observations stand in the model's reply, which goes on after them.
+    /// A concatenated sequence's observations stand in the model's reply, which continues after them.
     #[serde(default)]
     open_reply: bool,
 }
@@ -162,7 +163,7 @@ struct HistorySection {
     separator: String,
     /// A windowed prompt of more characters than this is replaced by the one without history.
     max_chars: Option<usize>,
-    /// A line shows an action and what came of it, and not what was seen before it.
+    /// A line shows an action and the result of it, and not what was seen before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -186,7 +187,7 @@ struct PromptSection {
 }
 
 impl PromptTemplate {
-    /// An embedded template. A file of this name goes before it, as in [`PromptTemplate::find`].
+    /// Returns an embedded template. A file of this name goes before it, as in [`PromptTemplate::find`].
     ///
     /// # Errors
     /// There is neither, or the file cannot be read or is no template.
@@ -194,7 +195,8 @@ impl PromptTemplate {
         Self::find(name, &Registry::builtin())
     }
 
-    /// A template by what a configuration names: a file, or a template that comes with a world of the registry.
+    /// Returns a template by what a configuration names: a file, or a template that comes with a world of
+    /// the registry.
     ///
     /// # Errors
     /// There is neither, or it is no template.
@@ -209,7 +211,7 @@ impl PromptTemplate {
         Self::parse_in(source, &format!("embedded template `{name}`"), registry)
     }
 
-    /// A template file.
+    /// Returns a template file.
     ///
     /// # Errors
     /// [`EnvError::Io`] where the file cannot be read, and those of [`PromptTemplate::parse`].
@@ -333,7 +335,7 @@ impl PromptTemplate {
 /// Templates that stand on each other, at most.
 const MOST_BASES: usize = 8;
 
-/// A template's keys over those of its base.
+/// Returns a template's keys over those of its base.
 fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Table, String> {
     let mut table: toml::Table = source.parse().map_err(|error: toml::de::Error| error.to_string())?;
     check_keys(&table)?;
@@ -356,7 +358,7 @@ fn with_base(source: &str, registry: &Registry, depth: usize) -> Result<toml::Ta
     }
 }
 
-/// The source of an embedded template.
+/// Returns the source of an embedded template.
 fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
     registry.template(name).ok_or_else(|| {
         let known: Vec<&str> = registry.templates().map(|(name, _)| name).collect();
@@ -370,7 +372,7 @@ fn embedded<'a>(name: &str, registry: &'a Registry) -> Result<&'a str, String> {
     })
 }
 
-/// Refuses keys and values of earlier versions, with what they are called now.
+/// Rejects keys and values of earlier versions, with what they are called now.
 fn check_renamed(table: &toml::Table) -> Result<(), String> {
     let Some(response) = table.get("response").and_then(toml::Value::as_table) else { return Ok(()) };
     if response.contains_key("think") {

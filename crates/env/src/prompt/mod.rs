@@ -84,7 +84,7 @@ pub struct PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// True if some prompt lists the admissible actions.
+    /// Returns true if some prompt lists the admissible actions.
     pub fn lists_admissible(&self) -> bool {
         [
             &self.first,
@@ -99,28 +99,29 @@ impl PromptTemplate {
         .any(|text| text.has(Slot::AdmissibleActions))
     }
 
-    /// The rules by which responses are read.
+    /// Returns the rules by which responses are read.
     pub fn rules(&self) -> &ResponseRules {
         &self.rules
     }
 
-    /// The strings that end a response.
+    /// Returns the strings that end a response.
     pub fn stop(&self) -> &[String] {
         &self.stop
     }
 
-    /// True if observations of a concatenated sequence stand in the model's own reply, which goes on after them (Search-R1):
-    /// with a chat format the reply then stays open until the episode's end.
+    /// Returns true if observations of a concatenated sequence stand in the model's own reply, which
+    /// continues after them (Search-R1): with a chat format the reply then stays open until the episode's
+    /// end.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
 
-    /// An action as a response to these prompts, without reasoning.
+    /// Returns an action as a response to these prompts, without reasoning.
     pub fn response(&self, action: &str) -> String {
         self.response_with_thought("", action)
     }
 
-    /// A thought and an action as a response to these prompts.
+    /// Returns a thought and an action as a response to these prompts.
     pub fn response_with_thought(&self, thought: &str, action: &str) -> String {
         let mut out = String::new();
         self.response.fill(&mut out, |slot, out| match slot {
@@ -133,7 +134,7 @@ impl PromptTemplate {
         out
     }
 
-    /// The windowed prompt for one turn.
+    /// Returns the windowed prompt for one turn.
     ///
     /// The first turn, which has no history, has a prompt of its own; hiding the history changes nothing
     /// there, and hiding the goal alone gives the masked prompt. With a window of 0 every later prompt is the
@@ -162,7 +163,7 @@ impl PromptTemplate {
         self.fill(text, view, shown, hide_goal || !self.observation.keep_goal)
     }
 
-    /// The start of a concatenated sequence: everything before the first response.
+    /// Returns the start of a concatenated sequence: everything before the first response.
     pub fn render_concatenated_first(&self, view: &PromptView<'_>) -> String {
         self.fill(&self.concatenated_first, view, &[], false)
     }
@@ -228,7 +229,7 @@ fn push(out: &mut String, number: usize) {
     let _ = write!(out, "{number}");
 }
 
-/// The goal without its final full stop; the templates end the sentence themselves.
+/// Returns the goal without its final full stop; the templates end the sentence themselves.
 fn description(goal: &str) -> &str {
     let goal = goal.trim();
     goal.strip_suffix('.').unwrap_or(goal)

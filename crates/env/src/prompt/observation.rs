@@ -50,12 +50,12 @@ impl ObservationSection {
         self.push_parts(out, &self.without_statements(goal, &shown));
     }
 
-    /// A text in the case the template shows it in.
+    /// Returns a text in the case the template shows it in.
     pub(super) fn cased<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.lowercase { text.to_lowercase().into() } else { text.into() }
     }
 
-    /// A text without the lines and parts that are the goal and nothing else.
+    /// Returns a text without the lines and parts that are the goal and nothing else.
     fn without_statements<'a>(&self, goal: &str, text: &'a str) -> Cow<'a, str> {
         let goal = goal.trim();
         if goal.is_empty() || !text.contains(goal) {

@@ -17,7 +17,8 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// The scores of an answer. With several golden answers each score is the best that any of them gives.
+    /// Returns the scores of an answer. With several golden answers each score is the best that any of
+    /// them gives.
     pub fn of(answer: &str, golden: &[String]) -> Self {
         let answer = normalize(answer);
         let mut scores = Self::default();
@@ -31,7 +32,7 @@ impl Scores {
     }
 }
 
-/// The normal form of a text.
+/// Returns the normal form of a text.
 ///
 /// Differs from the original where Python's and Rust's Unicode tables do: a letter with a combining mark next to a lone
 /// `a`, `an` or `the`.
@@ -55,8 +56,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// True if a golden answer stands in a text, as words of their own in normal form: `no` does not stand in `carcinoma`. One that
-/// has no normal form stands nowhere.
+/// Returns true if a golden answer stands in a text, as words of their own in normal form: `no` does not
+/// stand in `carcinoma`. One that has no normal form stands nowhere.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -70,7 +71,7 @@ pub fn stands_in(text: &str, golden: &[String]) -> bool {
 /// Ending of a possessive, whose apostrophe the normal form drops.
 const POSSESSIVE: &str = "'s";
 
-/// True if words stand in a text, not as parts of longer ones.
+/// Returns true if words stand in a text, not as parts of longer ones.
 fn has_words(text: &str, words: &str) -> bool {
     let is_part = |character: Option<char>| character.is_some_and(char::is_alphanumeric);
     let Some(first) = words.chars().next() else { return false };
@@ -93,7 +94,7 @@ fn open_word(normal: &mut String) {
     }
 }
 
-/// The longest runs of letters and digits of a word, and of all other characters.
+/// Returns the longest runs of letters and digits of a word, and of all other characters.
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
@@ -108,9 +109,9 @@ fn pieces(word: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// F1 over the words of two texts in their normal form, counted with repetition:
-/// `2 P R / (P + R)`, `P` and `R` the shared words over those of the answer and of the golden one. `yes`, `no` and `noanswer`
-/// match nothing but themselves.
+/// F1 over the words of two texts in their normal form, counted with repetition: `2 P R / (P + R)`, `P`
+/// and `R` the shared words over those of the answer and of the golden one. `yes`, `no` and `noanswer`
+/// match only themselves.
 fn f1(answer: &str, golden: &str) -> f64 {
     let decided = |text: &str| matches!(text, "yes" | "no" | "noanswer");
     if answer != golden && (decided(answer) || decided(golden)) {
@@ -133,8 +134,8 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// The last `<answer>..</answer>` of a text, if it has at least so many; the text between the tags, without white space at
-/// its ends.
+/// Returns the last `<answer>..</answer>` of a text, if it has at least so many; the text between the
+/// tags, without white space at its ends.
 ///
 /// Search-R1 asks for two, because its prompt has an example of one and is read along; verl-agent asks for one.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {

@@ -63,7 +63,7 @@ impl SearchEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// The episode under way.
+    /// Returns the episode under way.
     fn playing(&self) -> Result<&Episode, EnvError> {
         let episode = self.episode.as_ref().ok_or(EnvError::NotReset)?;
         if episode.over {
@@ -75,7 +75,7 @@ impl SearchEnv {
         Ok(episode)
     }
 
-    /// The query that has to be searched for before the action can be carried out.
+    /// Returns the query that must be searched for before the action can be carried out.
     fn query<'a>(&self, action: &'a Action) -> Result<Option<&'a str>, EnvError> {
         let last = self.playing()?.steps + 1 >= self.max_steps;
         Ok(match Request::of(action) {
@@ -143,7 +143,8 @@ impl SearchEnv {
     }
 }
 
-/// The scores of an episode as metrics. `answer_found`: a golden answer stood in a passage that was found.
+/// Returns the scores of an episode as metrics. `answer_found`: a golden answer stood in a passage that
+/// was found.
 fn measured(scores: &Scores, found: bool) -> [Metric; 4] {
     let number = |yes: bool| f64::from(u8::from(yes));
     [
@@ -182,7 +183,7 @@ fn search_each(shared: &Shared, queries: &[&str]) -> Vec<Result<Vec<Hit>, Retrie
     }
 }
 
-/// The environment as its own type.
+/// Returns the environment as its own type.
 fn of_this_set(environment: &mut dyn Environment) -> Result<&mut SearchEnv, EnvError> {
     let any: &mut dyn Any = environment;
     any.downcast_mut().ok_or(EnvError::Unsupported("to be stepped with those of this set"))

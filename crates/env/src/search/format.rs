@@ -16,8 +16,9 @@ pub enum ObservationFormat {
     /// around the block, and a sentence where an action is not understood. For sequences that grow.
     #[default]
     SearchR1,
-    /// verl-agent's (SkyRL's search tool): a JSON string of all passages inside of the tags, with every character that is not
-    /// ASCII escaped as Python's `json.dumps` does; nothing where an action is not understood. For windowed prompts.
+    /// verl-agent's (SkyRL's search tool): a JSON string of all passages inside of the tags, with every
+    /// character that is not ASCII escaped as Python's `json.dumps` does; nothing if an action is not
+    /// understood. For windowed prompts.
     VerlAgent,
 }
 
@@ -53,7 +54,7 @@ impl ObservationFormat {
         }
     }
 
-    /// The observation after an action that is not understood.
+    /// Returns the observation after an action that is not understood.
     pub fn invalid(self) -> &'static str {
         match self {
             Self::SearchR1 => INVALID,
@@ -62,8 +63,8 @@ impl ObservationFormat {
     }
 }
 
-/// The passages that an observation shows, in whichever format; `None` for one that shows none, such as the question. What was cut
-/// off before its end is read as it stands.
+/// Returns the passages that an observation shows, in whichever format; `None` for one that shows none,
+/// such as the question. What was cut off before its end is read as it stands.
 pub(super) fn shown(observation: &str) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Found {

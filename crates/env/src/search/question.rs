@@ -46,12 +46,12 @@ pub enum SearchReward {
     ExactMatch,
     /// F1 over words.
     F1,
-    /// 1 where a golden answer stands in the answer, else 0.
+    /// 1 if a golden answer stands in the answer, else 0.
     CoverMatch,
 }
 
 impl Question {
-    /// The question with its options: the goal, and the first observation.
+    /// Returns the question with its options: the goal, and the first observation.
     pub fn prompt(&self) -> String {
         match &self.choices {
             None => self.text.clone(),
@@ -59,7 +59,7 @@ impl Question {
         }
     }
 
-    /// The scores of an answer. With options, they are all of naming the right one.
+    /// Returns the scores of an answer. With options, they are all of naming the right one.
     pub fn scores(&self, answer: &str) -> Scores {
         match &self.choices {
             None => Scores::of(answer, &self.golden),
@@ -70,7 +70,7 @@ impl Question {
         }
     }
 
-    /// True if a golden answer stands in a text, as words of its own.
+    /// Returns true if a golden answer stands in a text, as words of its own.
     pub fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),
@@ -89,7 +89,7 @@ impl Question {
 }
 
 impl SearchReward {
-    /// The reward of an answer's scores.
+    /// Returns the reward of an answer's scores.
     pub fn of(self, scores: &Scores) -> f64 {
         match self {
             Self::ExactMatch => f64::from(u8::from(scores.exact)),
@@ -99,7 +99,7 @@ impl SearchReward {
     }
 }
 
-/// A question that ends in a question mark, as Search-R1's data has them all.
+/// Returns a question that ends in a question mark, as Search-R1's data has them all.
 pub(super) fn with_mark(text: &str) -> String {
     let text = text.trim();
     if text.ends_with('?') || text.is_empty() { text.to_owned() } else { format!("{text}?") }

@@ -100,8 +100,9 @@ impl Collection {
         Ok(Self { passages: passages.collect(), found: found.collect() })
     }
 
-    /// The passages that were found; `None` if this query of the question is not in the record. A title has the quotation marks
-    /// that it has in the recorded block, because collections differ in them (CSV quotes only some).
+    /// Returns the passages that were found; `None` if this query of the question is not in the record. A
+    /// title has the quotation marks that it has in the recorded block, because collections differ in
+    /// them (CSV quotes only some).
     fn hits(&self, question: &str, query: &str, shown: &[Hit]) -> Option<Vec<Hit>> {
         let ids = self.found.get(&(question.to_owned(), query.to_owned()))?;
         let passage = |(place, id): (usize, &String)| {
@@ -115,7 +116,7 @@ impl Collection {
     }
 }
 
-/// The file of this name, or the one with `.zst` after it where only that is there.
+/// Returns the file of this name, or the one with `.zst` after it if only that is there.
 fn existing(folder: &Path, name: &str) -> PathBuf {
     let packed = folder.join(format!("{name}.zst"));
     if packed.exists() { packed } else { folder.join(name) }
@@ -125,7 +126,7 @@ fn hit(passage: Arc<Passage>) -> Hit {
     Hit { passage, score: 0.0 }
 }
 
-/// Gives the lists of passages that were put in, one after the other.
+/// Gives the lists of passages that were put in, one after another.
 #[derive(Default)]
 struct Queued(Mutex<VecDeque<Vec<Hit>>>);
 
@@ -136,7 +137,7 @@ impl Retriever for Queued {
     }
 }
 
-/// The passages of a shown block: a line that begins with `Doc`, a number and `(Title: ` begins one.
+/// Returns the passages of a shown block: a line that begins with `Doc`, a number and `(Title: ` begins one.
 fn passages(block: &str) -> Vec<Hit> {
     let body = block.trim_start_matches('\n').strip_prefix("<information>").unwrap_or(block);
     let body = body.trim_end_matches('\n').strip_suffix(SHOWN).unwrap_or(body);
@@ -159,7 +160,7 @@ fn passages(block: &str) -> Vec<Hit> {
     found.into_iter().map(passage).collect()
 }
 
-/// Text of the model and text shown after it, one pair a turn.
+/// Returns the text of the model and text shown after it, one pair a turn.
 fn turns(response: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), response);
     while let Some(at) = rest.find(SEARCHED) {
@@ -176,7 +177,7 @@ fn turns(response: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The user's words of a recorded prompt in Qwen's chat format; the whole prompt where it is none.
+/// Returns the user's words of a recorded prompt in Qwen's chat format; the whole prompt if it is none.
 fn user_words(prompt: &str) -> &str {
     let inside = || prompt.split_once("<|im_start|>user\n")?.1.split_once("<|im_end|>");
     inside().map_or(prompt, |(words, _)| words)

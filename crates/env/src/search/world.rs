@@ -48,13 +48,13 @@ pub struct SearchKind {
 }
 
 impl SearchKind {
-    /// The same kind, which can also open other retrievers than `bm25`.
+    /// Returns the same kind, which can also open other retrievers than `bm25`.
     #[must_use]
     pub fn with_retrievers(self, open: OpenRetriever) -> Self {
         Self { retrievers: Some(open), ..self }
     }
 
-    /// The same kind, which can also read questions and passages of tables, such as Parquet files.
+    /// Returns the same kind, which can also read questions and passages of tables, such as Parquet files.
     #[must_use]
     pub fn with_tables(self, read: TableReader) -> Self {
         Self { tables: Some(read), ..self }
@@ -106,7 +106,8 @@ pub struct SearchSettings {
     pub top_k: usize,
     /// The form of observations.
     pub format: ObservationFormat,
-    /// Longest observation in tokens; the rest of a longer one is not shown, its closing tag included (Search-R1: 500).
+    /// Maximum tokens of a observation; the rest of a longer one is not shown, its closing tag included
+    /// (Search-R1: 500).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
@@ -159,7 +160,7 @@ pub struct SearchWorld {
 }
 
 impl SearchWorld {
-    /// The questions.
+    /// Returns the questions.
     pub fn set(&self) -> &SearchSet {
         &self.set
     }
@@ -179,7 +180,7 @@ const STEMS: [&[&str]; 3] = [&["train"], &["valid", "dev", "validation"], &["tes
 const ENDS: [&str; 5] = ["jsonl", "jsonl.zst", "json", "json.zst", "parquet"];
 
 impl SearchData {
-    /// The files of every split.
+    /// Returns the files of every split.
     fn files(&self) -> Result<[Vec<PathBuf>; 3], EnvError> {
         let folder = match self {
             Self::Splits(SearchFiles { train, valid, test }) => {
@@ -210,7 +211,7 @@ impl SearchData {
 }
 
 impl SearchKind {
-    /// Questions of every split that is wanted.
+    /// Returns the questions of every split that is wanted.
     fn questions(
         &self,
         data: &SearchData,
@@ -229,8 +230,8 @@ impl SearchKind {
     }
 }
 
-/// The passages that came with questions, each once. Every split is in one of the two, so that the collection and its order are
-/// the same whichever was read first.
+/// Returns the passages that came with questions, each once. Every split is in one of the two, so that
+/// the collection and its order are the same whichever was read first.
 fn own_passages(opened: &[Vec<Question>; 3], others: &[Vec<Question>; 3]) -> Result<Vec<Passage>, EnvError> {
     let mut seen = HashSet::new();
     let questions = opened.iter().zip(others).flat_map(|(opened, others)| opened.iter().chain(others));

@@ -58,7 +58,7 @@ impl SokobanEnv {
         Self { shared, max_steps, episode: None }
     }
 
-    /// The room as it is now.
+    /// Returns the room as it is now.
     pub fn room(&self) -> Option<&Room> {
         self.episode.as_ref().map(|episode| &episode.room)
     }

@@ -21,7 +21,7 @@ pub struct Expert {
 }
 
 impl Expert {
-    /// The first move of a shortest solution; `None` where there is nothing to do or nothing to be done.
+    /// Returns the first move of a shortest solution; `None` if there is nothing to do or nothing to be done.
     pub fn next(&mut self, room: &Room) -> Option<Direction> {
         self.solver.solve(room).moves()?.first().copied()
     }
@@ -51,7 +51,7 @@ pub(super) fn demonstrate(
     })
 }
 
-/// One episode; `None` if there is nothing in it to imitate.
+/// Returns one episode; `None` if there is nothing in it to imitate.
 fn play(
     set: &SokobanSet,
     task: &Task,

@@ -31,13 +31,13 @@ pub struct GeneratorConfig {
     /// Fewest boxes of a level.
     #[schemars(range(min = 1, max = 5))]
     pub min_boxes: usize,
-    /// Most boxes of a level; levels take the numbers of boxes in turn.
+    /// Maximum number of boxes of a level; levels take the numbers of boxes in turn.
     #[schemars(range(min = 1, max = 5))]
     pub max_boxes: usize,
     /// Fewest moves of a shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub min_moves: usize,
-    /// Most moves of a shortest solution.
+    /// Maximum number of moves of a shortest solution.
     #[schemars(range(min = 1, max = 200))]
     pub max_moves: usize,
     /// Number of training levels.
@@ -88,7 +88,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// The level of this number.
+    /// Returns the level of this number.
     ///
     /// # Errors
     /// In `MOST_ATTEMPTS` rooms there was none with such a solution.
@@ -139,8 +139,8 @@ impl Generator {
         }
     }
 
-    /// A state from which the solved room is so many moves away, with no box on a target. Every length that occurs is as
-    /// likely as the others, and so is every state of one length.
+    /// Returns a state from which the solved room is so many moves away, with no box on a target. Every
+    /// length that occurs is as likely as the others, and so is every state of one length.
     fn start(&mut self, solved: &Room, config: &GeneratorConfig, rng: &mut Rng) -> Option<State> {
         let Self { floor, seen, nodes, candidates, .. } = self;
         floor.set(solved);
@@ -210,8 +210,8 @@ fn opposite(direction: Direction) -> Direction {
     }
 }
 
-/// A room without anything in it, and its floor: a walk that leaves floor behind, two cells wide at times, until there is
-/// as much as was drawn, between what the boxes need and everything.
+/// Returns a room without anything in it, and its floor: a walk that leaves floor behind, two cells wide
+/// at times, until there is as much as was drawn, between what the boxes need and everything.
 fn carve(config: &GeneratorConfig, boxes: usize, rng: &mut Rng) -> Option<(Vec<Cell>, Vec<usize>)> {
     let GeneratorConfig { width, height, .. } = *config;
     let (columns, rows) = (width.checked_sub(2)?, height.checked_sub(2)?);

@@ -55,7 +55,7 @@ pub(super) struct RecordedRoom {
 }
 
 impl RecordedRoom {
-    /// The room.
+    /// Returns the room.
     ///
     /// # Errors
     /// The tables are not of one shape, a number is unknown, or it is no level ([`Room::new`]).
@@ -95,8 +95,9 @@ impl RecordedRoom {
     }
 }
 
-/// The levels of a file, in its order: JSON lines with `room_fixed` and `room_state`, or symbols with an empty line
-/// between levels (lines that start with `;` are comments); as they are or compressed with zstd.
+/// Returns the levels of a file, in its order: JSON lines with `room_fixed` and `room_state`, or symbols
+/// with an empty line between levels (lines that start with `;` are comments); as they are or compressed
+/// with zstd.
 ///
 /// # Errors
 /// The file cannot be read, or something in it is no level that can be solved, or one that is solved already; the error has the
@@ -122,7 +123,7 @@ pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     Ok(levels)
 }
 
-/// The levels of a file's lines; an error has its line.
+/// Returns the levels of a file's lines; an error has its line.
 fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     let mut solver = Solver::default();
     let mut found = Vec::new();
@@ -166,19 +167,21 @@ fn levels(lines: &[String]) -> Result<Vec<Room>, (usize, String)> {
     Ok(found)
 }
 
-/// A level's digest, which levels share exactly if one is the other turned, mirrored or elsewhere between its outer walls.
-/// Cells that the player could not reach count as walls.
+/// Returns a level's digest, which levels share exactly if one is the other turned, mirrored or elsewhere
+/// between its outer walls. Cells that the player could not reach count as walls.
 pub fn level_digest(room: &Room) -> String {
     least_digest(room, |cell| cell)
 }
 
-/// The digest of a level without its player, which levels share exactly if they have the same walls, targets and boxes, turned,
-/// mirrored or elsewhere between the outer walls, wherever the player starts.
+/// Returns the digest of a level without its player, which levels share exactly if they have the same
+/// walls, targets and boxes, turned, mirrored or elsewhere between the outer walls, wherever the player
+/// starts.
 pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// The digest of the least of the eight ways to turn and mirror what the player could reach; `as_cell` says what counts as what.
+/// Returns the digest of the least of the eight ways to turn and mirror what the player could reach;
+/// `as_cell` states what counts as what.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);

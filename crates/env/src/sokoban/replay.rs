@@ -7,9 +7,9 @@
 //!  "steps": [{"action": 1..4, "reward", "done", "moved", "won", "text"}, ..]}
 //! ```
 //!
-//! Everything is compared: texts to the byte, rewards bit by bit, every flag. Where a shortest solution is recorded (it is
-//! empty for levels that the recorder did not solve), the solver's has to be as long, and the recorded one has to solve
-//! the level.
+//! Everything is compared: texts to the byte, rewards bit by bit, every flag. Where a shortest solution
+//! is recorded (it is empty for levels that the recorder did not solve), the solver's must be as long,
+//! and the recorded one has to solve the level.
 
 use std::io::BufRead;
 

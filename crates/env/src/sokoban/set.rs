@@ -107,10 +107,10 @@ fn too_few(found: &[Vec<(Room, String)>; 3], wanted: [usize; 3]) -> EnvError {
 
 /// Sokoban as a task set.
 ///
-/// A task is a level; its kind is its number of boxes. No room of a split is in another one, turned, mirrored, elsewhere between
-/// the outer walls or with another start of the player: the first byte of the digest of the room without its player says
-/// where all its levels belong (about 80, 10 and 10 percent), whatever the seed. Within a split a room may occur with several
-/// starts.
+/// A task is a level; its kind is its number of boxes. No room of a split is in another one, turned,
+/// mirrored, elsewhere between the outer walls or with another start of the player: the first byte of the
+/// digest of the room without its player says if all its levels belong (about 80, 10 and 10 percent),
+/// whatever the seed. Within a split a room may occur with several starts.
 #[derive(Clone, Debug)]
 pub struct SokobanSet {
     shared: Arc<Shared>,
@@ -197,7 +197,7 @@ impl SokobanSet {
         Self { shared: Arc::new(Shared { options, pictures, levels, splits }), max_steps: DEFAULT_MAX_STEPS }
     }
 
-    /// The same levels with another step limit.
+    /// Returns the same levels with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
@@ -208,7 +208,7 @@ impl SokobanSet {
         self.shared.options
     }
 
-    /// The level of a task.
+    /// Returns the level of a task.
     ///
     /// # Errors
     /// There is no such task.
@@ -216,7 +216,7 @@ impl SokobanSet {
         self.shared.level(id)
     }
 
-    /// The tasks of a split, as they are kept.
+    /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
     /// There is no such split.
@@ -224,7 +224,7 @@ impl SokobanSet {
         tasks_of(&self.shared.splits, split)
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn sokoban(&self) -> SokobanEnv {
         SokobanEnv::new(Arc::clone(&self.shared), self.max_steps)
     }
@@ -264,8 +264,9 @@ mod tests {
         set.split(split).unwrap().iter().map(|task| task.digest.clone()).collect()
     }
 
-    /// The room of a level in a form of its own, made of its text alone: what the player can reach without its player, walls
-    /// all around cut off, and of its eight turns the one that comes first in the alphabet.
+    /// Returns the room of a level in a form of its own, made of its text alone: what the player can
+    /// reach without its player, walls all around cut off, and of its eight turns the one that comes
+    /// first in the alphabet.
     fn plain(room: &Room) -> String {
         let rows: Vec<Vec<char>> = room.to_string().lines().map(|row| row.chars().collect()).collect();
         let mut reached: Vec<Vec<char>> = rows.iter().map(|row| vec!['#'; row.len()]).collect();

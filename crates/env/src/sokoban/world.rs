@@ -73,7 +73,7 @@ pub struct SokobanWorld {
 }
 
 impl SokobanWorld {
-    /// The levels.
+    /// Returns the levels.
     pub fn set(&self) -> &SokobanSet {
         &self.set
     }

@@ -38,7 +38,7 @@ fn draw<'a>(pricing: impl Iterator<Item = (f64, Option<f64>)> + 'a, random: &mut
         .collect()
 }
 
-/// One price, or the two ends of a range.
+/// Returns one price, or the two ends of a range.
 pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
     match product.pricing.as_slice() {
         [] => (UNKNOWN_PRICE, None),
@@ -48,7 +48,8 @@ pub(super) fn ends(product: &Product) -> (f64, Option<f64>) {
 }
 
 impl Catalogue {
-    /// A catalogue in memory. The prices of ranges are drawn from `random` in the order of the products.
+    /// Creates a catalogue in memory. The prices of ranges are drawn from `random` in the order of the
+    /// products.
     ///
     /// # Errors
     /// If two products have one identifier.
@@ -64,7 +65,8 @@ impl Catalogue {
         Ok(Self { products: Products::Memory { products, by_asin }, prices })
     }
 
-    /// A catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap holds one number a product.
+    /// Returns a catalogue in a file that [`StoreWriter`](super::store::StoreWriter) wrote. The heap
+    /// holds one number a product.
     ///
     /// # Errors
     /// The file cannot be read, is not whole, or has a table of another length than it says.
@@ -85,17 +87,17 @@ impl Catalogue {
         Ok(any)
     }
 
-    /// Number of products.
+    /// Returns the number of products.
     pub fn len(&self) -> usize {
         self.prices.len()
     }
 
-    /// True if there is no product.
+    /// Returns true if there is no product.
     pub fn is_empty(&self) -> bool {
         self.prices.is_empty()
     }
 
-    /// The product at this place.
+    /// Returns the product at this place.
     ///
     /// # Errors
     /// There is no such place, or the product's record in the file is broken.
@@ -113,12 +115,12 @@ impl Catalogue {
         }
     }
 
-    /// The price that the product at this place is judged by; 100 where there is none.
+    /// Returns the price that the product at this place is judged by; 100 if there is none.
     pub fn price(&self, index: u32) -> f64 {
         self.prices.get(index as usize).copied().unwrap_or(UNKNOWN_PRICE)
     }
 
-    /// The place of a product.
+    /// Returns the place of a product.
     pub fn find(&self, asin: &str) -> Option<u32> {
         match &self.products {
             Products::Memory { by_asin, .. } => by_asin.get(asin).copied(),
@@ -126,7 +128,7 @@ impl Catalogue {
         }
     }
 
-    /// The identifier of the product at this place, without reading a mapped product.
+    /// Returns the identifier of the product at this place, without reading a mapped product.
     pub(super) fn identifier(&self, index: u32) -> Result<String, EnvError> {
         match &self.products {
             Products::Mapped { store, .. } if (index as usize) < store.len() => {
@@ -136,7 +138,7 @@ impl Catalogue {
         }
     }
 
-    /// The first byte of the SHA-256 of a product's identifier.
+    /// Returns the first byte of the SHA-256 of a product's identifier.
     pub(super) fn identifier_byte(&self, index: u32) -> Result<u8, EnvError> {
         let first = |asin: &[u8]| Sha256::digest(asin)[0];
         match &self.products {
@@ -145,7 +147,7 @@ impl Catalogue {
         }
     }
 
-    /// Indices of all products that fulfil a condition, in the catalogue's order.
+    /// Returns the indices of all products that fulfil a condition, in the catalogue's order.
     ///
     /// # Errors
     /// A product's record in the catalogue's file is broken.

@@ -45,7 +45,8 @@ pub(super) fn take_out(
     Ok(())
 }
 
-/// True if two goals of a product may be equal: it has a value twice in an option, or an instruction twice.
+/// Returns true if two goals of a product may be equal: it has a value twice in an option, or an
+/// instruction twice.
 fn repeats_itself(product: &Product, kind: GoalKind) -> bool {
     fn repeats<'a>(mut texts: impl Iterator<Item = &'a str>) -> bool {
         let mut seen = BTreeSet::new();

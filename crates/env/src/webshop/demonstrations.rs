@@ -29,7 +29,7 @@ pub fn demonstrate(
     })
 }
 
-/// One episode; `None` if it misses more of its goal than the options left out.
+/// Returns one episode; `None` if it misses more of its goal than the options left out.
 fn play(
     set: &WebshopSet,
     task: Task,
@@ -71,8 +71,8 @@ fn play(
     }
 }
 
-/// A click on something that an earlier page of the episode had and this one has not: nothing happens, and what
-/// has not been seen is not given away.
+/// Returns a click on something that an earlier page of the episode had and this one has not: nothing
+/// happens, and what has not been seen is not given away.
 fn mistake(seen: &BTreeSet<String>, observation: &Observation, rng: &mut Rng) -> Option<String> {
     let gone: Vec<&String> = seen.iter().filter(|action| !observation.admissible.contains(*action)).collect();
     (!gone.is_empty()).then(|| gone[rng.below(gone.len())].clone())

@@ -77,12 +77,12 @@ impl WebshopEnv {
         Self { world, max_steps, episode: None }
     }
 
-    /// The visit being played.
+    /// Returns the visit being played.
     pub fn session(&self) -> Option<&Session> {
         self.episode.as_ref().map(|episode| &episode.session)
     }
 
-    /// Score of the purchase, once there is one.
+    /// Returns the score of the purchase, once there is one.
     pub fn score(&self) -> Option<Score> {
         self.episode.as_ref()?.score
     }

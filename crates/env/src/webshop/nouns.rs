@@ -40,7 +40,7 @@ struct Titled {
     nouns: Vec<String>,
 }
 
-/// Nouns by title; `None` where the folder has no side file.
+/// Nouns by title; `None` if the folder has no side file.
 ///
 /// # Errors
 /// The side file cannot be read, or a line of it, which the error names, is no object with `title` and `nouns`.
@@ -70,7 +70,7 @@ pub(super) struct NounFile {
 }
 
 impl NounFile {
-    /// Opens the file of a catalogue, or makes it from the side file in `folder`; `None` where there is neither.
+    /// Opens the file of a catalogue, or makes it from the side file in `folder`; `None` if there is neither.
     pub(super) fn open_or_make(
         path: &Path,
         folder: &Path,
@@ -86,7 +86,7 @@ impl NounFile {
         Self::open(path, catalogue.len(), size)
     }
 
-    /// `None` where there is no file, or one of other products or another side file.
+    /// `None` if there is no file, or one of other products or another side file.
     fn open(path: &Path, count: usize, size: Option<u64>) -> Result<Option<Self>, EnvError> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -130,7 +130,7 @@ impl NounFile {
         self.map.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
     }
 
-    /// End of the list of the product before `index`.
+    /// Returns the end of the list of the product before `index`.
     fn end(&self, index: usize) -> Option<usize> {
         match index.checked_sub(1) {
             None => Some(HEAD + self.count * 8),
@@ -138,7 +138,7 @@ impl NounFile {
         }
     }
 
-    /// The nouns of a product's title, where the side file has them.
+    /// Returns the nouns of a product's title, where the side file has them.
     pub(super) fn of(&self, index: usize) -> Option<Vec<String>> {
         let list = self.map.get(self.end(index)?..self.end(index + 1)?)?;
         postcard::from_bytes::<Option<Vec<String>>>(list).ok().flatten()

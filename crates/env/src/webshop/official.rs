@@ -7,9 +7,9 @@
 //! | `items_ins_v2.json`, `items_ins_v2_1000.json` | attributes and rule-written instructions, by product |
 //! | `items_human_ins.json` | instructions written by people, by product |
 //!
-//! Every file may also be compressed with zstd (`.zst`). They are read product by product, whatever their size. A
-//! product that is not as products should be is left out and counted ([`CatalogueReport::skipped`]); a file that is not JSON, or
-//! ends too early, is refused.
+//! Every file may also be compressed with zstd (`.zst`). They are read product by product, whatever their
+//! size. A product that is not as products should be is left out and counted
+//! ([`CatalogueReport::skipped`]); a file that is not JSON, or ends too early, is rejected.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -80,7 +80,7 @@ impl CatalogueReport {
         }
     }
 
-    /// A warning, if products were left out.
+    /// Returns a warning, if products were left out.
     pub fn warning(&self) -> Option<String> {
         (self.skipped > 0).then(|| {
             let (skipped, all) = (self.skipped, self.skipped + self.products);
@@ -89,7 +89,7 @@ impl CatalogueReport {
     }
 }
 
-/// The size that a folder has files for: small, unless there are only those of the full one.
+/// Returns the size that a folder has files for: small, unless there are only those of the full one.
 pub fn size_of(folder: &Path) -> Size {
     let there = |size: Size| find(folder, &size.products()).is_ok();
     if there(Size::Full) && !there(Size::Small) { Size::Full } else { Size::Small }
@@ -165,7 +165,7 @@ pub fn read(
     Ok(report)
 }
 
-/// The first of these files that is there, as it is or with `.zst`.
+/// Returns the first of these files that is there, as it is or with `.zst`.
 pub(super) fn find(folder: &Path, names: &[&str]) -> Result<PathBuf, EnvError> {
     let candidates = names.iter().flat_map(|name| [(*name).to_owned(), format!("{name}.zst")]);
     candidates.map(|name| folder.join(name)).find(|path| path.is_file()).ok_or_else(|| EnvError::File {
@@ -425,7 +425,7 @@ impl RawHuman {
     }
 }
 
-/// The numbers behind the dollar signs of a crawled price.
+/// Returns the numbers behind the dollar signs of a crawled price.
 fn prices(text: &str) -> Result<Vec<f64>, String> {
     if text.is_empty() {
         return Ok(vec![]);

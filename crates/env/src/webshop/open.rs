@@ -43,13 +43,13 @@ fn without_nouns() -> String {
 }
 
 impl WebshopSet {
-    /// The shop of an official folder (see [`official`] for its files).
+    /// Returns the shop of an official folder (see [`official`] for its files).
     ///
     /// The 1,000 products and their search live in memory. All 1.18 million are put into `built` (or
-    /// `turnwise-shop` inside the folder) at the first time: a file of products, a search index and the goals of every
-    /// choice of options that was asked for, read from there from then on. One process builds and others that want the
-    /// same shop wait; what was interrupted starts again. Delete that folder to build anew, for example after the official
-    /// files have changed.
+    /// `turnwise-shop` inside the folder) at the first time: a file of products, a search index and the
+    /// goals of every choice of options that was asked for, read from there from then on. One process
+    /// builds and others that want the same shop wait; what was interrupted starts again. Delete that
+    /// folder to build again, for example after the official files have changed.
     ///
     /// # Errors
     /// Name the file: an official one that is missing or broken, a side file of nouns that is broken, one in `built`
@@ -79,7 +79,7 @@ impl WebshopSet {
         }
     }
 
-    /// A shop of generated products, in memory: nothing to download.
+    /// Returns a shop of generated products, in memory: nothing to download.
     ///
     /// # Errors
     /// The products give no goals, for example because there are none.
@@ -87,8 +87,8 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// A shop of generated products in files, as the full official one is kept: in a folder of its own inside of `built`,
-    /// whose name has the number of the products and what else decides them.
+    /// Returns a shop of generated products in files, as the full official one is kept: in a folder of
+    /// its own inside of `built`, whose name has the number of the products and what else decides them.
     ///
     /// # Errors
     /// A file in `built` cannot be written, is damaged or does not belong to the others, or the products give no
@@ -108,7 +108,7 @@ impl WebshopSet {
         Self::from_built(inside, built, options)
     }
 
-    /// A shop of products in memory, with its search.
+    /// Returns a shop of products in memory, with its search.
     ///
     /// # Errors
     /// Two products have one identifier, or none gives a goal of the kind asked for.
@@ -153,8 +153,8 @@ impl WebshopSet {
 /// Products whose content names the folder of a generated catalogue.
 const SAMPLED: u32 = 64;
 
-/// The folder of a generated catalogue. Its name has a digest of the first products, so that neither another seed nor
-/// another generator finds files that are not its own.
+/// Returns the folder of a generated catalogue. Its name has a digest of the first products, so that
+/// neither another seed nor another generator finds files that are not its own.
 fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     let sample = GeneratorConfig { products: config.products.min(SAMPLED), ..config };
     let sample: Vec<Product> = generator::products(sample).collect();
@@ -163,7 +163,7 @@ fn folder_of(config: GeneratorConfig) -> Result<String, EnvError> {
     Ok(format!("generated-{}-{digest:016x}", config.products))
 }
 
-/// True if both files are there; each gets its name when it is whole.
+/// Returns true if both files are there; each gets its name when it is whole.
 fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }

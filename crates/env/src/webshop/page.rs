@@ -126,12 +126,12 @@ impl<'a> PageView<'a> {
         }
     }
 
-    /// Effect of a click on the thing of this name; `None` if there is no such thing on the page.
+    /// Returns the effect of a click on the thing of this name; `None` if there is no such thing on the page.
     pub fn target(&self, name: &str) -> Option<Target> {
         self.clickables.iter().find(|(clickable, _)| clickable == name).map(|(_, target)| *target)
     }
 
-    /// The page as the agent reads it.
+    /// Returns the page as the agent reads it.
     pub fn render(&self, mode: ObservationMode) -> String {
         match mode {
             ObservationMode::Text => self.text(),
@@ -173,7 +173,8 @@ impl<'a> PageView<'a> {
         if clicked.is_empty() { out } else { clicked + &out }
     }
 
-    /// The actions to offer: `search[<your query>]` where there is a search bar, then a click on everything.
+    /// Returns the actions to offer: `search[<your query>]` where there is a search bar, then a click on
+    /// everything.
     pub fn admissible(&self) -> Vec<String> {
         let search = self.has_search_bar.then(|| SEARCH.to_owned());
         let click = |(name, _): &(Cow<'a, str>, Target)| format!("click[{name}]");
@@ -186,7 +187,8 @@ impl<'a> PageView<'a> {
 /// Form of a search among the admissible actions.
 pub const SEARCH: &str = "search[<your query>]";
 
-/// The chosen options as the page after the purchase writes them: JSON with sorted keys, made safe for HTML.
+/// Returns the chosen options as the page after the purchase writes them: JSON with sorted keys, made
+/// safe for HTML.
 pub(super) fn options_json(options: &[(String, String)]) -> String {
     let mut sorted: Vec<&(String, String)> = options.iter().collect();
     sorted.sort();

@@ -48,8 +48,8 @@ const PHRASES: &[&str] = &[
     "]\n",
 ];
 
-/// The phrases of a shop: those of every page, and the identifiers of the products where they are few enough, so
-/// that to copy one from the page into a click is to copy one token.
+/// Returns the phrases of a shop: those of every page, and the identifiers of the products where they are
+/// few enough, so that to copy one from the page into a click is to copy one token.
 pub(super) fn phrases(catalogue: &Catalogue) -> Result<Vec<String>, EnvError> {
     let mut phrases: Vec<String> = PHRASES.iter().map(|phrase| (*phrase).to_owned()).collect();
     if catalogue.len() <= MOST_PRODUCTS {

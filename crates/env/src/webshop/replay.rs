@@ -12,7 +12,7 @@
 //! the goal's: its type factor needs a language model (see [`super::reward::Judge::type_score`]). Its other parts are
 //! compared. The page after the purchase is compared with the recorded score filled in.
 //!
-//! A recording may have been made with a list of answers in place of the search engine. Queries that this list
+//! A recording may have been made with a list of answers instead of the search engine. Queries that this list
 //! lacked, and that the recording therefore answers with nothing, are named when it is replayed.
 
 use std::io::BufRead;

@@ -63,7 +63,7 @@ pub enum Reward {
 }
 
 impl Reward {
-    /// The reward of a purchase with this score.
+    /// Returns the reward of a purchase with this score.
     pub fn of(self, score: Score) -> f64 {
         match self {
             Self::Success => f64::from(score.success()),
@@ -105,18 +105,18 @@ pub struct Score {
 }
 
 impl Score {
-    /// The score, from 0 to 1.
+    /// Returns the score, from 0 to 1.
     pub fn total(&self) -> f64 {
         let met = self.attributes + self.options + usize::from(self.price);
         met as f64 / (self.attributes_asked + self.options_asked + 1) as f64 * self.kind.factor
     }
 
-    /// True if the goal is reached.
+    /// Returns true if the goal is reached.
     pub fn success(&self) -> bool {
         self.total() == 1.0
     }
 
-    /// True if the goal is reached but for this many options at most.
+    /// Returns true if the goal is reached but for this many options at most.
     pub fn but_for_options(&self, dropped: usize) -> bool {
         let options = (self.options + dropped).min(self.options_asked);
         Self { options, ..*self }.success()
@@ -169,7 +169,7 @@ impl Judge {
         Self { goal, target, attributes, options, matching }
     }
 
-    /// The goal.
+    /// Returns the goal.
     pub fn goal(&self) -> &Goal {
         &self.goal
     }
@@ -186,8 +186,8 @@ impl Judge {
         }
     }
 
-    /// Number of attributes asked for that the product has: one of its own is alike, or its title, bullet points or
-    /// description contain the words.
+    /// Returns the number of attributes asked for that the product has: one of its own is alike, or its
+    /// title, bullet points or description contain the words.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -204,7 +204,7 @@ impl Judge {
         self.goal.attributes.iter().zip(&self.attributes).filter(met).count()
     }
 
-    /// Number of options asked for that have been chosen.
+    /// Returns the number of options asked for that have been chosen.
     pub fn options_met(&self, chosen: &[(String, String)]) -> usize {
         match (self.matching, &self.goal.options) {
             (Matching::Original, _) => {
@@ -223,7 +223,7 @@ impl Judge {
         }
     }
 
-    /// The type factor.
+    /// Returns the type factor.
     ///
     /// ```text
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
@@ -265,7 +265,7 @@ fn colours() -> impl Iterator<Item = &'static str> {
     COLOURS.split_ascii_whitespace()
 }
 
-/// The first colour that occurs in a text, or the text.
+/// Returns the first colour that occurs in a text, or the text.
 fn normalize_colour(text: &str) -> &str {
     colours().find(|colour| text.contains(colour)).unwrap_or(text)
 }
@@ -274,7 +274,7 @@ fn categories(path: &str) -> impl Iterator<Item = &str> {
     path.split('\u{203a}').map(crate::python::strip)
 }
 
-/// The distinct words that both titles have, per word of the wanted title.
+/// Returns the distinct words that both titles have, per word of the wanted title.
 fn title_score(wanted: &[String], found: &[String]) -> f64 {
     if wanted.is_empty() {
         return 0.2;

@@ -14,7 +14,8 @@ use crate::python::float;
 /// Products on one page of results.
 pub const PAGE_SIZE: usize = 10;
 
-/// The last page of results that a saved visit may be on: no episode goes on so far, and its products can still be counted.
+/// The last page of results that a saved visit may be on: no episode continues so far, and its products
+/// can still be counted.
 const LAST_PAGE: usize = u32::MAX as usize / PAGE_SIZE;
 
 /// The pages behind a product's page.
@@ -106,7 +107,7 @@ pub enum Effect {
 }
 
 impl Session {
-    /// A visit with this instruction, at the start page.
+    /// Creates a visit with this instruction, at the start page.
     pub fn new(shop: Arc<Shop>, instruction: String) -> Self {
         Self {
             shop,
@@ -119,7 +120,7 @@ impl Session {
         }
     }
 
-    /// A saved visit.
+    /// Returns a saved visit.
     ///
     /// # Errors
     /// [`EnvError::State`] where the visit is not possible in this shop: a page behind the start without a search, a
@@ -153,22 +154,22 @@ impl Session {
         Ok(session)
     }
 
-    /// The visit, to save.
+    /// Returns the visit, to save.
     pub fn visit(&self) -> &Visit {
         &self.visit
     }
 
-    /// The instruction as the pages show it.
+    /// Returns the instruction as the pages show it.
     pub fn instruction(&self) -> &str {
         &self.instruction
     }
 
-    /// The product looked at.
+    /// Returns the product looked at.
     pub fn product(&self) -> Option<(u32, &Arc<Product>)> {
         Some((self.visit.product?, self.product.as_ref()?))
     }
 
-    /// The products that the open page of results lists.
+    /// Returns the products that the open page of results lists.
     pub fn listed(&self) -> &[(u32, Arc<Product>)] {
         if self.visit.page == Page::Results { &self.shown } else { &[] }
     }
@@ -268,7 +269,7 @@ impl Session {
         Ok(())
     }
 
-    /// The open page.
+    /// Returns the open page.
     ///
     /// # Errors
     /// The visit was closed ([`Session::close`]) while no product was looked at.
@@ -403,7 +404,7 @@ impl Session {
     }
 }
 
-/// The price as pages show it: one number, or the two ends of a range.
+/// Returns the price as pages show it: one number, or the two ends of a range.
 pub fn price_tag(product: &Product) -> String {
     match product.pricing.as_slice() {
         [] => "$100.0".to_owned(),

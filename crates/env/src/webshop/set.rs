@@ -84,10 +84,11 @@ pub struct WebshopOptions {
     pub size: Option<Size>,
     /// Kind of the goals.
     pub goals: GoalKind,
-    /// Most goals that one product gives; all its combinations of option values if absent, as in the original.
+    /// Maximum number of goals that one product gives; all its combinations of option values if absent,
+    /// as in the original.
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
-    /// Seed of the draws of prices and price limits and, anew, of the shuffle of the goals.
+    /// Seed of the draws of prices and price limits and, again, of the shuffle of the goals.
     pub seed: u64,
     /// Division of the goals into splits.
     pub splits: Splits,
@@ -135,7 +136,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// The goal of a task, ready to judge by.
+    /// Returns the goal of a task, ready to judge by.
     pub(super) fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         let catalogue = self.shop.catalogue();
         let place = self.goals.position(catalogue, id).ok_or_else(|| EnvError::UnknownTask(id.to_owned()))?;
@@ -161,7 +162,7 @@ pub struct WebshopSet {
 }
 
 impl WebshopSet {
-    /// A set over products in memory. `ranker` must know the same products.
+    /// Creates a set over products in memory. `ranker` must know the same products.
     ///
     /// # Errors
     /// Two products have one identifier, or none gives a goal of the kind asked for.
@@ -185,7 +186,7 @@ impl WebshopSet {
         Self::with_goals(catalogue, ranker, options, divided)
     }
 
-    /// The goals of a catalogue and the places of those of each split.
+    /// Returns the goals of a catalogue and the places of those of each split.
     pub(super) fn divide(
         catalogue: &Catalogue,
         random: &mut PythonRandom,
@@ -204,7 +205,7 @@ impl WebshopSet {
         Ok((goals, splits))
     }
 
-    /// A set of goals that are there already.
+    /// Returns a set of goals that are there already.
     pub(super) fn with_goals(
         catalogue: Catalogue,
         ranker: Box<dyn Ranker>,
@@ -234,13 +235,13 @@ impl WebshopSet {
         })
     }
 
-    /// The same set, whose tasks are listed in files rather than made.
+    /// Returns the same set, whose tasks are listed in files rather than made.
     pub(super) fn with_kept(mut self, kept: Option<Kept>) -> Self {
         self.kept = kept.map(Arc::new);
         self
     }
 
-    /// The same set with something more to say of it.
+    /// Returns the same set with something more to say of it.
     pub(super) fn with_note(mut self, note: Option<String>) -> Self {
         Arc::make_mut(&mut self.notes).extend(note);
         self
@@ -271,33 +272,33 @@ impl WebshopSet {
         notes
     }
 
-    /// The same goals with another step limit.
+    /// Returns the same goals with another step limit.
     pub fn with_max_steps(mut self, max_steps: usize) -> Self {
         self.max_steps = max_steps;
         self
     }
 
-    /// The step limit of the environments.
+    /// Returns the step limit of the environments.
     pub fn max_steps(&self) -> usize {
         self.max_steps
     }
 
-    /// Number of goals.
+    /// Returns the number of goals.
     pub fn len(&self) -> usize {
         self.world.goals.len()
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The shop.
+    /// Returns the shop.
     pub fn shop(&self) -> &Arc<Shop> {
         &self.world.shop
     }
 
-    /// The goal at this place of the shuffled order of all goals.
+    /// Returns the goal at this place of the shuffled order of all goals.
     ///
     /// # Errors
     /// There is no goal at this place, or its product cannot be read.
@@ -305,7 +306,7 @@ impl WebshopSet {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
 
-    /// The goal of a task, ready to judge purchases by.
+    /// Returns the goal of a task, ready to judge purchases by.
     ///
     /// # Errors
     /// [`EnvError::UnknownTask`] for an id that no goal has; a product that cannot be read.
@@ -313,7 +314,7 @@ impl WebshopSet {
         self.world.judge(id)
     }
 
-    /// The places of a split's goals in the shuffled order of all goals.
+    /// Returns the places of a split's goals in the shuffled order of all goals.
     ///
     /// # Errors
     /// [`EnvError::UnknownSplit`], with the splits that have goals.
@@ -325,17 +326,17 @@ impl WebshopSet {
         })
     }
 
-    /// The place of the goal with this id in the shuffled order of all goals.
+    /// Returns the place of the goal with this id in the shuffled order of all goals.
     pub(super) fn position(&self, id: &str) -> Option<usize> {
         self.world.goals.position(self.world.shop.catalogue(), id)
     }
 
-    /// The id of the goal at this place of the shuffled order of all goals.
+    /// Returns the id of the goal at this place of the shuffled order of all goals.
     pub(super) fn id(&self, place: usize) -> Result<String, EnvError> {
         self.world.goals.id(self.world.shop.catalogue(), place)
     }
 
-    /// A goal as a task.
+    /// Returns a goal as a task.
     ///
     /// # Errors
     /// There is no goal at this place, or its product cannot be read.
@@ -357,7 +358,7 @@ impl WebshopSet {
         super::phrases::phrases(self.world.shop.catalogue())
     }
 
-    /// A fresh environment, as its own type.
+    /// Returns a fresh environment, as its own type.
     pub fn webshop(&self) -> WebshopEnv {
         WebshopEnv::new(Arc::clone(&self.world), self.max_steps)
     }

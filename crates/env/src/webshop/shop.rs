@@ -9,7 +9,7 @@ pub const SEARCH_LIMIT: usize = 50;
 
 /// Ranks the products of a catalogue for a query.
 pub trait Ranker: Send + Sync + std::fmt::Debug {
-    /// The identifiers of the best products, best first, at most `limit`.
+    /// Returns the identifiers of the best products, best first, at most `limit`.
     ///
     /// # Errors
     /// The search cannot be done, for example because its index is damaged.
@@ -25,23 +25,23 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// A shop over a catalogue. `shows_attributes`: whether product pages have a button to their attributes (the
-    /// original's `show_attrs`, off by default).
+    /// Creates a shop over a catalogue. `shows_attributes`: whether product pages have a button to their
+    /// attributes (the original's `show_attrs`, off by default).
     pub fn new(catalogue: Catalogue, ranker: Box<dyn Ranker>, shows_attributes: bool) -> Self {
         Self { catalogue, ranker, shows_attributes }
     }
 
-    /// The products.
+    /// Returns the products.
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// True if product pages have a button to their attributes.
+    /// Returns true if product pages have a button to their attributes.
     pub fn shows_attributes(&self) -> bool {
         self.shows_attributes
     }
 
-    /// Results of a search, best first, as indices into the catalogue.
+    /// Returns the results of a search, best first, as indices into the catalogue.
     ///
     /// A first word of `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of product instead, as in
     /// the original. Differs from it: its random products are others at every look; here they are fixed by the query

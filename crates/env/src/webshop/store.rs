@@ -139,12 +139,12 @@ impl Store {
         Ok(Self { path: path.display().to_string(), map, entries, count })
     }
 
-    /// Number of products.
+    /// Returns the number of products.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if there is no product.
+    /// Returns true if there is no product.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -153,14 +153,14 @@ impl Store {
         &self.map[self.entries + index * ENTRY..][..ENTRY]
     }
 
-    /// The price of a product, or the two ends of its range.
+    /// Returns the price of a product, or the two ends of its range.
     pub fn ends(&self, index: usize) -> (f64, Option<f64>) {
         let entry = self.entry(index);
         let read = |at: usize| f64::from_bits(number(entry, at));
         (read(12), Some(read(20)).filter(|high| !high.is_nan()))
     }
 
-    /// The identifier of a product that is there, without reading the product.
+    /// Returns the identifier of a product that is there, without reading the product.
     pub fn asin(&self, index: usize) -> &[u8] {
         let padded = &self.entry(index)[28..28 + ASIN];
         let end = padded.iter().position(|byte| *byte == 0).unwrap_or(ASIN);
@@ -187,7 +187,7 @@ impl Store {
         })
     }
 
-    /// The place of a product.
+    /// Returns the place of a product.
     pub fn find(&self, asin: &str) -> Option<usize> {
         let mut padded = [0; ASIN];
         padded.get_mut(..asin.len())?.copy_from_slice(asin.as_bytes());

@@ -1,11 +1,12 @@
 //! Order, hash and content digests of all tasks of a split, in a file beside a large catalogue, so that a start makes only the
 //! tasks it plays.
 //!
-//! Pinning a split needs the order of its tasks in panels, the hash over their names and contents, and the digest of every
-//! content. Without a file all goals are put together and hashed, which reads every product. The file has one line of JSON,
-//! which says what it was made of, and then numbers, little-endian: the places of the tasks in the order of panels (32
-//! bits), the first 64 bits of the digests in ascending order, and the place of each (32 bits). It is made again where
-//! the catalogue's file has another length or time of change than it had then, and where its own digest is wrong.
+//! Pinning a split needs the order of its tasks in panels, the hash over their names and contents, and
+//! the digest of every content. Without a file all goals are put together and hashed, which reads every
+//! product. The file has one line of JSON, which states what it was made of, and then numbers,
+//! little-endian: the places of the tasks in the order of panels (32 bits), the first 64 bits of the
+//! digests in ascending order, and the place of each (32 bits). It is repeated where the catalogue's file
+//! has another length or time of change than it had then, and where its own digest is wrong.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -72,13 +73,13 @@ pub(super) struct TaskIndex {
     contents: Vec<(u64, u32)>,
 }
 
-/// First 64 bits of a digest.
+/// Returns the first 64 bits of a digest.
 fn prefix(digest: &str) -> u64 {
     digest.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
 impl TaskIndex {
-    /// The index of a split: read from its file, or made and written.
+    /// Returns the index of a split: read from its file, or made and written.
     pub(super) fn of(set: &WebshopSet, split: &str, kept: &Kept) -> Result<Self, EnvError> {
         let path = kept.folder.join(kept.source.file_name(&format!("tasks-{split}")));
         let places = set.split(split)?;

@@ -41,7 +41,8 @@ pub struct WebshopSettings {
     pub size: Option<Size>,
     /// Source of the goals' words.
     pub goals: GoalKind,
-    /// Most goals of one product; all its combinations of option values if absent, as in the original.
+    /// Maximum number of goals of one product; all its combinations of option values if absent, as in the
+    /// original.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub goals_per_product: Option<usize>,
@@ -100,7 +101,7 @@ impl Default for WebshopSettings {
 }
 
 impl WebshopSettings {
-    /// The settings of the goals, pages and scores.
+    /// Returns the settings of the goals, pages and scores.
     pub fn options(&self) -> WebshopOptions {
         WebshopOptions {
             size: self.size,
@@ -152,7 +153,7 @@ pub struct WebshopWorld {
 }
 
 impl WebshopWorld {
-    /// The shop and its goals.
+    /// Returns the shop and its goals.
     pub fn set(&self) -> &WebshopSet {
         &self.set
     }

@@ -30,7 +30,7 @@ pub struct AnalysisSettings<'a> {
 }
 
 impl AnalysisSettings<'_> {
-    /// The samplers of the config's lanes, with so many sequences each.
+    /// Returns the samplers of the config's lanes, with so many sequences each.
     pub(super) fn samplers(&self) -> Result<Vec<NativeEngine>, EvalError> {
         let (lanes, slots) = sampling_lanes(self.config);
         let weights =
@@ -44,9 +44,9 @@ impl AnalysisSettings<'_> {
 /// the policy are left out.
 ///
 /// # Errors
-/// [`EvalError::Train`] where `prompt.template` is no template, the chat settings do not fit the model, the device has no room or a
-/// sampler fails as a whole; [`EvalError::Interrupted`] where `stop` was set, and [`EvalError::Environment`] where every trajectory
-/// failed.
+/// [`EvalError::Train`] where `prompt.template` is no template, the chat settings do not fit the model,
+/// the device has no room or a sampler fails as a whole; [`EvalError::Interrupted`] where `stop` was set,
+/// and [`EvalError::Environment`] if every trajectory failed.
 pub fn play_groups(
     settings: &AnalysisSettings<'_>,
     tasks: &[Task],

@@ -54,7 +54,7 @@ pub struct Surprisal {
 }
 
 impl Surprisal {
-    /// `H_MC(s) - S(a|s)`, in nats: above 0 where the response is less surprising than others.
+    /// `H_MC(s) - S(a|s)`, in nats: above 0 if the response is less surprising than others.
     pub fn relative(&self) -> f64 {
         self.mean_surprisal - self.surprisal
     }
@@ -69,7 +69,7 @@ pub struct SurprisalStudy {
     pub scaled_turns: usize,
     /// All turns with a response.
     pub turns: usize,
-    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent where either does not vary.
+    /// Pearson's correlation of `alpha - 1` and `H_MC(s) - S(a|s)`; absent if either does not vary.
     pub pearson: Option<f64>,
     /// The same of `alpha - 1` and `H_MC(s)`: how much of the coefficient is of the state, whatever the response.
     pub pearson_of_state: Option<f64>,
@@ -162,7 +162,7 @@ fn surprisal_of(logprobs: &[f32]) -> f64 {
     -logprobs.iter().map(|&logprob| f64::from(logprob)).sum::<f64>()
 }
 
-/// One response to a prompt for every seed, in their order.
+/// Returns one response to a prompt for every seed, in their order.
 fn responses(
     sampler: &mut dyn Sampler,
     prompt: &[u32],

@@ -88,7 +88,7 @@ pub struct Unlike {
 /// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// The method that others are held against; the first by default.
+    /// The method that others are compared with; the first by default.
     pub baseline: Option<String>,
     /// Methods with a baseline of their own, where `baseline` names none for all.
     pub baselines: BTreeMap<String, String>,
@@ -119,14 +119,14 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// The method that `method` is held against: the one for all, else its own, else `first`.
+    /// Returns the method that `method` is compared with: the one for all, else its own, else `first`.
     fn baseline_of<'a>(&'a self, method: &str, first: &'a str) -> &'a str {
         let own = || self.baselines.get(method).map(String::as_str);
         self.baseline.as_deref().or_else(own).unwrap_or(first)
     }
 }
 
-/// A number with its interval, where there is one.
+/// A number with its interval, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The number.
@@ -138,7 +138,7 @@ pub struct Estimate {
 /// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The method that others are held against.
+    /// The method that others are compared with.
     pub baseline: String,
     /// By split.
     pub splits: Vec<SplitComparison>,
@@ -291,7 +291,7 @@ fn compare_split(
     }
 }
 
-/// The splits to compare: those asked for, or those of the first run, which all others must have too.
+/// Returns the splits to compare: those asked for, or those of the first run, which all others must have too.
 fn splits_of(runs: &[RunResults], settings: &CompareSettings) -> Result<Vec<String>, CompareError> {
     if !settings.splits.is_empty() {
         return Ok(settings.splits.clone());
@@ -346,7 +346,8 @@ fn not_evaluated(run: &RunResults, at: String) -> CompareError {
     CompareError::NotEvaluated { run: run.shown(), at, fix }
 }
 
-/// Every run's evaluation of a split at one step, or its last; all of one panel, temperature, agent and number of trials.
+/// Returns every run's evaluation of a split at one step, or its last; all of one panel, temperature,
+/// agent and number of trials.
 fn choose<'a>(runs: &'a [RunResults], split: &str, at: Option<u64>) -> Result<Vec<Chosen<'a>>, CompareError> {
     let mut chosen: Vec<Chosen<'a>> = Vec::new();
     for run in runs {
@@ -376,7 +377,8 @@ fn check_alike(first: &Chosen<'_>, second: &Chosen<'_>, split: &str) -> Result<(
     Err(Box::new(Unlike { first, second, split, what, of_first, of_second }).into())
 }
 
-/// The first way in which two evaluations were not made alike, with its value in each; `None` where they were.
+/// Returns the first way in which two evaluations were not made alike, with its value in each; `None` if
+/// they were.
 fn difference(a: &Evaluation, b: &Evaluation) -> Option<(&'static str, String, String)> {
     let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     let agent = |agent: Agent| format!("{agent:?}").to_lowercase();

@@ -28,7 +28,7 @@ pub struct Pool {
     pub training: Option<Estimate>,
 }
 
-/// The seeds that all pairs have, with the mean of their differences.
+/// Returns the seeds that all pairs have, with the mean of their differences.
 fn averaged(pairs: &[&SeedDifferences]) -> BTreeMap<u64, f64> {
     let Some((first, others)) = pairs.split_first() else {
         return BTreeMap::new();

@@ -118,13 +118,13 @@ impl RunResults {
         })
     }
 
-    /// The run as messages name it.
+    /// Returns the run as messages name it.
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }
 }
 
-/// The evaluations in a folder by step; none where there is no such folder.
+/// Returns the evaluations in a folder by step; none if there is no such folder.
 fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFileError> {
     let mut evaluations = BTreeMap::new();
     if !folder.is_dir() {
@@ -143,7 +143,7 @@ fn evaluations_in(folder: &Path) -> Result<BTreeMap<u64, Vec<Evaluation>>, RunFi
     Ok(evaluations)
 }
 
-/// One evaluation of each split that every draw has.
+/// Returns one evaluation of each split that every draw has.
 fn averaged_by_split(mut draws: Vec<Vec<Evaluation>>) -> Result<Vec<Evaluation>, String> {
     if draws.len() == 1 {
         return Ok(draws.remove(0));
@@ -160,7 +160,8 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> RunFileError {
     RunFileError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 
-/// A run's name without what says its seed at the end: `grpo-seed-0`, `grpo-seed0` and `grpo_seed_0` are all `grpo`.
+/// Returns a run's name without what says its seed at the end: `grpo-seed-0`, `grpo-seed0` and
+/// `grpo_seed_0` are all `grpo`.
 pub fn method_of(name: &str) -> &str {
     let without = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if without.len() == name.len() {

@@ -5,7 +5,7 @@ use turnwise_core::{Purpose, Seed};
 
 use super::mean;
 
-/// Most tasks with a difference of which every sign is tried.
+/// Maximum number of tasks with a difference of which every sign is tried.
 const EXACT: usize = 16;
 
 /// Result of the test.
@@ -19,7 +19,8 @@ pub struct PairedTest {
     pub exact: bool,
 }
 
-/// The paired permutation test on `d_t`, the difference of two methods' mean success on task `t` over their seeds.
+/// Returns the paired permutation test on `d_t`, the difference of two methods' mean success on task `t`
+/// over their seeds.
 ///
 /// Under the hypothesis that the methods are exchangeable on every task, the sign of each `d_t` is as likely as its
 /// opposite. With `T = |mean_t s_t d_t|` over signs `s` and `T_0` that of the signs observed, `p` is the share of

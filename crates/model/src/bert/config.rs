@@ -71,7 +71,7 @@ fn gelu() -> String {
 }
 
 impl BertConfig {
-    /// Reads a folder's `config.json`, and refuses what would be run wrongly.
+    /// Reads a folder's `config.json`, and rejects what would be run wrongly.
     ///
     /// # Errors
     ///

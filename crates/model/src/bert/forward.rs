@@ -30,7 +30,7 @@ impl Bert {
         Ok(Self { config, weights, compute })
     }
 
-    /// The model's shape.
+    /// Returns the model's shape.
     pub fn config(&self) -> &BertConfig {
         &self.config
     }
@@ -235,7 +235,7 @@ impl Loop<&mut Vec<f32>> for GeluTanh {
     }
 }
 
-/// The error function to 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
+/// Returns the error function to 1.5e-7 (Abramowitz and Stegun, formula 7.1.26).
 #[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let size = x.abs();

@@ -1,4 +1,4 @@
-//! Vectors of texts: tokens, hidden states, pooling, normalisation.
+//! Vectors of texts: tokens, hidden states, pooling, normalization.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub enum Pooling {
 /// Settings of an encoder that its folder does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
-    /// Longest text in tokens, the two markers included; longer ones are cut. The folder may say less.
+    /// Maximum tokens of a text, the two markers included; longer ones are cut. The folder may say less.
     pub max_tokens: usize,
     /// Arithmetic of the products.
     pub compute: Compute,
@@ -124,13 +124,13 @@ impl SentenceEncoder {
         Ok(Self { bert, tokenizer, pooling, normalise, lowercase })
     }
 
-    /// Numbers of a vector.
+    /// Returns the numbers of a vector.
     pub fn dimensions(&self) -> usize {
         self.bert.config().hidden_size
     }
 
-    /// The vectors of some texts, one behind the other, `[texts, dimensions]`. A text's vector does not depend on the others beyond
-    /// rounding.
+    /// Returns the vectors of some texts, one behind the other, `[texts, dimensions]`. A text's vector
+    /// does not depend on the others beyond rounding.
     ///
     /// # Errors
     ///

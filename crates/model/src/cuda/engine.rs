@@ -24,7 +24,7 @@ use crate::lora::Joint;
 pub(crate) const PROMPT_ROWS: usize = 2048;
 /// Rows of a recorded step are rounded up to a multiple of this.
 const ROUNDED: usize = 8;
-/// Most blocks among which the keys of a row are split.
+/// Maximum number of blocks among which the keys of a row are split.
 const MOST_SPLITS: usize = 16;
 
 /// The device's part of an engine.
@@ -57,7 +57,7 @@ pub(crate) struct Engine {
     chunks: Buffer<f32>,
     choices: Buffer<f32>,
     recordings: HashMap<usize, Recording>,
-    /// True if this device has refused to record.
+    /// True if this device has rejected to record.
     direct: bool,
     top_ks: Buffer<i32>,
     top_ps: Buffer<f32>,
@@ -118,7 +118,7 @@ impl Engine {
         })
     }
 
-    /// Tokens of the vocabulary.
+    /// Returns the tokens of the vocabulary.
     pub(crate) fn vocabulary(&self) -> usize {
         self.network.config.vocab_size
     }
@@ -180,7 +180,7 @@ impl Engine {
         self.run(count, count, 0, count)
     }
 
-    /// Records a step; `None` where the device refuses, so that steps run launch by launch from then on.
+    /// Records a step; `None` if the device rejects, so that steps run launch by launch from then on.
     fn record(&mut self, count: usize) -> Option<usize> {
         let network = Arc::clone(&self.network);
         let recorder = Recorder::begin(network.driver()).ok()?;
@@ -292,8 +292,8 @@ impl Engine {
         multiply(network.driver(), operands, to, [wanted, hidden, config.vocab_size], Accumulate::Set, 1.0)
     }
 
-    /// The choice of every row of logits of the last step: `None` where they are not finite. Top-k and top-p are
-    /// taken on the device, so that no row of logits is downloaded.
+    /// Returns the choice of every row of logits of the last step: `None` if they are not finite. Top-k
+    /// and top-p are taken on the device, so that no row of logits is downloaded.
     pub(crate) fn choose(
         &mut self,
         draws: &[(&SamplingParams, f64)],

@@ -60,14 +60,14 @@ impl<T: Plain> Buffer<T> {
         Ok(buffer)
     }
 
-    /// A copy of host elements.
+    /// Creates a copy of host elements.
     pub(crate) fn of(driver: &Arc<dyn Driver>, values: &[T]) -> Result<Self, CudaError> {
         let buffer = Self::new(driver, values.len())?;
         buffer.all().upload(&**driver, values)?;
         Ok(buffer)
     }
 
-    /// A copy in memory of its own.
+    /// Returns a copy in memory of its own.
     pub(crate) fn duplicate(&self, driver: &Arc<dyn Driver>) -> Result<Self, CudaError> {
         let copy = Self::new(driver, self.len)?;
         self.all().copy_to(&**driver, copy.all())?;
@@ -92,12 +92,12 @@ impl<T: Plain> Buffer<T> {
         Ok(part)
     }
 
-    /// Length in elements.
+    /// Returns the length in elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// All of it.
+    /// Returns all of it.
     pub(crate) fn all(&self) -> Part<T> {
         self.part(0..self.len)
     }

@@ -20,7 +20,7 @@
 //! | `tiles.rs` | tiles of attention over the rows of packed sequences, the longest work first |
 //!
 //! Kernels are CUDA C++ in `kernels/`, compiled by NVRTC for the model's shape when first needed; matrix
-//! products are cuBLAS's. All of CUDA is loaded at run time, so this builds where nothing of it is
+//! products are cuBLAS's. All of CUDA is loaded at run time, so this builds if nothing of it is
 //! (`docs/adr/0014-cuda-by-hand.md`). In the tests the kernels' source runs on the CPU instead.
 
 mod angles;

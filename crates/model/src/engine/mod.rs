@@ -114,8 +114,8 @@ impl SharedWeights {
     /// leaves `compute` aside.
     ///
     /// # Errors
-    /// On the CPU what [`EngineWeights::of`] refuses. On a device: this program was built without it, there is none,
-    /// its kernels cannot run the model's shape, or its memory does not suffice.
+    /// On the CPU what [`EngineWeights::of`] rejects. On a device: this program was built without it,
+    /// there is none, its kernels cannot run the model's shape, or its memory does not suffice.
     pub fn of(weights: &Weights, version: u64, device: Device, compute: Compute) -> Result<Self, ModelError> {
         device.check()?;
         #[cfg(feature = "cuda")]
@@ -144,14 +144,14 @@ pub struct NativeEngine {
     /// Answered without work.
     done: Vec<Completion>,
     next_request: RequestId,
-    /// Counts finished responses; says which idle slot was used longest ago.
+    /// Counts finished responses; states which idle slot was used longest ago.
     clock: u64,
     rows: Vec<Row>,
     prompt_tokens: PromptTokens,
 }
 
 impl NativeEngine {
-    /// An engine of its own. The tokenizer is needed for stop strings only.
+    /// Creates an engine of its own. The tokenizer is needed for stop strings only.
     ///
     /// # Errors
     /// Those of [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
@@ -166,7 +166,7 @@ impl NativeEngine {
         Self::with_weights(Arc::new(weights), config, tokenizer)
     }
 
-    /// An engine on weights that others use too.
+    /// Returns an engine on weights that others use too.
     ///
     /// # Errors
     /// [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or above the model's
@@ -181,8 +181,8 @@ impl NativeEngine {
         Ok(Self::on(backend, config, tokenizer))
     }
 
-    /// An engine on weights that a learner gave out ([`crate::NativeLearner::engine_weights`]), where those
-    /// are: all engines on the CPU share them, and so do those on a device.
+    /// Returns an engine on weights that a learner gave out ([`crate::NativeLearner::engine_weights`]),
+    /// where those are: all engines on the CPU share them, and so do those on a device.
     ///
     /// # Errors
     /// Those of [`NativeEngine::with_weights`]; on a device also a memory that does not suffice.
@@ -221,8 +221,8 @@ impl NativeEngine {
         }
     }
 
-    /// Bytes of the caches of an engine whose sequences are all of full length, and of the rows of its
-    /// fullest step.
+    /// Returns the bytes of the caches of an engine whose sequences are all of full length, and of the
+    /// rows of its fullest step.
     pub(crate) fn bytes(config: &ModelConfig, engine: EngineConfig) -> [usize; 2] {
         let EngineConfig { max_num_seqs: slots, max_context } = engine;
         let heads = Heads::of(config);

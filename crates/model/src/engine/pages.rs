@@ -37,7 +37,7 @@ impl Cache {
         Self { heads, layers, pages: Vec::new(), free: Vec::new(), tables: vec![Vec::new(); sequences] }
     }
 
-    /// Width of a value row: filled up to whole vectors.
+    /// Returns the width of a value row: filled up to whole vectors.
     pub(super) fn value_width(&self) -> usize {
         value_width(self.heads)
     }
@@ -51,7 +51,7 @@ impl Cache {
         self.heads
     }
 
-    /// Pages of a sequence.
+    /// Returns the pages of a sequence.
     pub(super) fn table(&self, sequence: usize) -> &[usize] {
         &self.tables[sequence]
     }
@@ -63,7 +63,7 @@ impl Cache {
         self.pages[page].data.get()[start..start + len].split_at(self.heads.width * PAGE)
     }
 
-    /// Gives back the pages after the first positions of a sequence.
+    /// Returns the pages after the first positions of a sequence.
     pub(super) fn keep(&mut self, sequence: usize, positions: usize) {
         let whole = positions.div_ceil(PAGE).min(self.tables[sequence].len());
         for page in self.tables[sequence].split_off(whole) {
@@ -120,7 +120,7 @@ impl Cache {
         }
     }
 
-    /// A page of one user whose contents are of no position.
+    /// Returns a page of one user whose contents are of no position.
     fn unused(&mut self) -> usize {
         if let Some(page) = self.free.pop() {
             self.pages[page].users = 1;
@@ -162,7 +162,7 @@ mod tests {
 
     const HEADS: Heads = Heads { queries: 2, keys: 1, width: 2 };
 
-    /// The key that a sequence has at a position.
+    /// Returns the key that a sequence has at a position.
     fn key(cache: &Cache, sequence: usize, position: usize) -> f32 {
         cache.part(cache.table(sequence)[position / PAGE], 1, 0).0[position % PAGE]
     }

@@ -9,9 +9,9 @@ use crate::{Compute, ModelConfig};
 
 /// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` where an adapter stands beside the weights.
 ///
-/// In single precision the adapter is merged into `W`, which costs nothing a token. In bf16 the merged matrix is rounded as a whole:
-/// an update smaller than half a step of bf16, 1/512 of its weight, would be lost, and sampling would go on with the weights
-/// before it.
+/// In single precision the adapter is merged into `W`, which costs nothing a token. In bf16 the merged
+/// matrix is rounded as a whole: an update smaller than half a step of bf16, 1/512 of its weight, would
+/// be lost, and sampling would continue with the weights before it.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -37,12 +37,12 @@ pub(super) struct Scratch {
 }
 
 impl Beside {
-    /// True where adapters stand beside the weights.
+    /// Returns true if adapters stand beside the weights.
     pub(super) fn is_used(compute: Compute) -> bool {
         compute.kernel().is_some()
     }
 
-    /// Those of a layer; `None` where no module of the product has one.
+    /// Those of a layer; `None` if no module of the product has one.
     pub(super) fn of(adapter: &Adapter<f32>, layer: usize, joint: Joint) -> Option<Self> {
         let branch = &adapter.layout.layers[layer][joint as usize];
         if branch.parts.is_empty() {
@@ -62,7 +62,7 @@ impl Beside {
         Some(Self { a, b: Packed::new(width, &[b], &[], Compute::F32) })
     }
 
-    /// Bytes of those of all layers at most, for adapters of this rank on every module.
+    /// Returns the bytes of those of all layers at most, for adapters of this rank on every module.
     pub(super) fn bytes(config: &ModelConfig, rank: usize) -> usize {
         let of = |joint: Joint| {
             let modules = joint.modules();

@@ -14,7 +14,7 @@ impl NativeEngine {
         self
     }
 
-    /// The matcher of stop strings for the response to a prompt.
+    /// Returns the matcher of stop strings for the response to a prompt.
     pub(super) fn matcher(&self, prompt: &[u32]) -> StopStringMatcher {
         match (&self.reasoning, &self.tokenizer) {
             (Some(tags), Some(tokenizer)) => {
@@ -34,7 +34,7 @@ mod tests {
     use super::super::tests::{config, params, prompt, random, request};
     use super::*;
 
-    /// The response of an engine that has nothing else to do.
+    /// Returns the response of an engine that has nothing else to do.
     fn answer(engine: &mut NativeEngine, asked: SampleRequest) -> Completion {
         engine.submit(asked).unwrap();
         let done = engine.poll().unwrap();

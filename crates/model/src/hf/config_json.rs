@@ -13,7 +13,7 @@ use crate::{Family, ModelConfig, ModelError, SpecialTokens};
 /// The name of the file.
 pub(super) const CONFIG: &str = "config.json";
 
-/// Reads `config.json` of a model folder and refuses what this crate would run wrongly. Where there is a
+/// Reads `config.json` of a model folder and rejects what this crate would run wrongly. Where there is a
 /// `generation_config.json`, its tokens go before those of `config.json`.
 ///
 /// # Errors
@@ -41,9 +41,9 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 /// `transformers` on, `rope_parameters`. Keys that change nothing here are passed over.
 ///
 /// # Errors
-/// Name the file and the key: a file that cannot be read or is no JSON object, a number that is missing or of another
-/// type, a family, activation, sliding window, quantisation or rotary scaling that is not supported, a shape that
-/// [`ModelConfig::check`] refuses.
+/// Name the file and the key: a file that cannot be read or is no JSON object, a number that is missing
+/// or of another type, a family, activation, sliding window, quantisation or rotary scaling that is not
+/// supported, a shape that [`ModelConfig::check`] rejects.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -126,7 +126,7 @@ fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     SpecialTokens { bos: one("bos_token_id"), eos, pad: one("pad_token_id") }
 }
 
-/// One token as a number, several as a list, none as null.
+/// Returns one token as a number, several as a list, none as null.
 fn eos_json(tokens: &SpecialTokens) -> Value {
     match tokens.eos.as_slice() {
         [] => Value::Null,
@@ -152,7 +152,7 @@ pub(super) fn generation_json(config: &ModelConfig) -> Value {
     value
 }
 
-/// The family, or why the model is none that can be run.
+/// Returns the family, or why the model is none that can be run.
 fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     let supported = supported();
     let name = match of.get("model_type") {
@@ -173,7 +173,7 @@ fn family(of: &Entries<'_>) -> Result<Family, ModelError> {
     Err(of.error("model_type", reason))
 }
 
-/// Refuses settings that change the computation in a way that is not implemented.
+/// Rejects settings that change the computation in a way that is not implemented.
 fn check_computation(of: &Entries<'_>) -> Result<(), ModelError> {
     if let Some(act) = of.get("hidden_act").filter(|act| *act != "silu") {
         return Err(of.error("hidden_act", format!("`{act}` is not supported; supported: silu")));
@@ -240,7 +240,7 @@ fn scaling(of: &Entries<'_>, context: usize) -> Result<RopeScaling, ModelError> 
     }
 }
 
-/// The meaning of a model's `rope_scaling`.
+/// Returns the meaning of a model's `rope_scaling`.
 fn scaling_json(scaling: RopeScaling) -> Value {
     match scaling {
         RopeScaling::None => Value::Null,
@@ -283,7 +283,7 @@ fn scaling_json(scaling: RopeScaling) -> Value {
     }
 }
 
-/// The config with the keys that `transformers` wants besides ours; `dtype` is PyTorch's name of the
+/// Returns the config with the keys that `transformers` wants besides ours; `dtype` is PyTorch's name of the
 /// weights' number type.
 pub(super) fn config_json(config: &ModelConfig, critic: bool, dtype: &str) -> Value {
     let tokens = &config.special_tokens;

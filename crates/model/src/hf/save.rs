@@ -121,7 +121,7 @@ pub fn save_model_as(
     remove_others(folder, &names)
 }
 
-/// The tensors of each file, in order: as many as fit, at least one.
+/// Returns the tensors of each file, in order: as many as fit, at least one.
 fn shards(tensors: &[TensorInfo], options: SaveOptions) -> Vec<Vec<&TensorInfo>> {
     let mut shards = vec![Vec::new()];
     let mut bytes = 0;

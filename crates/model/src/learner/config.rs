@@ -8,8 +8,8 @@ use crate::{AdamWConfig, Compute, Device, ModelError};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnerConfig {
-    /// Most tokens of a micro-batch, those that sequences share counted once; a longer sequence is one of its own.
-    /// Costs memory, not results.
+    /// Maximum number of tokens of a micro-batch, those that sequences share counted once; a longer
+    /// sequence is one of its own. Costs memory, not results.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub micro_batch_tokens: usize,
     /// The device.
@@ -18,10 +18,10 @@ pub struct LearnerConfig {
     /// number gives the same bits on one machine, however many cores are free. A device works on one.
     #[schemars(range(min = 1, max = 1024))]
     pub lanes: usize,
-    /// Divides the logits, so that log-probabilities are those at the sampling temperature.
+    /// Divides the logits, so that log-probs are those at the sampling temperature.
     #[schemars(range(max = 100.0), extend("exclusiveMinimum" = 0.0))]
     pub temperature: f64,
-    /// Keep only the inputs of layers and make the rest anew in backward: about a third more work for
+    /// Keep only the inputs of layers and make the rest again in backward: about a third more work for
     /// a fraction of the memory.
     pub recompute: bool,
     /// Compute a prefix that sequences of a micro-batch share once, and deal sequences so that those which share
@@ -31,7 +31,7 @@ pub struct LearnerConfig {
     pub compute: Compute,
     /// Seed of an adapter's dropout; nothing else in a learner is random.
     pub seed: u64,
-    /// The optimiser.
+    /// The optimizer.
     pub optimizer: AdamWConfig,
 }
 

@@ -66,8 +66,8 @@ impl NativeLearner {
         Ok(squares.sqrt())
     }
 
-    /// The accumulated gradient summed over the lanes of this process, in the layout of what is trained;
-    /// empty where a device is gone.
+    /// Returns the accumulated gradient summed over the lanes of this process, in the layout of what is
+    /// trained; empty if a device is gone.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -89,7 +89,7 @@ impl NativeLearner {
         }
     }
 
-    /// Sums the lanes' gradients, clips, and lets the optimiser step.
+    /// Sums the lanes' gradients, clips, and lets the optimizer step.
     pub(super) fn update(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         if !learning_rate.is_finite() {
             return Err(LearnError::Backend(format!("the learning rate is {learning_rate}")));

@@ -38,7 +38,7 @@ pub use gradient::TakenGradient;
 /// on the timing of threads. The loss and the gradient depend on the cut only by rounding.
 pub struct NativeLearner {
     parameters: Arc<Parameters<f32>>,
-    /// The adapter that is trained in the place of the parameters.
+    /// The adapter that is trained instead of the parameters.
     adapter: Option<Arc<Adapter<f32>>>,
     reference: Option<Weights>,
     config: LearnerConfig,
@@ -56,12 +56,12 @@ pub struct NativeLearner {
 }
 
 impl NativeLearner {
-    /// A learner of these weights, or of their adapter where they have one, with a fresh optimiser.
+    /// Creates a learner of these weights, or of their adapter if they have one, with a fresh optimizer.
     ///
     /// # Errors
-    /// A model that [`ModelConfig::check`] refuses, settings out of their ranges, an adapter that was made for
-    /// another architecture, or a device that this program was built without, that is not there, that cannot run the
-    /// model's shape or has too little memory.
+    /// A model that [`ModelConfig::check`] rejects, settings out of their ranges, an adapter that was
+    /// made for another architecture, or a device that this program was built without, that is not there,
+    /// that cannot run the model's shape or has too little memory.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;
@@ -95,7 +95,7 @@ impl NativeLearner {
         })
     }
 
-    /// Starts anew from the weights as they are: a fresh optimiser, and nothing accumulated. No weights
+    /// Starts again from the weights as they are: a fresh optimizer, and nothing accumulated. No weights
     /// are copied.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl NativeLearner {
         self.gradients = vec![Vec::new(); lanes];
     }
 
-    /// A learner whose passes, gradient and moments are on a device.
+    /// Returns a learner whose passes, gradient and moments are on a device.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(weights: Weights, config: LearnerConfig, trained: crate::cuda::Trained) -> Self {
         Self {
@@ -152,7 +152,7 @@ impl NativeLearner {
         }
     }
 
-    /// Says what the next passes of a device run with.
+    /// Reports what the next passes of a device run with.
     #[cfg(feature = "cuda")]
     fn bind(&mut self, reference: bool) -> Result<(), LearnError> {
         if let Some(cuda) = &mut self.cuda {
@@ -177,7 +177,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Refuses trained weights that are not finite. A device looks at its own, which are brought to the host only to name the tensor.
+    /// Rejects trained weights that are not finite. A device looks at its own, which are brought to the
+    /// host only to name the tensor.
     ///
     /// # Errors
     /// Names the tensor; a device that fails.
@@ -192,7 +193,7 @@ impl NativeLearner {
         check_finite(self.weights().trained(), self.trained_tensors())
     }
 
-    /// The weights as they are now for sampling engines, which read a device's where they are.
+    /// Returns the weights as they are now for sampling engines, which read a device's where they are.
     ///
     /// # Errors
     /// Those of [`EngineWeights::of`]; on a device none.
@@ -206,7 +207,7 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// The weights as they are now. A sampler may keep them while training goes on; the next update
+    /// Returns the weights as they are now. A sampler may keep them while training continues; the next update
     /// then works on a copy of what is trained.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
@@ -216,17 +217,18 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// The weights for a pass. A device reads its own and asks these for shapes alone, so that nothing is downloaded.
+    /// Returns the weights for a pass. A device reads its own and asks these for shapes alone, so that
+    /// nothing is downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
     }
 
-    /// The architecture.
+    /// Returns the architecture.
     pub fn model(&self) -> &ModelConfig {
         &self.parameters.config
     }
 
-    /// The tensors of what is trained: the layout of gradients and of the optimiser's state.
+    /// The tensors of what is trained: the layout of gradients and of the optimizer's state.
     pub fn trained_tensors(&self) -> &[TensorInfo] {
         match &self.adapter {
             Some(adapter) => &adapter.layout.tensors,
@@ -239,7 +241,7 @@ impl NativeLearner {
         self.adapter.as_ref().map_or(self.parameters.layout.len, |adapter| adapter.layout.len)
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &LearnerConfig {
         &self.config
     }
@@ -253,7 +255,7 @@ impl NativeLearner {
         &self.optimizer
     }
 
-    /// Goes on from a checkpoint's optimiser; the weights' version becomes its step count.
+    /// Goes on from a checkpoint's optimizer; the weights' version becomes its step count.
     ///
     /// # Errors
     /// The state has another number of moments than is trained: it belongs to another model or adapter. Or the device
@@ -305,7 +307,7 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Log-probabilities of the response tokens under the reference policy.
+    /// Log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
     /// No reference was given ([`NativeLearner::set_reference`]), a sequence does not fit the model, or the device
@@ -318,7 +320,7 @@ impl NativeLearner {
         Ok(logprobs_of(scores))
     }
 
-    /// Log-probabilities and entropies of the response tokens under the weights as they are now, of the softmax at
+    /// Log-probs and entropies of the response tokens under the weights as they are now, of the softmax at
     /// `temperature` (above 0).
     ///
     /// # Errors
@@ -334,7 +336,7 @@ impl NativeLearner {
         self.score_under(Network::from(&weights), batch, temperature)
     }
 
-    /// The mean over some tokens of the last layer's normed hidden state, under the weights as they are
+    /// Returns the mean over some tokens of the last layer's normed hidden state, under the weights as they are
     /// now: for every sequence one vector of `hidden_size` a range of tokens. Ranges are ascending and
     /// disjoint; the state of a token is the one after it was read.
     ///
@@ -420,7 +422,7 @@ impl MaskedContextLearner for NativeLearner {
     }
 }
 
-/// Refuses weights with a number that is not finite, by the name of its tensor.
+/// Rejects weights with a number that is not finite, by the name of its tensor.
 fn check_finite(weights: &[f32], tensors: &[TensorInfo]) -> Result<(), LearnError> {
     // One pass without a branch; the tensor is looked for only where there is something to find.
     if weights.iter().map(|weight| weight * 0.0).sum::<f32>() == 0.0 {

@@ -28,7 +28,7 @@ pub struct AdapterPart {
 pub struct Branch {
     /// All `A`s.
     pub a: Range<usize>,
-    /// The modules in column order; none where no module of the product has an adapter.
+    /// The modules in column order; none if no module of the product has an adapter.
     pub parts: Vec<AdapterPart>,
     /// Width of the product's input.
     pub inputs: usize,
@@ -50,7 +50,7 @@ pub struct AdapterLayout {
 }
 
 impl AdapterLayout {
-    /// The layout for a model of this shape; a critic's has a value head.
+    /// Returns the layout for a model of this shape; a critic's has a value head.
     ///
     /// # Errors
     /// Settings that cannot work.
@@ -70,7 +70,7 @@ impl AdapterLayout {
         Ok(Self { layers, value, tensors: builder.tensors, len: builder.len })
     }
 
-    /// Ranges of a module's matrices; `None` where it has none.
+    /// Ranges of a module's matrices; `None` if it has none.
     pub fn part(&self, layer: usize, module: Module) -> Option<&AdapterPart> {
         self.layers.get(layer)?.iter().flat_map(|branch| &branch.parts).find(|part| part.module == module)
     }
@@ -119,9 +119,9 @@ pub struct Adapter<T> {
 }
 
 impl Adapter<f32> {
-    /// A fresh adapter: every `A` uniform in `±1 / sqrt(inputs)`, every `B` zero.
+    /// Returns a fresh adapter: every `A` uniform in `±1 / sqrt(inputs)`, every `B` zero.
     ///
-    /// This is PEFT's initialisation, `kaiming_uniform_(A, a = sqrt(5))`.
+    /// This is PEFT's initialization, `kaiming_uniform_(A, a = sqrt(5))`.
     ///
     /// # Errors
     /// Those of [`LoraConfig::check`].
@@ -139,7 +139,7 @@ impl Adapter<f32> {
 }
 
 impl<T: Real> Adapter<T> {
-    /// All zeros.
+    /// Returns all zeros.
     ///
     /// # Errors
     /// Those of [`LoraConfig::check`].
@@ -147,7 +147,7 @@ impl<T: Real> Adapter<T> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
 
-    /// A critic's adapter of all zeros: with a value head, which is trained whole.
+    /// Returns a critic's adapter of all zeros: with a value head, which is trained whole.
     ///
     /// # Errors
     /// Those of [`LoraConfig::check`].
@@ -164,7 +164,7 @@ impl<T: Real> Adapter<T> {
         Ok(Self { config: config.spelled_out()?, model: model.clone(), layout, data })
     }
 
-    /// A critic's adapter that starts from this one; its value is 0 everywhere.
+    /// Returns a critic's adapter that starts from this one; its value is 0 everywhere.
     ///
     /// # Errors
     /// Those of [`LoraConfig::check`], where [`Adapter::config`] was changed after the adapter was made.
@@ -176,13 +176,13 @@ impl<T: Real> Adapter<T> {
         Ok(critic)
     }
 
-    /// True if it changes nothing: every `B` is zero.
+    /// Returns true if it changes nothing: every `B` is zero.
     pub fn is_identity(&self) -> bool {
         let mut parts = self.layout.layers.iter().flatten().flat_map(|branch| &branch.parts);
         parts.all(|part| self.data[part.b.clone()].iter().all(|&value| value == T::ZERO))
     }
 
-    /// The same weights as another number type.
+    /// Returns the same weights as another number type.
     pub fn cast<U: Real>(&self) -> Adapter<U> {
         Adapter {
             config: self.config.clone(),
@@ -192,13 +192,13 @@ impl<T: Real> Adapter<T> {
         }
     }
 
-    /// A tensor by its name in the file.
+    /// Returns a tensor by its name in the file.
     pub fn tensor(&self, name: &str) -> Option<&[T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get(info.range.clone())
     }
 
-    /// A tensor by its name in the file, to be changed.
+    /// Returns a tensor by its name in the file, to be changed.
     pub fn tensor_mut(&mut self, name: &str) -> Option<&mut [T]> {
         let info = self.layout.tensors.iter().find(|info| info.name == name)?;
         self.data.get_mut(info.range.clone())
@@ -221,7 +221,7 @@ impl<T: Real> Adapter<T> {
         );
     }
 
-    /// A module's weight with the adapter in it; `None` without an adapter there.
+    /// Returns a module's weight with the adapter in it; `None` without an adapter there.
     pub(crate) fn merged(&self, layer: usize, module: Module, weight: &[T]) -> Option<Vec<T>> {
         self.layout.part(layer, module)?;
         let mut merged = weight.to_vec();
@@ -245,7 +245,7 @@ impl<T: Real> Adapter<T> {
         Ok(())
     }
 
-    /// Refuses a model whose matrices have other shapes than the adapter was made for.
+    /// Rejects a model whose matrices have other shapes than the adapter was made for.
     pub(crate) fn check_base(&self, model: &ModelConfig) -> Result<(), ModelError> {
         let same = model.num_hidden_layers == self.model.num_hidden_layers
             && model.hidden_size == self.model.hidden_size

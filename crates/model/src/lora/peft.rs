@@ -20,7 +20,7 @@ const VALUE_HEAD: &str = "value_head.safetensors";
 const PREFIX: &str = "base_model.model.";
 
 /// Keys of `adapter_config.json` that do not change what an adapter computes, or that are looked at one by
-/// one. Any other with a value is refused.
+/// one. Any other with a value is rejected.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -69,13 +69,13 @@ pub struct AdapterFile {
     pub base: Option<AdapterBase>,
 }
 
-/// True if a folder holds an adapter.
+/// Returns true if a folder holds an adapter.
 pub fn is_adapter(folder: &Path) -> bool {
     folder.join(CONFIG).is_file()
 }
 
 impl AdapterFile {
-    /// Reads `adapter_config.json` and refuses what would run wrongly here.
+    /// Reads `adapter_config.json` and rejects what would run wrongly here.
     ///
     /// # Errors
     /// Name the file and the key: another method than LoRA, weights of whole modules, biases, ranks or
@@ -107,7 +107,7 @@ impl AdapterFile {
     }
 }
 
-/// The modules that `target_modules` names, by the last part of each name. A pattern names none: then
+/// Returns the modules that `target_modules` names, by the last part of each name. A pattern names none: then
 /// the weights say which there are, and the answer here is all of them.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
@@ -175,7 +175,7 @@ fn check(entries: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// True if a setting says anything at all.
+/// Returns true if a setting says anything at all.
 fn has_value(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -186,7 +186,7 @@ fn has_value(value: &Value) -> bool {
     }
 }
 
-/// Settings of an initialisation are looked at by `init_lora_weights`.
+/// Settings of an initialization are looked at by `init_lora_weights`.
 fn has_effect(key: &str, value: &Value) -> bool {
     let start = matches!(key, "loftq_config" | "corda_config" | "lora_ga_config");
     !start && has_value(value)
@@ -196,7 +196,7 @@ fn has_effect(key: &str, value: &Value) -> bool {
 /// Weights may be `f32`, `bf16` or `f16`; they become `f32`.
 ///
 /// # Errors
-/// Name the file and the key or tensor: what [`AdapterFile::read`] refuses, a tensor that is missing or of
+/// Name the file and the key or tensor: what [`AdapterFile::read`] rejects, a tensor that is missing or of
 /// another shape, one that is not part of such an adapter.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
@@ -248,13 +248,13 @@ pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, 
     Ok(adapter)
 }
 
-/// The modules that tensors belong to, as targets.
+/// Returns the modules that tensors belong to, as targets.
 fn modules_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let found: BTreeSet<Module> = names.flat_map(|name| name.split('.')).filter_map(Module::named).collect();
     found.into_iter().map(|module| module.name().to_owned()).collect()
 }
 
-/// A tensor's name without what differs between files: the wrapper's prefix and the adapter's name.
+/// Returns a tensor's name without what differs between files: the wrapper's prefix and the adapter's name.
 fn plain(name: &str) -> String {
     name.strip_prefix(PREFIX).unwrap_or(name).replace(".default.", ".")
 }

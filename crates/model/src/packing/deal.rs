@@ -8,7 +8,7 @@ use crate::ModelConfig;
 ///
 /// A micro-batch holds at most `budget` input tokens, or one longer sequence. Sequences go in order of
 /// falling cost to the micro-batch with the least, micro-batches likewise to lanes, so that the lanes
-/// end at about the same time. Depends on nothing but its arguments. Sequences that predict nothing
+/// end at about the same time. Depends on only its arguments. Sequences that predict nothing
 /// are left out.
 pub(crate) fn deal(
     lengths: &[usize],

@@ -30,7 +30,7 @@ struct State {
     failures: u32,
 }
 
-/// Permission for one request; what it takes of the limit is free again when it is dropped.
+/// Permission for one request; what it needs of the limit is free again when it is dropped.
 pub(crate) struct Permit<'a>(&'a ConcurrencyLimit);
 
 impl Drop for Permit<'_> {

@@ -23,7 +23,7 @@ pub enum EngineError {
     Server {
         /// Index of the server.
         server: usize,
-        /// The problem and, where known, the flag to start the server with.
+        /// The problem and, if known, the flag to start the server with.
         reason: String,
     },
     /// No server does what was asked.

@@ -1,4 +1,4 @@
-//! Versions on their way into the servers: adapters beside one another, or all weights in the place of those before.
+//! Versions on their way into the servers: adapters beside one another, or all weights instead of those before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ const LOADING: Duration = Duration::from_mins(2);
 /// Times that a server is asked to empty its cache.
 const FLUSHES: usize = 10;
 
-/// Times that a server is asked to go on with new weights.
+/// Times that a server is asked to continue with new weights.
 const RESUMES: usize = 5;
 
-/// A server that stands still; it is asked to go on where the task that stopped it is broken off.
+/// A server that stands still; it is asked to continue where the task that stopped it is broken off.
 struct Paused<'a> {
     http: &'a Http,
     url: String,
@@ -42,7 +42,7 @@ impl Drop for Paused<'_> {
     }
 }
 
-/// A call that did not do what it was for.
+/// Returns a call that did not do what it was for.
 fn failed(reply: &Reply, call: &str) -> Loading {
     let (status, said) = (reply.status, message(&reply.body));
     match status {
@@ -85,7 +85,7 @@ impl ServerPool {
         }
     }
 
-    /// A call that is not sampling.
+    /// Returns a call that is not sampling.
     async fn call(
         &self,
         server: &Server,
@@ -122,7 +122,7 @@ impl ServerPool {
         resumed
     }
 
-    /// Lets a server go on that was stopped, in several tries within the time that a request has.
+    /// Lets a server continue that was stopped, in several tries within the time that a request has.
     async fn resume(&self, server: &Server, mut paused: Paused<'_>) -> Result<(), Loading> {
         let until = Instant::now() + self.give_up;
         let mut tries = 0;
@@ -178,8 +178,8 @@ impl ServerPool {
         }
     }
 
-    /// SGLang waits for what it works on, loads, empties its cache and keeps the version's name itself. Where nothing else
-    /// goes on (`idle`) the cache is emptied once more, which older versions left out.
+    /// SGLang waits for what it works on, loads, empties its cache and keeps the version's name itself.
+    /// If nothing else continues (`idle`) the cache is emptied once more, which older versions left out.
     async fn replace_sglang(&self, server: &Server, version: &Published, idle: bool) -> Result<(), Loading> {
         let body = json!({
             "model_path": version.server_path,
@@ -228,7 +228,7 @@ impl ServerPool {
         Ok(())
     }
 
-    /// The version of a server's weights as it is now, where responses do not say it.
+    /// Returns the version of a server's weights as it is now, where responses do not say it.
     async fn weight_version(&self, server: &Server) -> Result<Vec<String>, Fault> {
         let silent = |reason: String| {
             Fault::Setup(format!(

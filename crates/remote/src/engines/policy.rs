@@ -23,7 +23,7 @@ use super::server_pool::ServerPool;
 use super::versions::{Published, VersionFolder};
 use crate::thread::RequestThread;
 
-/// Text whose tokens every server is asked to go on from at the start.
+/// Text whose tokens every server is asked to continue from at the start.
 const PROBE: &str = "You are in the middle of a room. Looking quickly around you, you see a desk and a";
 
 /// A policy that is trained here and sampled on servers.
@@ -91,8 +91,8 @@ impl EnginePolicy {
         Ok((policy, notes))
     }
 
-    /// The version of the weights as they are, on the servers. A new one is written, loaded and switched to; older ones are
-    /// unloaded once no request asks for them.
+    /// Returns the version of the weights as they are, on the servers. A new one is written, loaded and
+    /// switched to; older ones are unloaded once no request asks for them.
     fn publish(&mut self) -> Result<Arc<Published>, TrainError> {
         if let Some(current) = self.versions.current.as_ref().filter(|_| !self.versions.changed) {
             return Ok(Arc::clone(current));
@@ -179,7 +179,7 @@ fn no_weights(given: ServedWeights) -> TrainError {
     EngineError::Backend(reason.into()).into()
 }
 
-/// The learner's weights, where they are of the kind that servers are given.
+/// Returns the learner's weights, where they are of the kind that servers are given.
 fn weights(policy: &dyn PolicyLearner, given: ServedWeights) -> Result<Weights, TrainError> {
     let fits = |weights: &Weights| given == ServedWeights::Full || weights.adapter.is_some();
     policy.weights().filter(fits).ok_or_else(|| no_weights(given))

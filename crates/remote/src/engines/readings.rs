@@ -24,10 +24,11 @@ const PAGE: usize = 4 << 20;
 /// Time for which a reading counts at least.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Share of the cache in use from which it counts as full: vLLM then begins to compute requests again that it had begun.
+/// Fraction of the cache in use from which it counts as full: vLLM then begins to compute requests again
+/// that it had begun.
 const NEARLY_FULL: f64 = 0.95;
 
-/// Periods after which a server without readings is asked again.
+/// Periods after which a server without readings is retried.
 const SILENT: u32 = 30;
 
 /// Load as a server reports it.
@@ -37,7 +38,7 @@ pub(crate) struct Load {
     pub(crate) running: u64,
     /// Requests in its queue.
     pub(crate) waiting: u64,
-    /// Share of the cache of keys and values that is in use, where it says so.
+    /// Fraction of the cache of keys and values that is in use, where it says so.
     pub(crate) cache: Option<f64>,
 }
 
@@ -61,8 +62,8 @@ const SGLANG: Names = Names {
 };
 
 impl Load {
-    /// Reads a page in Prometheus' text format; `None` where it says nothing of queues. Several engines behind one server
-    /// (data parallel) are added up, and the fullest cache counts.
+    /// Reads a page in Prometheus' text format; `None` if it says nothing of queues. Several engines
+    /// behind one server (data parallel) are added up, and the fullest cache counts.
     pub(crate) fn parse(page: &[u8], dialect: Dialect) -> Option<Self> {
         let names = match dialect {
             Dialect::Generate | Dialect::Completions => VLLM,
@@ -155,7 +156,7 @@ impl Highest {
         self.cache.fetch_max((1e6 * load.cache.unwrap_or(0.0)) as u64, Ordering::Relaxed);
     }
 
-    /// The numbers of a report; none without a reading.
+    /// Returns the numbers of a report; none without a reading.
     pub(crate) fn report(&self) -> Vec<(&'static str, f64)> {
         let swap = |number: &AtomicU64| number.swap(0, Ordering::Relaxed) as f64;
         let (readings, waiting, cache) = (swap(&self.readings), swap(&self.waiting), swap(&self.cache));
@@ -167,7 +168,8 @@ impl Highest {
 }
 
 impl ServerPool {
-    /// Reads the load of one server. Without it everything goes on as if nothing waited there, which is said once.
+    /// Reads the load of one server. Without it everything continues as if nothing waited there, which is
+    /// said once.
     async fn read_load(&self, index: usize) {
         let server = &self.servers[index];
         let page = self.http.get(&format!("{}/metrics", server.url), SHORT, PAGE).await;

@@ -150,17 +150,18 @@ impl ServerPool {
         })
     }
 
-    /// Requests of this run without a response so far.
+    /// Returns the requests of this run without a response so far.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Acquire)
     }
 
-    /// Name of the version that servers were given last.
+    /// Returns the name of the version that servers were given last.
     pub(crate) fn current(&self) -> MutexGuard<'_, String> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server of a new session: of those that answer the one with the fewest sessions and requests before it.
+    /// Returns the server of a new session: of those that answer the one with the fewest sessions and
+    /// requests before it.
     pub(crate) fn assign(&self) -> usize {
         self.assign_among(|_| true).unwrap_or(0)
     }
@@ -181,7 +182,7 @@ impl ServerPool {
         self.servers[server].sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Moves a session from a server that does not answer to one that does, where there is one.
+    /// Moves a session from a server that does not answer to one that does, if there is one.
     fn move_session(&self, place: &AtomicUsize) {
         let here = place.load(Ordering::Relaxed);
         let better = |index: &usize| *index != here && self.servers[*index].limit.is_open();
@@ -191,8 +192,8 @@ impl ServerPool {
         }
     }
 
-    /// Waits for a permit of the session's server. One that only refuses is given a single request at a time: the
-    /// sessions of those that wait move to other servers meanwhile.
+    /// Waits for a permit of the session's server. One that only rejects is given a single request at a
+    /// time: the sessions of those that wait move to other servers meanwhile.
     async fn acquire(&self, place: &AtomicUsize) -> (usize, Permit<'_>) {
         loop {
             let limit = &self.servers[place.load(Ordering::Relaxed)].limit;
@@ -295,7 +296,8 @@ impl ServerPool {
         }
     }
 
-    /// Counts one more attempt that its server refused; after some in a row the session moves to another server.
+    /// Counts one more attempt that its server rejected; after some in a row the session moves to another
+    /// server.
     fn count_refusal(&self, refusals: &mut u32, place: &AtomicUsize) {
         *refusals += 1;
         if *refusals >= REFUSALS {
@@ -303,8 +305,9 @@ impl ServerPool {
         }
     }
 
-    /// Gives a server the weights of a version that it does not have; `seen` is its count of replacements before the attempt, where
-    /// it had others. `None` where it has them now, else the reason why the attempt failed.
+    /// Gives a server the weights of a version that it does not have; `seen` is its count of replacements
+    /// before the attempt, where it had others. `None` if it has them now, else the reason why the
+    /// attempt failed.
     async fn reload(
         &self,
         index: usize,
@@ -360,7 +363,7 @@ impl ServerPool {
         })
     }
 
-    /// One response of one server, without another attempt.
+    /// Returns one response of one server, without another attempt.
     pub(crate) async fn generate_once(
         &self,
         server: usize,
@@ -385,7 +388,7 @@ impl ServerPool {
         })
     }
 
-    /// Asks every server for its health, and that its context is long enough where it says how long that is.
+    /// Asks every server for its health, and that its context is long enough where it states how long that is.
     pub(crate) async fn check_up(&self, max_context: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };

@@ -19,7 +19,7 @@ pub(crate) struct Published {
     /// stands for other weights, in this run or another on the same servers, and two runs that are alike have no name in
     /// common: each removes its own.
     pub(crate) name: String,
-    /// True if it is an adapter beside others, false if it is all weights in the place of those before.
+    /// True if it is an adapter beside others, false if it is all weights instead of those before.
     pub(crate) adapter: bool,
     /// The learner's version.
     pub(crate) version: u64,
@@ -43,7 +43,7 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError + '_ {
 }
 
 impl VersionFolder {
-    /// Makes the folder where it is not there, and finds out if it can be written to.
+    /// Makes the folder if it is not there, and finds out if it can be written to.
     pub(crate) fn open(here: &Path, there: &Path, run: &str) -> Result<Self, EngineError> {
         fs::create_dir_all(here).map_err(io(here))?;
         let here = here.canonicalize().map_err(io(here))?;
@@ -110,7 +110,7 @@ impl VersionFolder {
     }
 }
 
-/// Checksum of the files of a folder and of the folders in it, in the order of their names.
+/// Returns the checksum of the files of a folder and of the folders in it, in the order of their names.
 fn checksum(folder: &Path) -> Result<u32, EngineError> {
     let mut hash = Sha256::new();
     add_files(&mut hash, folder)?;

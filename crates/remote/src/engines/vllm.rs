@@ -23,7 +23,7 @@ pub(crate) fn request(request: &GenerateRequest<'_>) -> Value {
     body
 }
 
-/// The parameters of sampling as vLLM names them.
+/// Returns the parameters of sampling as vLLM names them.
 pub(crate) fn sampling(request: &GenerateRequest<'_>) -> Value {
     let own = json!({
         "max_tokens": request.max_tokens,

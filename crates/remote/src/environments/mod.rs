@@ -29,7 +29,7 @@ mod text;
 
 use turnwise_env::registry::Registry;
 
-/// The same registry with the kinds of this module.
+/// Returns the same registry with the kinds of this module.
 ///
 /// ```
 /// use turnwise_env::registry::Registry;

@@ -33,12 +33,12 @@ impl Splits {
         Ok(Self(splits))
     }
 
-    /// The names of the splits.
+    /// Returns the names of the splits.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// The tasks of a split.
+    /// Returns the tasks of a split.
     ///
     /// # Errors
     /// There is no such split.
@@ -50,7 +50,8 @@ impl Splits {
     }
 }
 
-/// The tasks of files, by split. `read` makes a task of a line's object, or says what is wrong with it.
+/// Returns the tasks of files, by split. `read` makes a task of a line's object, or states what is wrong
+/// with it.
 ///
 /// # Errors
 /// A file cannot be read, or a line is no task; the error names both.
@@ -75,7 +76,7 @@ pub(crate) fn read_splits<T: DeserializeOwned>(
     Splits::new(files.iter().map(of_file).collect::<Result<_, EnvError>>()?)
 }
 
-/// The lines of a file that are not blank, with their numbers from 1.
+/// Returns the lines of a file that are not blank, with their numbers from 1.
 ///
 /// # Errors
 /// The file cannot be read.

@@ -54,7 +54,7 @@ pub struct AdamParams {
 }
 
 impl AdamParams {
-    /// A step that moves nothing.
+    /// Returns a step that moves nothing.
     pub fn still() -> Self {
         Self {
             learning_rate: 0.0,
@@ -76,12 +76,12 @@ pub struct RemoteModel {
 }
 
 impl RemoteModel {
-    /// The service's name for it.
+    /// Returns the service's name for it.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Number of its next request.
+    /// Returns the number of its next request.
     pub(super) fn number(&self) -> i32 {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
@@ -124,12 +124,12 @@ impl Client {
         Ok(Self { requests, thread, session, dialect, models, counter, next_model, samples, label })
     }
 
-    /// Encoding of passes.
+    /// Returns the encoding of passes.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Names of the models that the service has.
+    /// Returns the names of the models that the service has.
     pub fn models(&self) -> &[String] {
         &self.models
     }
@@ -164,7 +164,7 @@ impl Client {
     /// Makes a LoRA adapter on a base model.
     ///
     /// # Errors
-    /// The service refuses, for example for want of room.
+    /// The service rejects, for example for want of room.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -206,10 +206,10 @@ impl Client {
         }
     }
 
-    /// Log-probabilities of the targets, one row a sequence.
+    /// Log-probs of the targets, one row a sequence.
     ///
     /// # Errors
-    /// The service refuses, or its answer does not fit.
+    /// The service rejects, or its answer does not fit.
     pub(crate) fn forward(
         &self,
         model: &RemoteModel,
@@ -218,7 +218,7 @@ impl Client {
         self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
     }
 
-    /// Adds the gradient of a loss to what the model has accumulated, and returns the log-probabilities of the targets.
+    /// Adds the gradient of a loss to what the model has accumulated, and returns the log-probs of the targets.
     ///
     /// # Errors
     /// As [`Client::forward`].
@@ -231,8 +231,8 @@ impl Client {
         self.pass(model, loss, examples, false)
     }
 
-    /// A pass in requests of a bounded size. They have one loss and are submitted in order before the first is waited
-    /// for.
+    /// Returns a pass in requests of a bounded size. They have one loss and are submitted in order before
+    /// the first is waited for.
     fn pass(
         &self,
         model: &RemoteModel,
@@ -291,7 +291,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Repetition of numbered requests that this dialect allows.
+    /// Returns the repetition of numbered requests that this dialect allows.
     fn numbered(&self) -> Repeat {
         match self.dialect {
             Dialect::Protobuf => Repeat::Harmless,
@@ -302,7 +302,7 @@ impl Client {
     /// Applies what is accumulated. Returns the global norm of the gradient, where the service says it.
     ///
     /// # Errors
-    /// The service refuses.
+    /// The service rejects.
     pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
         let mut params = json!({
             "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
@@ -318,10 +318,10 @@ impl Client {
         Ok(norm.map(|(_, value)| value.as_f64().unwrap_or(f64::NAN)))
     }
 
-    /// Saves weights and optimiser of a model; returns the path that [`Client::load_weights`] takes.
+    /// Saves weights and optimizer of a model; returns the path that [`Client::load_weights`] takes.
     ///
     /// # Errors
-    /// The service refuses.
+    /// The service rejects.
     pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights", "api/v1/save_weights", model)
     }
@@ -329,7 +329,7 @@ impl Client {
     /// Saves the weights of a model in the form that is sampled and downloaded.
     ///
     /// # Errors
-    /// The service refuses.
+    /// The service rejects.
     pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
@@ -355,7 +355,7 @@ impl Client {
     /// Saves the weights of a model for sampling alone and opens a sampling session over them.
     ///
     /// # Errors
-    /// The service refuses.
+    /// The service rejects.
     pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);
@@ -395,7 +395,7 @@ impl Client {
         wait(&self.thread, async move { requests.download(what, &from, &to).await })
     }
 
-    /// Number of the next response that is asked for, over all samplers of the session.
+    /// Returns the number of the next response that is asked for, over all samplers of the session.
     pub(super) fn next_sample(&self) -> i64 {
         self.samples.fetch_add(1, Ordering::SeqCst)
     }
@@ -417,7 +417,7 @@ impl Client {
         &self.requests
     }
 
-    /// The runtime that requests are under way on.
+    /// Returns the runtime that requests are under way on.
     pub(super) fn handle(&self) -> &Handle {
         self.thread.handle()
     }

@@ -26,7 +26,7 @@ impl Default for GraphOptions {
 }
 
 impl GraphOptions {
-    /// Refuses settings out of range.
+    /// Rejects settings out of range.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl GraphOptions {
     }
 }
 
-/// The error of a program that was built without graphs.
+/// Returns the error of a program that was built without graphs.
 #[cfg(not(feature = "hnsw"))]
 pub(super) fn not_built() -> RetrievalError {
     RetrievalError::Setting {

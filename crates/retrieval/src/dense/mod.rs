@@ -48,31 +48,32 @@ use crate::{Hit, RetrievalError, Retriever};
 
 /// From texts to vectors.
 pub trait Encoder: Send + Sync {
-    /// Numbers of a vector.
+    /// Returns the numbers of a vector.
     fn dimensions(&self) -> usize;
 
-    /// Name that tells this encoder from others, with everything that decides the vectors of passages: those of two encoders are not
-    /// to be compared.
+    /// Returns the name that tells this encoder from others, with everything that decides the vectors of
+    /// passages: those of two encoders are not to be compared.
     fn fingerprint(&self) -> String;
 
-    /// True for this encoder's name, and for one that an earlier version of it had: vectors of that name are still its own.
+    /// Returns true for this encoder's name, and for one that an earlier version of it had: vectors of
+    /// that name are still its own.
     fn is_named(&self, fingerprint: &str) -> bool {
         self.fingerprint() == fingerprint
     }
 
-    /// Settings of texts that vectors are kept with; none for an encoder that has no such settings.
+    /// Returns the settings of texts that vectors are kept with; none for an encoder that has no such settings.
     fn encoding(&self) -> Option<Encoding> {
         None
     }
 
-    /// The vectors of queries, `[queries, dimensions]`.
+    /// Returns the vectors of queries, `[queries, dimensions]`.
     ///
     /// # Errors
     ///
     /// [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
-    /// The vectors of passages, `[passages, dimensions]`.
+    /// Returns the vectors of passages, `[passages, dimensions]`.
     ///
     /// # Errors
     ///
@@ -163,7 +164,7 @@ pub fn build_graph(
     Err(graph_options::not_built())
 }
 
-/// Refuses graphs in a program that was built without them, before work is done for one.
+/// Rejects graphs in a program that was built without them, before work is done for one.
 ///
 /// # Errors
 ///
@@ -176,7 +177,8 @@ pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
 }
 
 impl DenseRetriever {
-    /// The same with the folder's graph ([`build_graph`]): near passages are found without looking at all, and some may be missed.
+    /// Returns the same with the folder's graph ([`build_graph`]): near passages are found without
+    /// looking at all, and some may be missed.
     ///
     /// # Errors
     ///
@@ -193,7 +195,7 @@ impl DenseRetriever {
         Ok(self)
     }
 
-    /// Refuses: this program was built without the feature `hnsw`.
+    /// Rejects: this program was built without the feature `hnsw`.
     ///
     /// # Errors
     ///
@@ -233,7 +235,7 @@ impl Retriever for DenseRetriever {
     }
 }
 
-/// Refuses vectors that are none.
+/// Rejects vectors that are none.
 fn check(vectors: &[f32], texts: usize, dimensions: usize) -> Result<(), RetrievalError> {
     let wrong = |reason: String| Err(RetrievalError::Encoder { reason });
     if vectors.len() != texts * dimensions {

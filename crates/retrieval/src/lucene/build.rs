@@ -56,7 +56,7 @@ impl std::fmt::Debug for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// An index in memory, for collections of some thousand texts.
+    /// Returns an index in memory, for collections of some thousand texts.
     ///
     /// # Errors
     /// Those of [`Analyzer::new`].
@@ -64,7 +64,7 @@ impl IndexBuilder {
         Self::new(None, BuildOptions::default())
     }
 
-    /// An index in a folder, which is made if it is missing and must be empty if it is not.
+    /// Returns an index in a folder, which is made if it is missing and must be empty if it is not.
     ///
     /// # Errors
     /// [`SearchError::Occupied`] where the folder has something in it, [`SearchError::Io`] where it cannot be made or
@@ -128,7 +128,7 @@ impl IndexBuilder {
         self.inverter.add(name, encode_length(count as u32), terms.iter())
     }
 
-    /// Number of temporary files written so far.
+    /// Returns the number of temporary files written so far.
     #[cfg(test)]
     pub(super) fn runs(&self) -> usize {
         self.inverter.runs()
@@ -176,7 +176,7 @@ pub(crate) fn hash_text(hash: &mut Sha256, name: &str, text: &str) {
     }
 }
 
-/// The fingerprint that an index of these texts has, in this order.
+/// Returns the fingerprint that an index of these texts has, in this order.
 pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut hash = Sha256::new();
     for (name, text) in texts {

@@ -87,7 +87,7 @@ impl PassageStore {
         Ok(Self { place, fingerprint })
     }
 
-    /// Number of passages.
+    /// Returns the number of passages.
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Memory(passages) => passages.len(),
@@ -95,7 +95,7 @@ impl PassageStore {
         }
     }
 
-    /// True if there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -105,7 +105,7 @@ impl PassageStore {
         &self.fingerprint
     }
 
-    /// The passage at a position, counted from 0.
+    /// Returns the passage at a position, counted from 0.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl PassageStore {
         }
     }
 
-    /// Every passage, in order.
+    /// Returns every passage, in order.
     ///
     /// # Errors
     /// Of every passage those of [`PassageStore::get`].
@@ -134,7 +134,7 @@ impl PassageStore {
     }
 }
 
-/// The passage at a position, if it is whole.
+/// Returns the passage at a position, if it is whole.
 fn read(texts: &[u8], ends: &[u8], index: usize) -> Option<Passage> {
     let end = |index: usize| ends.get(index * 8..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let start = match index.checked_sub(1) {

@@ -28,7 +28,7 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// A writer to a folder, which is made if it is missing.
+    /// Returns a writer to a folder, which is made if it is missing.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl StoreWriter {
     }
 }
 
-/// The fingerprint of some passages.
+/// Returns the fingerprint of some passages.
 pub(super) fn fingerprint<'a>(passages: impl Iterator<Item = &'a Passage>) -> String {
     let mut hash = Sha256::new();
     passages.for_each(|passage| hash_text(&mut hash, &passage.id, &passage.contents));

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 /// template's author.
 const DIRECTIVES: &str = "YymdejHIMSpBbhAaFT%";
 
-/// A moment in UTC (`seconds` since 1970) as text, as C's `strftime` writes it in the C locale.
+/// Returns a moment in UTC (`seconds` since 1970) as text, as C's `strftime` writes it in the C locale.
 ///
 /// # Errors
 /// A directive that is not supported, named; a moment outside of the years -9999 to 9999.

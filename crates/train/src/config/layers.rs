@@ -95,7 +95,7 @@ impl Layer {
         Ok(Self::code(table, &format!("argument `{text}`")))
     }
 
-    /// The value of a top-level string.
+    /// Returns the value of a top-level string.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.table.get(key).and_then(Value::as_str)
     }

@@ -2,9 +2,9 @@
 //!
 //! TurnRD's round protocol (HAS, algorithm 1): rollouts with the network of round `r` frozen, their
 //! records into the replay, policy updates, and at the round's end training on the replay, which gives
-//! the network of round `r + 1`. Every phase can be repeated: a resume cuts the records of the steps off that
-//! it does again, and a network is written under its round's number, so that a run that is killed anywhere goes
-//! on from its checkpoint with the same bits, where its rollouts have the same.
+//! the network of round `r + 1`. Every phase can be repeated: a resume cuts the records of the steps off
+//! that it does again, and a network is written under its round's number, so that a run that is killed
+//! anywhere continues from its checkpoint with the same bits, where its rollouts have the same.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Refuses a judge that does not answer. Before a run's warm start, at whose end it would be asked first.
+    /// Rejects a judge that does not answer. Before a run's warm start, at whose end it would be asked first.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -60,7 +60,7 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// The decomposer a config asks for, as it is after `steps` steps of a run.
+    /// Returns the decomposer a config asks for, as it is after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,
         directory: &RunDirectory,
@@ -93,7 +93,8 @@ impl RunDecomposer {
     }
 }
 
-/// Credits of a judge. HAS leaves groups out whose returns are all equal: they get zeros, and no question is asked about them.
+/// Returns the credits of a judge. HAS leaves groups out whose returns are all equal: they get zeros, and
+/// no question is asked about them.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -107,7 +108,8 @@ fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<
 }
 
 impl RunDecomposer {
-    /// The credit of every turn of the batch of a step. `warn` is called at once for a judge that does not answer.
+    /// Returns the credit of every turn of the batch of a step. `warn` is called at once for a judge that
+    /// does not answer.
     pub(crate) fn credits(
         &mut self,
         batch: &Batch,
@@ -125,7 +127,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Forgets what it recorded of a step and of all later ones: they will be made again, with other bits.
+    /// Forgets what it recorded of a step and of all later ones: they will be repeated, with other bits.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -134,7 +136,7 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Counts of a judge, for a checkpoint.
+    /// Returns the counts of a judge, for a checkpoint.
     pub(crate) fn judge_counts(&self) -> Option<JudgeMetrics> {
         match self {
             Self::Judge(judge) => Some(judge.metrics()),
@@ -166,9 +168,9 @@ impl RunDecomposer {
 /// TurnRD's credits for trajectories that are already there, from the hidden states of a policy. Every trajectory must have its token sequences.
 ///
 /// # Errors
-/// The network reads vectors of another width than the policy's hidden states (0 where there are none), or a
-/// trajectory lacks the token ids of some turns or has more turns than the network takes. A sequence that the policy
-/// does not take, or hidden states that are not finite.
+/// The network reads vectors of another width than the policy's hidden states (0 if there are none), or a
+/// trajectory lacks the token ids of some turns or has more turns than the network takes. A sequence that
+/// the policy does not take, or hidden states that are not finite.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,
@@ -205,7 +207,7 @@ pub fn turnrd_credits(
     credits(batch, network, &vectors)
 }
 
-/// The network's credits of a batch whose vectors, one entry a trajectory, are known.
+/// Returns the network's credits of a batch whose vectors, one entry a trajectory, are known.
 fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTurn<f64>, TrainError> {
     let mut vectors = vectors.iter();
     batch
@@ -225,13 +227,13 @@ fn credits(batch: &Batch, network: &TurnRd, vectors: &[Vectors]) -> Result<PerTu
         .collect()
 }
 
-/// Folder of the network that was trained after `round` rounds.
+/// Returns the folder of the network that was trained after `round` rounds.
 pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
     folder.join(format!("round-{round:04}"))
 }
 
 impl RunTurnRd {
-    /// Credits of a batch by the frozen network; the batch goes into the replay.
+    /// Returns the credits of a batch by the frozen network; the batch goes into the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -279,7 +281,7 @@ impl RunTurnRd {
         Ok(self.network.save(&round_folder(&self.folder, round + 1))?)
     }
 
-    /// Trains on all records up to a round, and says how well those held out are known before and after.
+    /// Trains on all records up to a round, and states how well those held out are known before and after.
     fn train(&mut self, round: u32, metrics: &mut Metrics) -> Result<(), TrainError> {
         let (mut trained, mut held_out) = self.replay.split(self.settings.hold_out);
         for indices in [&mut trained, &mut held_out] {
@@ -377,7 +379,7 @@ fn vectors(
         .collect())
 }
 
-/// The policy's last hidden states of every turn, averaged over at most `most` tokens.
+/// Returns the policy's last hidden states of every turn, averaged over at most `most` tokens.
 pub(crate) fn hidden_states(
     batch: &Batch,
     most: usize,
@@ -387,7 +389,7 @@ pub(crate) fn hidden_states(
     Ok(PerTurn::from_rows(batch, turn_states(batch, most, policy, tokenizer)?))
 }
 
-/// One vector a turn, trajectory by trajectory.
+/// Returns one vector a turn, trajectory by trajectory.
 fn turn_states(
     batch: &Batch,
     most: usize,

@@ -22,15 +22,16 @@ pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
 
 /// The hidden states of a policy, where they can be had.
 pub trait HiddenStates {
-    /// Longest sequence in tokens that the model takes.
+    /// Maximum tokens of a sequence that the model takes.
     fn max_context(&self) -> usize;
 
-    /// Width of the last hidden state, 0 where hidden states cannot be had.
+    /// Returns the width of the last hidden state, 0 if hidden states cannot be had.
     fn hidden_size(&self) -> usize {
         0
     }
 
-    /// Mean of the last hidden states over ranges of tokens, one vector of [`HiddenStates::hidden_size`] a range.
+    /// Returns the mean of the last hidden states over ranges of tokens, one vector of
+    /// [`HiddenStates::hidden_size`] a range.
     ///
     /// # Errors
     /// Hidden states cannot be had.
@@ -55,11 +56,11 @@ impl HiddenStates for NativeLearner {
 
 /// A policy in training, native or remote: what the loop asks of a [`Learner`] besides its losses.
 ///
-/// The extra passes have defaults that refuse, so that a learner without one says so when an objective declares
+/// The extra passes have defaults that reject, so that a learner without one says so when an objective declares
 /// that it needs it.
 pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
-    /// One sampler a lane over the weights as they are now, each with room for `max_num_seqs` sequences of
-    /// `max_context` tokens.
+    /// Returns one sampler a lane over the weights as they are now, each with room for `max_num_seqs`
+    /// sequences of `max_context` tokens.
     ///
     /// # Errors
     /// No sampler can be had.
@@ -76,7 +77,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         SamplingReport::default()
     }
 
-    /// Log-probabilities and entropies of the response tokens of the softmax at `temperature` (above 0), under the
+    /// Log-probs and entropies of the response tokens of the softmax at `temperature` (above 0), under the
     /// weights as they are now.
     ///
     /// # Errors
@@ -85,7 +86,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Err(unsupported("scoring pass with entropies"))
     }
 
-    /// Log-probabilities of the response tokens under the reference policy.
+    /// Log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
     /// There is none.
@@ -126,7 +127,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Err(unsupported("a second gradient"))
     }
 
-    /// Starts a phase from the weights as they are: a fresh optimiser, that phase's settings.
+    /// Starts a phase from the weights as they are: a fresh optimizer, that phase's settings.
     ///
     /// # Errors
     /// The settings do not fit.
@@ -135,7 +136,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Gives the memory of passes and gradients back until it is needed again.
     fn release(&mut self) {}
 
-    /// Refuses weights that are not finite.
+    /// Rejects weights that are not finite.
     ///
     /// # Errors
     /// Names the tensor.
@@ -143,18 +144,18 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Ok(())
     }
 
-    /// Writes what a checkpoint needs to go on from: `policy/` and the optimiser's state.
+    /// Writes what a checkpoint needs to continue from: `policy/` and the optimizer's state.
     ///
     /// # Errors
     /// Failures of the file system or the service.
     fn save(&self, folder: &Path) -> Result<(), TrainError>;
 
-    /// The model that an adapter stands on, where only an adapter is trained.
+    /// Returns the model that an adapter stands on, if only an adapter is trained.
     fn base(&self) -> Option<&BaseModel> {
         None
     }
 
-    /// The weights, where they are in this process.
+    /// Returns the weights, where they are in this process.
     fn weights(&self) -> Option<Weights> {
         None
     }
@@ -186,7 +187,7 @@ pub struct NativePolicy {
 }
 
 impl NativePolicy {
-    /// A policy of these weights at the start of a phase.
+    /// Creates a policy of these weights at the start of a phase.
     ///
     /// # Errors
     /// Settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
@@ -202,7 +203,7 @@ impl NativePolicy {
         Ok(Self { learner, tokenizer, reasoning, sampling: setup::sampling(config), base, stashed: None })
     }
 
-    /// The policy of a checkpoint, its optimiser included.
+    /// Returns the policy of a checkpoint, its optimizer included.
     ///
     /// # Errors
     /// Files that are missing or do not fit the config.

@@ -61,8 +61,8 @@ impl Provider for ModelProvider<'_> {
     }
 }
 
-/// The prompt of a turn, exactly as it was sampled from, and a text in the place of the response. `None`
-/// where the turn has no tokens, the text has none, or both are longer than the model's context.
+/// Returns the prompt of a turn, exactly as it was sampled from, and a text instead of the response. `None` if
+/// the turn has no tokens, the text has none, or both are longer than the model's context.
 fn scored_sequence(
     batch: &Batch,
     request: &ScoreRequest,

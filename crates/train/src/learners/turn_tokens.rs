@@ -45,7 +45,8 @@ fn share(observation: Range<usize>, response: Range<usize>, most: usize) -> Vec<
     [seen, said].into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// The tokens of the last occurrence of `words` in a text of these tokens; those at its edges may hold other text too.
+/// Returns the tokens of the last occurrence of `words` in a text of these tokens; those at its edges may
+/// hold other text too.
 fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usize>> {
     let words = words.trim().as_bytes();
     if words.is_empty() {
@@ -63,7 +64,7 @@ fn find(words: &str, tokens: &[u32], tokenizer: &Tokenizer) -> Option<Range<usiz
     Some(first..last + 1)
 }
 
-/// The mean over several ranges of the means over each, one vector for every entry of `turns`.
+/// Returns the mean over several ranges of the means over each, one vector for every entry of `turns`.
 pub(super) fn means_of_ranges<'a>(
     means: &[Vec<f32>],
     turns: impl IntoIterator<Item = &'a Vec<Range<usize>>>,

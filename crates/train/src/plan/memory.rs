@@ -112,7 +112,7 @@ pub fn settings(config: &Config, model: &ModelConfig) -> PlanSettings {
     }
 }
 
-/// True if servers are given all weights.
+/// Returns true if servers are given all weights.
 fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
@@ -142,25 +142,25 @@ impl MemoryReport {
         report
     }
 
-    /// The memory that the run trains in: the device's, where it trains on one.
+    /// Returns the memory that the run trains in: the device's, where it trains on one.
     pub fn trained_in(&self) -> &Memory {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 
-    /// The most that it takes where it trains, in bytes.
+    /// Returns the most that it takes where it trains, in bytes.
     pub fn total(&self) -> u64 {
         self.trained_in().plan.peak()
     }
 
-    /// True if the machine has room for what sampling and training take beside each other and a third more, so that neither
-    /// needs to give its memory back for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`]. False where the run trains on a
-    /// device, which keeps its own.
+    /// Returns true if the machine has room for what sampling and training take beside each other and a
+    /// third more, so that neither needs to give its memory back for the other: `4 sum <= 3 size` of
+    /// [`MemoryPlan::sum`]. False where the run trains on a device, which keeps its own.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)
     }
 
-    /// True if it fits, where the sizes are known.
+    /// Returns true if it fits, where the sizes are known.
     pub fn fits(&self) -> Option<bool> {
         let all = std::iter::once(&self.machine).chain(&self.device).map(Memory::fits);
         all.reduce(|one, other| match (one, other) {
@@ -169,7 +169,7 @@ impl MemoryReport {
         })?
     }
 
-    /// One line to warn with where it does not fit.
+    /// Returns one line to warn with where it does not fit.
     pub fn warning(&self) -> Option<String> {
         let device = self.device.iter().map(|device| ("device", device));
         let (place, memory) =
@@ -248,7 +248,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Memory {
-    /// The items by phase, and the most at a time.
+    /// Returns the items by phase, and the most at a time.
     fn write_items(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (phase, title) in [
             (PlanPhase::Always, "always"),
@@ -309,7 +309,8 @@ impl Display for MemoryReport {
     }
 }
 
-/// Memory of this machine in bytes, or of the control group this program runs in where that is less.
+/// Returns the memory of this machine in bytes, or of the control group this program runs in where that
+/// is less.
 pub fn machine_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").as_deref().and_then(total_of);

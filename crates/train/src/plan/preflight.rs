@@ -51,8 +51,8 @@ pub(crate) struct Checked {
     pub(crate) panels: Panels,
 }
 
-/// Checks a config and builds its world: what [`crate::Run::start`] and [`preflight`] share, so that neither passes what
-/// the other refuses; a start asks a judge for an answer besides.
+/// Checks a config and builds its world: what [`crate::Run::start`] and [`preflight`] share, so that
+/// neither passes what the other rejects; a start asks a judge for an answer besides.
 ///
 /// # Errors
 /// Settings that cannot run, a folder that holds a run already, a world that cannot be built, or a split without tasks.
@@ -77,7 +77,7 @@ pub(crate) fn checked(
     Ok(Checked { directory, template, world, panels })
 }
 
-/// An unknown split as the setting that names it, and where that stands.
+/// Returns an unknown split as the setting that names it, and where that stands.
 fn of_split(config: &Config, error: TrainError) -> TrainError {
     match error {
         TrainError::Env(EnvError::UnknownSplit { split, known }) => no_tasks(config, &split, &known).into(),
@@ -85,7 +85,7 @@ fn of_split(config: &Config, error: TrainError) -> TrainError {
     }
 }
 
-/// Refuses a context that the model has no positions for: sampling would refuse it, after the warm start.
+/// Rejects a context that the model has no positions for: sampling would reject it, after the warm start.
 pub(crate) fn check_context(config: &Config, positions: usize) -> Result<(), SettingsError> {
     let (key, context) = ("rollout.max_context", config.rollout.max_context);
     if context <= positions {
@@ -150,7 +150,8 @@ pub fn preflight(config: &Config, root: &Path, observer: &mut dyn Observer) -> R
     })
 }
 
-/// The folder with the decoder of a policy, which for an adapter is its base's, and the decoder's shape.
+/// Returns the folder with the decoder of a policy, which for an adapter is its base's, and the decoder's
+/// shape.
 pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainError> {
     let folder = if is_adapter(policy) {
         base::find(policy, AdapterFile::read(policy)?.base.as_ref())?
@@ -161,7 +162,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// The shape of a model whose weights may not be there yet, and its tokenizer where that is there.
+/// Returns the shape of a model whose weights may not be there yet, and its tokenizer where that is there.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,

@@ -1,5 +1,5 @@
-//! Abandoned files of a run: results of steps that it went back from, made by weights that it does not go on from, and checkpoints of a
-//! start that was cut off.
+//! Abandoned files of a run: results of steps that it went back from, made by weights that it does not
+//! continue from, and checkpoints of a start that was cut off.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ const ABANDONED: &str = "abandoned-";
 /// The state of the run in a checkpoint.
 const STATE: &str = "state.json";
 
-/// The state of a run besides weights and optimiser state. All random draws come from coordinates, so that
+/// The state of a run besides weights and optimizer state. All random draws come from coordinates, so that
 /// there is no generator state to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
@@ -40,7 +40,7 @@ pub struct CheckpointState {
     /// The KL coefficient, where it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
-    /// The model that the policy's adapter stands on, where only an adapter is trained.
+    /// The model that the policy's adapter stands on, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
     /// Counts of the judge, in runs that have one.
@@ -58,17 +58,17 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The policy as a Hugging Face folder, or its adapter as PEFT's.
+    /// Returns the policy as a Hugging Face folder, or its adapter as PEFT's.
     pub fn policy(&self) -> PathBuf {
         self.path.join("policy")
     }
 
-    /// The optimiser's state.
+    /// Returns the optimizer's state.
     pub fn optimizer(&self) -> PathBuf {
         self.path.join("optimizer.safetensors")
     }
 
-    /// Names of the files and folders that the learners wrote: all but the run's own.
+    /// Returns the names of the files and folders that the learners wrote: all but the run's own.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -81,17 +81,17 @@ impl Checkpoint {
         Ok(names.map_err(failed)?.into_iter().filter(|name| !own(name)).collect())
     }
 
-    /// The critic, or its adapter, likewise, in runs that have one.
+    /// Returns the critic, or its adapter, likewise, in runs that have one.
     pub fn critic(&self) -> PathBuf {
         self.path.join("critic")
     }
 
-    /// The critic's optimiser's state.
+    /// Returns the critic's optimizer's state.
     pub fn critic_optimizer(&self) -> PathBuf {
         self.path.join("critic-optimizer.safetensors")
     }
 
-    /// The rest of the state.
+    /// Returns the rest of the state.
     ///
     /// # Errors
     /// Its `state.json` cannot be read, or is not the state of a checkpoint.
@@ -100,7 +100,7 @@ impl Checkpoint {
     }
 }
 
-/// Writes a checkpoint: `fill` puts policy and optimiser into the folder it is given. A whole checkpoint of the
+/// Writes a checkpoint: `fill` puts policy and optimizer into the folder it is given. A whole checkpoint of the
 /// same position is left as it is: a run comes to a position with one set of bits only.
 ///
 /// # Errors
@@ -140,7 +140,7 @@ pub fn write(
     Ok(checkpoint)
 }
 
-/// The whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
+/// Returns the whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
 ///
 /// # Errors
 /// The run's folder `checkpoints` cannot be read.
@@ -151,7 +151,7 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
         .collect())
 }
 
-/// The newest whole checkpoint.
+/// Returns the newest whole checkpoint.
 ///
 /// # Errors
 /// There is none.
@@ -159,7 +159,8 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// The newest checkpoint whose every file has its checksum; `report` hears of newer ones that are broken.
+/// Returns the newest checkpoint whose every file has its checksum; `report` hears of newer ones that are
+/// broken.
 ///
 /// # Errors
 /// There is none.
@@ -176,7 +177,7 @@ pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Re
     Err(nothing_to_resume(run))
 }
 
-/// The checkpoint of a position, checked file by file.
+/// Returns the checkpoint of a position, checked file by file.
 ///
 /// # Errors
 /// Names the positions there are, or what is wrong with the one asked for.
@@ -193,8 +194,8 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Moves the checkpoints behind a position out of the way, under names that nothing looks for: a run that goes
-/// on from there with other settings comes to these positions with other bits.
+/// Moves the checkpoints behind a position out of the way, under names that nothing looks for: a run that
+/// continues from there with other settings comes to these positions with other bits.
 ///
 /// # Errors
 /// The run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it cannot be renamed.
@@ -273,7 +274,7 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
 
-/// Compares a checkpoint with its own list; the error says what is missing.
+/// Compares a checkpoint with its own list; the error states what is missing.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
     let Some(manifest) = Manifest::read(folder)? else {
         // Checkpoints of earlier versions promise nothing; the parts that are always there must be.

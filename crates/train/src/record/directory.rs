@@ -55,7 +55,7 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes a new run directory; refuses one that already holds a run.
+    /// Makes a new run directory; rejects one that already holds a run.
     ///
     /// # Errors
     /// `root` has a `config.toml` already, or the folders of a run cannot be made in it.
@@ -68,7 +68,7 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// A run directory that is yet to be made.
+    /// Returns a run directory that is yet to be made.
     ///
     /// # Errors
     /// `root` has a `config.toml` already.
@@ -77,10 +77,10 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// Refuses a folder that already holds a run.
+    /// Rejects a folder that already holds a run.
     ///
     /// # Errors
-    /// `root` has a `config.toml`; the error says how to continue that run.
+    /// `root` has a `config.toml`; the error states how to continue that run.
     pub fn check_free(root: &Path) -> Result<(), TrainError> {
         if root.join("config.toml").exists() {
             return Err(TrainError::file(
@@ -102,17 +102,17 @@ impl RunDirectory {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A file or folder inside it.
+    /// Returns a file or folder inside it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Folder of the checkpoints.
+    /// Returns the folder of the checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")
     }
@@ -163,7 +163,8 @@ impl RunDirectory {
         self.write_json("status.json", &Status { state: RunStatus::Failed, position, reason })
     }
 
-    /// The error of an update with the batch that led to it, which is written to `failed/` for inspection.
+    /// Returns the error of an update with the batch that led to it, which is written to `failed/` for
+    /// inspection.
     pub(crate) fn keep_diverged(&self, error: TrainError, position: Position, batch: &Batch) -> TrainError {
         // What failed for want of disk, a peer or a service says so itself; a batch says nothing about it.
         match error {
@@ -260,7 +261,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     turnwise_files::write_atomically(path, content).map_err(|error| TrainError::io(path, error))
 }
 
-/// The first of numbered paths, from 1 on, where nothing is.
+/// Returns the first of numbered paths, from 1 on, if nothing is.
 pub(crate) fn first_free(path: impl Fn(u32) -> PathBuf) -> PathBuf {
     let mut number = 1;
     while path(number).exists() {

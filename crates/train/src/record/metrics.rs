@@ -22,7 +22,7 @@ impl Metrics {
         self.0.insert(tag.to_owned(), value);
     }
 
-    /// One number, if it was set.
+    /// Returns one number, if it was set.
     pub fn get(&self, tag: &str) -> Option<f64> {
         self.0.get(tag).copied()
     }

@@ -14,7 +14,7 @@ use crate::setup::World;
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A part of the work begins; the text says which.
+    /// A part of the work begins; the text states which.
     Stage(&'a str),
     /// A fact worth a line, for example the size of the model.
     Note(String),
@@ -76,7 +76,7 @@ pub struct EvaluationPoint<'a> {
     pub world: &'a World,
     /// The policy's tokenizer.
     pub tokenizer: &'a Tokenizer,
-    /// Samplers over the policy's weights, one a lane.
+    /// Samplers over the policy's weights, one per lane.
     pub samplers: &'a mut [Box<dyn Sampler + Send>],
 }
 

@@ -41,7 +41,7 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

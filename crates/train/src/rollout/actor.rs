@@ -24,12 +24,12 @@ pub struct Actor {
     pub parser: ActionParser,
     /// Text to ids and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model's chat format around the prompts, where it has one that is used.
+    /// The model's chat format around the prompts, if it has one that is used.
     pub chat: Option<ChatFormat>,
 }
 
 impl Actor {
-    /// The actor of a config in a world.
+    /// Returns the actor of a config in a world.
     ///
     /// # Errors
     /// A template that cannot be read, a chat format that does not fit.
@@ -44,7 +44,7 @@ impl Actor {
         Prompter { template: &self.template, tokenizer: &self.tokenizer, chat: self.chat.as_ref() }
     }
 
-    /// Context of a training step's rollout.
+    /// Returns the context of a training step's rollout.
     pub fn context<'a>(
         &'a self,
         config: &Config,

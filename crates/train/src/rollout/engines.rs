@@ -37,8 +37,9 @@ pub fn sampling_params(config: &Config, prompter: Prompter<'_>, temperature: f32
     params
 }
 
-/// The token that a stop string can be looked for as, which needs no decoding while sampling: no other token has the
-/// string inside, and it has one byte, so that it cannot come about between tokens either.
+/// Returns the token that a stop string can be looked for as, which needs no decoding while sampling: no
+/// other token has the string inside, and it has one byte, so that it cannot come about between tokens
+/// either.
 fn only_token(tokenizer: &Tokenizer, stop: &str) -> Option<u32> {
     let &[byte] = stop.as_bytes() else { return None };
     let mut having =

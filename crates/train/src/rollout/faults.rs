@@ -11,7 +11,8 @@ use turnwise_core::{Group, Sampler, StopReason, Trajectory};
 use super::{Job, RolloutContext, RolloutProgress};
 use crate::TrainError;
 
-/// True if a trajectory ended through no fault of the policy: its environment failed, or no sampler could answer.
+/// Returns true if a trajectory ended through no fault of the policy: its environment failed, or no
+/// sampler could answer.
 pub fn is_faulty(trajectory: &Trajectory) -> bool {
     trajectory.stop.is_failure()
 }
@@ -76,7 +77,7 @@ impl Faults {
         faults
     }
 
-    /// Refuses to go on without a group.
+    /// Rejects to continue without a group.
     ///
     /// # Errors
     /// The number of those that failed, and the first reason.

@@ -227,8 +227,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         params
     }
 
-    /// The observation within the task's limit of tokens: the texts are cut where it is reached, before a character that does
-    /// not fit whole.
+    /// Returns the observation within the task's limit of tokens: the texts are cut where it is reached,
+    /// before a character that does not fit whole.
     fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
         let Some(mut room) = task.limits.observation_tokens else { return observation };
         for part in &mut observation.parts {
@@ -424,7 +424,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 }
 
-/// The text of tokens that a cut has left, without the last ones where those are the beginning of a character.
+/// Returns the text of tokens that a cut has left, without the last ones where those are the beginning of
+/// a character.
 fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
     let is_cut = |tokens: &[u32]| {
         let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
@@ -448,7 +449,7 @@ fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Keeps the ids that were seen and sampled; nothing is ever tokenised a second time.
+/// Keeps the ids that were seen and sampled; nothing is ever tokenized a second time.
 fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let turn = live.trajectory.turns.len();
     let mut tokens = std::mem::take(&mut live.prompt);

@@ -55,7 +55,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A first attempt without a preamble.
+    /// Creates a first attempt without a preamble.
     pub fn new(task: Task, group: usize, sample: usize) -> Self {
         Self { task, group, sample, preamble: String::new(), attempt: 0 }
     }
@@ -71,7 +71,7 @@ pub struct RolloutContext<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Template that makes prompts of observations.
     pub template: &'a PromptTemplate,
-    /// The model's chat format around the prompts, where it has one that is used.
+    /// The model's chat format around the prompts, if it has one that is used.
     pub chat: Option<&'a ChatFormat>,
     /// Parser that makes actions of responses.
     pub parser: &'a ActionParser,
@@ -83,7 +83,7 @@ pub struct RolloutContext<'a> {
     pub history: usize,
     /// Sampling parameters.
     pub params: SamplingParams,
-    /// Longest sequence in tokens.
+    /// Maximum tokens of a sequence.
     pub max_context: usize,
     /// Trajectories under way at once in each lane.
     pub slots: usize,
@@ -98,7 +98,7 @@ pub struct RolloutContext<'a> {
 }
 
 impl<'a> RolloutContext<'a> {
-    /// Context of a config's rollout: training at step 0, in lanes as wide as the config says.
+    /// Returns the context of a config's rollout: training at step 0, in lanes as wide as the config says.
     pub fn new(
         config: &Config,
         task_set: Arc<dyn TaskSet>,
@@ -146,8 +146,9 @@ pub struct RolloutProgress {
 /// the rollout was stopped from outside. `tick` is called about ten times a second.
 ///
 /// # Errors
-/// A sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that ended in a
-/// panic. A request that is refused and an environment that fails end their own trajectory only.
+/// A sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that
+/// ended in a panic. A request that is rejected and an environment that fails end their own trajectory
+/// only.
 pub fn run<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -197,8 +198,8 @@ pub fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// The jobs of every lane. Whole groups, whose samples share their prompt, go to lanes in turn where every lane gets as
-/// many; else jobs do.
+/// Returns the jobs of every lane. Whole groups, whose samples share their prompt, go to lanes in turn if
+/// every lane gets as many; else jobs do.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);

@@ -1,4 +1,4 @@
-//! Prompts as tokens: the template's text, and the model's chat format around it where there is one.
+//! Prompts as tokens: the template's text, and the model's chat format around it if there is one.
 //!
 //! With a chat format every prompt is what the user says and every response a reply. A windowed prompt is a
 //! conversation of its own, so what the chat template does to earlier replies (Qwen3's drops their reasoning) never
@@ -26,10 +26,10 @@ pub struct Prompter<'a> {
 }
 
 impl Prompter<'_> {
-    /// A prompt that starts a sequence.
+    /// Returns a prompt that starts a sequence.
     ///
     /// # Errors
-    /// The chat template refuses the text or cannot be rendered. Without a chat format there are none.
+    /// The chat template rejects the text or cannot be rendered. Without a chat format there are none.
     pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, text),
@@ -42,8 +42,8 @@ impl Prompter<'_> {
     /// token, `finish` why it ended.
     ///
     /// # Errors
-    /// The chat template cannot be continued after a reply, refuses the observation, or closes this reply otherwise
-    /// than others. Without a chat format, and where the reply is kept open, there are none.
+    /// The chat template cannot be continued after a reply, rejects the observation, or closes this reply
+    /// otherwise than others. Without a chat format, and where the reply is kept open, there are none.
     pub fn between(
         &self,
         view: &PromptView<'_>,
@@ -62,7 +62,8 @@ impl Prompter<'_> {
         Ok(self.tokenizer.encode(&self.template.render_concatenated_next(view, closed)))
     }
 
-    /// A demonstrated response as the model should write it, its end included; `first`: the first one of its sequence.
+    /// Returns a demonstrated response as the model should write it, its end included; `first`: the first
+    /// one of its sequence.
     pub fn demonstrated(&self, action: &str, first: bool) -> Vec<u32> {
         let text = self.template.response(action);
         let stops = self.template.stop();
@@ -87,7 +88,7 @@ impl Prompter<'_> {
         ids
     }
 
-    /// The text of a sampled response, without the token that ended it.
+    /// Returns the text of a sampled response, without the token that ended it.
     pub fn response(&self, ids: &[u32]) -> String {
         match (self.chat, ids.split_last()) {
             (Some(chat), _) => chat.reply_text(self.tokenizer, ids),
@@ -98,8 +99,9 @@ impl Prompter<'_> {
         }
     }
 
-    /// The response with what the chat template wrote of it before the model did, such as an opened `<think>`: what
-    /// the action is read from. `first`: the first one of its sequence; later ones of a reply that stays open have nothing of it.
+    /// Returns the response with what the chat template wrote of it before the model did, such as an
+    /// opened `<think>`: what the action is read from. `first`: the first one of its sequence; later ones
+    /// of a reply that stays open have nothing of it.
     pub fn whole<'t>(&self, response: &'t str, first: bool) -> Cow<'t, str> {
         let opened = first || !self.template.keeps_reply_open();
         match self.chat.map(ChatFormat::opening) {

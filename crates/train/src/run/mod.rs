@@ -1,4 +1,4 @@
-//! A run: warm start, then reinforcement learning, with checkpoints from which it goes on bit for bit.
+//! A run: warm start, then reinforcement learning, with checkpoints from which it continues bit for bit.
 //!
 //! | file | subject |
 //! |---|---|
@@ -71,17 +71,17 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run's directory.
+    /// Returns the run's directory.
     pub fn directory(&self) -> &RunDirectory {
         &self.directory
     }
 
-    /// The run's config.
+    /// Returns the run's config.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The current weights, where they are in this process.
+    /// Returns the current weights, where they are in this process.
     pub fn weights(&self) -> Option<Weights> {
         self.learners.policy.weights()
     }
@@ -127,7 +127,7 @@ impl Run {
         self.run_rl(observer, stop)
     }
 
-    /// The supervised updates that are left.
+    /// Returns the supervised updates that are left.
     fn run_sft(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let (total, every) = (self.config.sft.steps, self.config.sft.checkpoint_every);
         if self.state.position.step >= total {
@@ -153,7 +153,7 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// The steps of reinforcement learning that are left.
+    /// Returns the steps of reinforcement learning that are left.
     fn run_rl(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let total = self.config.train.steps;
         // Also one that a kill cut off: an evaluation that is due belongs to the position.
@@ -251,14 +251,14 @@ impl Run {
         Ok(())
     }
 
-    /// True if an evaluation belongs to the run's position.
+    /// Returns true if an evaluation belongs to the run's position.
     fn evaluation_due(&self) -> bool {
         let Position { phase, step } = self.state.position;
         let (every, total) = (self.config.eval.every, self.config.train.steps);
         phase == Phase::Rl && (step == 0 || step == total || (every > 0 && step.is_multiple_of(every)))
     }
 
-    /// True if the evaluation of this position is whole.
+    /// Returns true if the evaluation of this position is whole.
     fn evaluated(&self) -> bool {
         self.directory.path(&format!("eval/{}.json", self.state.position.label())).is_file()
     }

@@ -76,8 +76,8 @@ const RL_ONLY: [&str; 44] = [
     "sft.checkpoint_every",
 ];
 
-/// The settings that a run's warm start depends on, as TOML: two configs with the same text have warm starts of the same
-/// bits. `None` without a warm start.
+/// Returns the settings that a run's warm start depends on, as TOML: two configs with the same text have
+/// warm starts of the same bits. `None` without a warm start.
 ///
 /// # Errors
 /// A config that TOML cannot hold.
@@ -113,7 +113,7 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// The end of another run's warm start, where it is the one that this config asks for.
+/// Returns the end of another run's warm start, where it is the one that this config asks for.
 ///
 /// # Errors
 /// The config has no warm start, the other run's is not whole, or it was done with settings that differ from this config's in more than
@@ -144,8 +144,8 @@ pub fn warm_start_of(
 }
 
 impl Run {
-    /// Starts a run in a new directory from the end of another run's warm start; it goes on with the bits that its own would
-    /// have given.
+    /// Starts a run in a new directory from the end of another run's warm start; it continues with the
+    /// bits that its own would have given.
     ///
     /// # Errors
     /// As [`Run::start`]; the other run's warm start is not whole, or its settings differ from this config's in more than

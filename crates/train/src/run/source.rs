@@ -37,7 +37,7 @@ pub struct NewRun<'a> {
 /// Makes policies for runs. [`NativeSource`] reads the config; a source of one's own brings a learner that lives
 /// elsewhere.
 pub trait PolicySource {
-    /// Refuses a config whose policy or samplers this source cannot make; called before anything else is done.
+    /// Rejects a config whose policy or samplers this source cannot make; called before anything else is done.
     ///
     /// # Errors
     /// Names the setting and what would do.
@@ -55,13 +55,13 @@ pub trait PolicySource {
         }
     }
 
-    /// The policy of a new run.
+    /// Returns the policy of a new run.
     ///
     /// # Errors
     /// Settings or files that do not fit.
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError>;
 
-    /// The policy of a checkpoint.
+    /// Returns the policy of a checkpoint.
     ///
     /// # Errors
     /// Files that are missing or do not fit.
@@ -116,7 +116,7 @@ impl PolicySource for NativeSource {
     }
 }
 
-/// Refuses a policy that is trained elsewhere.
+/// Rejects a policy that is trained elsewhere.
 fn native(config: &Config) -> Result<(), TrainError> {
     match config.policy.learner {
         PolicyLearnerConfig::Native => Ok(()),

@@ -52,7 +52,7 @@ impl Default for RunParts {
 pub struct Resume {
     /// Settings that change from here on, `key.sub=value`.
     pub overrides: Vec<String>,
-    /// The checkpoint to go on from; the newest whole one without.
+    /// The checkpoint to continue from; the newest whole one without.
     pub from: Option<Position>,
 }
 
@@ -193,8 +193,8 @@ impl Run {
     }
 }
 
-/// Refuses settings that come too late when reinforcement learning has begun: those of the warm start, and an estimator or a
-/// decomposer that needs a critic or rounds where none were begun.
+/// Rejects settings that come too late when reinforcement learning has begun: those of the warm start,
+/// and an estimator or a decomposer that needs a critic or rounds if none were begun.
 fn check_begun(
     began: &Config,
     config: &Config,
@@ -220,7 +220,7 @@ fn check_begun(
     Ok(SettingsError::of(problems)?)
 }
 
-/// The critic of a checkpoint, where it has one.
+/// Returns the critic of a checkpoint, if it has one.
 fn critic_of(
     config: &Config,
     directory: &RunDirectory,

@@ -60,7 +60,8 @@ impl World {
         found.ok_or_else(|| no_expert(config))
     }
 
-    /// Refuses, before long work, a warm start without an expert and a limit of the world's calls that the environments' own ends before.
+    /// Rejects, before long work, a warm start without an expert and a limit of the world's calls that
+    /// the environments' own ends before.
     ///
     /// # Errors
     /// Name the key.

@@ -12,7 +12,7 @@ pub(crate) struct Credited {
     pub(crate) values: Option<PerToken<f64>>,
 }
 
-/// Assigns credit by the pipeline and notes every turn's advantage, and its explanation where there is one, in the
+/// Assigns credit by the pipeline and notes every turn's advantage, and its explanation if there is one, in the
 /// trajectories.
 pub(crate) fn assign(
     batch: &mut Batch,

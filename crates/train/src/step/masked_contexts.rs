@@ -20,7 +20,7 @@ pub struct MaskedPrompts<'a> {
 }
 
 impl MaskedPrompts<'_> {
-    /// The response of one turn after the prompt that hides what the mask says.
+    /// Returns the response of one turn after the prompt that hides what the mask says.
     ///
     /// In a concatenated sequence the history is everything before the turn, so a mask that hides the
     /// goal alone shows all of it; the prompt has the windowed form, which alone can leave parts out.
@@ -53,7 +53,7 @@ impl MaskedPrompts<'_> {
         Ok(TokenSequence { tokens, spans: vec![span] })
     }
 
-    /// The masked sequence of every outlier turn that has tokens, `[trajectory][turn]` in batch order.
+    /// Returns the masked sequence of every outlier turn that has tokens, `[trajectory][turn]` in batch order.
     /// One whose masked prompt does not fit the model is left out, as is a prompt without any token.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ pub(crate) struct StepContext<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// One rollout and its updates; `None` when it was stopped before anything changed.
+/// Returns one rollout and its updates; `None` when it was stopped before anything changed.
 pub(crate) fn step(
     actor: &Actor,
     learners: &mut Learners,

@@ -6,7 +6,7 @@ use crate::TrainError;
 use crate::config::Config;
 use crate::record::observer::{Event, Observer};
 
-/// Share of the trajectories from which on a warning is worth a line.
+/// Fraction of the trajectories from which on a warning is worth a line.
 const WORTH_A_WARNING: f64 = 0.1;
 
 /// Counts of what a step sampled, groups included that a selection then leaves out: those that overflow fail whole.
@@ -26,13 +26,13 @@ impl Overflows {
         self.without_turns += usize::from(overflowed && trajectory.turns.is_empty());
     }
 
-    /// Share of the trajectories that overflowed; 0 of none.
+    /// Returns the share of the trajectories that overflowed; 0 of none.
     pub(crate) fn share(self) -> f64 {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns of a first step in which many trajectories overflowed, and refuses one in which no first prompt fits: nothing would be
-    /// learnt from it.
+    /// Warns of a first step in which many trajectories overflowed, and rejects one in which no first
+    /// prompt fits: nothing would be learned from it.
     ///
     /// # Errors
     /// No trajectory has a turn.

@@ -1,9 +1,10 @@
 //! Rollouts under way: those of coming steps are sampled while the policy is updated (`rollout.max_staleness`).
 //!
-//! At step `k`, before its rollout is waited for, the rollouts of all steps up to `k + max_staleness` have begun. A rollout is
-//! sampled as a whole by the weights as they were when it began, so that what a step trains on depends on the config and on
-//! nothing else: not on how long anything took. No rollout begins before the updates that end in a checkpoint of the
-//! config's period and is trained on after it: a run that goes on from there begins the same rollouts with the same weights.
+//! At step `k`, before its rollout is waited for, the rollouts of all steps up to `k + max_staleness`
+//! have begun. A rollout is sampled as a whole by the weights as they were when it began, so that what a
+//! step trains on depends on the config and on nothing else: not on how long anything took. No rollout
+//! begins before the updates that end in a checkpoint of the config's period and is trained on after it:
+//! a run that continues from there begins the same rollouts with the same weights.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -150,8 +151,8 @@ impl Drop for RolloutQueue {
     }
 }
 
-/// Samples a step and says how long that took. `drawn` is sent the place in the order of tasks after it, as soon as that is
-/// known: at once where every group is taken, else at the end.
+/// Samples a step and states how long that took. `drawn` is sent the place in the order of tasks after
+/// it, as soon as that is known: at once if every group is taken, else at the end.
 fn work(
     job: SamplingJob,
     drawn: &Sender<u64>,
@@ -170,8 +171,8 @@ fn work(
     Ok(Some((sampled, started.elapsed())))
 }
 
-/// The first step whose rollout may not begin at step `at`: it would be too old, or trained on after a checkpoint of the
-/// config's period, or after the end.
+/// Returns the first step whose rollout may not begin at step `at`: it would be too old, or trained on
+/// after a checkpoint of the config's period, or after the end.
 fn first_to_wait(config: &Config, at: u64) -> u64 {
     let boundary = |every: u64| at.checked_div(every).map_or(u64::MAX, |periods| (periods + 1) * every);
     let kept = config.train.keep_best.as_ref().map_or(0, |_| config.eval.every);

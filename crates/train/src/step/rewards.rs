@@ -14,7 +14,7 @@ use crate::learners::policy::PolicyLearner;
 pub(crate) struct ShapedRewards {
     /// Mean KL estimate to the reference policy over tokens, where it is part of the rewards.
     pub(crate) reference_kl: Option<f64>,
-    /// Turns with a penalty for their length, where there is one.
+    /// Turns with a penalty for their length, if there is one.
     pub(crate) overlong_turns: Option<usize>,
 }
 
@@ -40,9 +40,10 @@ pub(crate) fn shape_rewards(
     Ok(shaped)
 }
 
-/// Subtracts the KL to the reference policy from the reward of every response token (`objective.kl.where = "reward"`), and so from
-/// that of its turn, and returns its mean over tokens. The policy's log-probabilities are the sampler's, or with `anew` the learner's
-/// own, as in the loss: a sampler with top-k has those of the distribution that it cut.
+/// Subtracts the KL to the reference policy from the reward of every response token (`objective.kl.where
+/// = "reward"`), and so from that of its turn, and returns its mean over tokens. The policy's log-probs
+/// are the sampler's, or with `anew` the learner's own, as in the loss: a sampler with top-k has those of
+/// the distribution that it cut.
 fn subtract_reward_kl(
     policy: &mut dyn PolicyLearner,
     loss: &Loss,

@@ -36,12 +36,12 @@ pub(crate) struct Sampled {
     pub(crate) masked: Vec<Trajectory>,
 }
 
-/// The sampling of one step. It has all that it reads, so that it can go on while the policy is updated.
+/// The sampling of one step. It has all that it reads, so that it can continue while the policy is updated.
 pub(crate) struct SamplingJob {
     pub(crate) actor: Arc<Actor>,
     pub(crate) config: Arc<Config>,
     pub(crate) order: Arc<TaskOrder>,
-    /// Samplers over the weights that all rounds are sampled with, one a lane.
+    /// Samplers over the weights that all rounds are sampled with, one per lane.
     pub(crate) samplers: Vec<Box<dyn Sampler + Send>>,
     /// The step that is sampled for.
     pub(crate) step: u64,
@@ -187,8 +187,9 @@ impl SamplingJob {
         Ok(Some(Sampled { batch, drawn, tokens, turns, metrics, overflows, masked }))
     }
 
-    /// One round: a group for each task. `first` numbers the groups of a step through all of its rounds,
-    /// so that no two draws share a seed. Says how many trajectories were sampled again because they failed.
+    /// Returns one round: a group for each task. `first` numbers the groups of a step through all of its
+    /// rounds, so that no two draws share a seed. Reports how many trajectories were sampled again
+    /// because they failed.
     fn round(
         &mut self,
         tasks: &[Task],

@@ -1,4 +1,4 @@
-//! The training set: every sequence with its old log-probabilities, its advantages and what the extra passes found.
+//! The training set: every sequence with its old log-probs, its advantages and what the extra passes found.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::gae::TokenAdvantages;
@@ -16,12 +16,12 @@ use crate::step::masked_contexts::MaskedPrompts;
 pub(crate) struct TrainingSet {
     /// Trajectories that are trained on.
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Selected turns without a masked-context pass, because the masked prompt and the response do not fit the model; nothing
-    /// where the loss asks for no such pass.
+    /// Selected turns without a masked-context pass, because the masked prompt and the response do not
+    /// fit the model; nothing if the loss asks for no such pass.
     pub(crate) masked_too_long: Option<usize>,
 }
 
-/// The training set of a step, with the passes that the loss asks for.
+/// Returns the training set of a step, with the passes that the loss asks for.
 pub(crate) fn training_set(
     batch: &Batch,
     credit: &Credited,
@@ -58,12 +58,12 @@ pub(crate) fn training_set(
     Ok(TrainingSet { trajectories, masked_too_long })
 }
 
-/// True if a trajectory whose advantages are all zero has no part in the loss.
+/// Returns true if a trajectory whose advantages are all zero has no part in the loss.
 fn may_skip_zero(loss: &Loss, learners: &Learners, config: &Config) -> bool {
     config.train.skip_zero_advantage && !loss.acts_without_advantage() && learners.critic.is_none()
 }
 
-/// The masked-context sequences of the turns that credit selected, where the loss compares them.
+/// Returns the masked-context sequences of the turns that credit selected, where the loss compares them.
 fn masked_sequences(
     batch: &Batch,
     credit: &Credited,
@@ -121,9 +121,10 @@ pub struct SetInputs<'a> {
     pub skip_equal_groups: bool,
 }
 
-/// Pairs every sequence of the batch with its old log-probabilities and advantages. Trajectories
-/// without response tokens have nothing to train on and are left out, as are those of groups of equal returns when
-/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero` says so.
+/// Pairs every sequence of the batch with its old log-probs and advantages. Trajectories without response
+/// tokens have nothing to train on and are left out, as are those of groups of equal returns when
+/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero`
+/// says so.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;
@@ -192,7 +193,7 @@ pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> 
     set
 }
 
-/// Replaces the sampler's log-probabilities by the learner's own.
+/// Replaces the sampler's log-probs by the learner's own.
 fn recompute_old_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -204,7 +205,7 @@ fn recompute_old_logprobs(
     Ok(())
 }
 
-/// Fills in the log-probabilities of the reference policy.
+/// Fills in the log-probs of the reference policy.
 fn reference_logprobs(
     policy: &mut dyn PolicyLearner,
     set: &mut [TrainingTrajectory],
@@ -216,12 +217,12 @@ fn reference_logprobs(
     Ok(())
 }
 
-/// The sequences that are run through the model.
+/// Returns the sequences that are run through the model.
 fn with_gradient(set: &mut [TrainingTrajectory]) -> impl Iterator<Item = &mut TrainingSequence> {
     set.iter_mut().flatten().filter(|sequence| sequence.has_gradient)
 }
 
-/// The tokens of [`with_gradient`].
+/// Returns the tokens of [`with_gradient`].
 fn all_tokens(set: &mut [TrainingTrajectory]) -> Vec<TokenSequence> {
     with_gradient(set).map(|sequence| sequence.tokens.clone()).collect()
 }

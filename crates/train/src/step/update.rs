@@ -35,19 +35,21 @@ pub struct UpdateReport {
     pub left_out_tokens: usize,
     /// Mean over updates of what scaled the gradient, by metric tag, where something did.
     pub scaling: BTreeMap<String, f64>,
-    /// The critic's updates, where there is one.
+    /// The critic's updates, if there is one.
     pub(crate) critic: Option<CriticReport>,
 }
 
 impl UpdateReport {
-    /// The KL coefficient of the next step, by the divergence from the reference policy per token in nats: the one measured
-    /// in the rewards where it is there, else the updates' mean. `None` without an update: the coefficient stays as it is.
+    /// Returns the KL coefficient of the next step, by the divergence from the reference policy per token
+    /// in nats: the one measured in the rewards where it is there, else the updates' mean. `None` without
+    /// an update: the coefficient stays as it is.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
     }
 
-    /// A count of clipped tokens as a share of all, those that were not run among them; 0 without tokens.
+    /// Returns a count of clipped tokens as a share of all, those that were not run among them; 0 without
+    /// tokens.
     pub(crate) fn share_of_tokens(&self, clipped: f64) -> f64 {
         let tokens = self.metrics.tokens + self.left_out_tokens as f64;
         if tokens > 0.0 { clipped / tokens } else { 0.0 }
@@ -107,7 +109,7 @@ pub(crate) fn update(
     Ok(report)
 }
 
-/// The order in which a pass takes the trajectories of the training set.
+/// Returns the order in which a pass takes the trajectories of the training set.
 fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..set.len()).collect();
     match shuffle {
@@ -123,7 +125,7 @@ fn shuffled(set: &[TrainingTrajectory], shuffle: Shuffle, rng: &mut Rng) -> Vec<
     order
 }
 
-/// The learning rate of every update of the policy, counted from the first after a critic's warm-up.
+/// Returns the learning rate of every update of the policy, counted from the first after a critic's warm-up.
 pub(crate) fn schedule(config: &Config) -> Schedule {
     let train = &config.train;
     Schedule {
@@ -232,7 +234,8 @@ mod tests {
 
     use super::*;
 
-    /// A set of groups with these numbers of trajectories; one whose trajectories were all left out is not in it.
+    /// Returns a set of groups with these numbers of trajectories; one whose trajectories were all left
+    /// out is not in it.
     fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
         let sequence = |group| TrainingSequence {
             group,

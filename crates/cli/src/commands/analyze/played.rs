@@ -102,7 +102,7 @@ impl Played {
         Ok(played)
     }
 
-    /// The policy, for an analysis.
+    /// Returns the policy, for an analysis.
     pub(super) fn settings<'a>(
         config: &'a Config,
         policy: &Policy,
@@ -118,7 +118,7 @@ impl Played {
         }
     }
 
-    /// Summary of the groups, in one line.
+    /// Returns the summary of the groups, in one line.
     pub(super) fn summary(&self) -> String {
         let trajectories = self.batch.trajectories().count();
         let solved = self.batch.trajectories().filter(|trajectory| trajectory.success).count();
@@ -130,7 +130,7 @@ impl Played {
         )
     }
 
-    /// Writes the numbers where that was asked for.
+    /// Writes the numbers if requested.
     pub(super) fn write(&self, study: &impl Serialize) -> anyhow::Result<()> {
         if let Some(path) = &self.output {
             write_text("--output", path, &serde_json::to_string_pretty(study)?)?;

@@ -77,7 +77,7 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// The credit part of a preset with these switches.
+    /// Returns the credit part of a preset with these switches.
     ///
     /// # Errors
     /// A preset or a switch that is not there.
@@ -99,12 +99,12 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// The options for the reader.
+    /// Returns the options for the reader.
     pub(super) fn options(&self) -> ReadOptions {
         ReadOptions { format: self.format.0, rewards: self.reward.clone() }
     }
 
-    /// True if nothing was said.
+    /// Returns true if nothing was said.
     pub(super) fn is_automatic(&self) -> bool {
         self.format.0.is_none() && self.reward.is_empty()
     }
@@ -163,7 +163,7 @@ impl Learned {
     }
 }
 
-/// The `decomposer` table of the run whose `turnrd/round-NNNN` a network is; `None` where it lies in no run.
+/// Returns the `decomposer` table of the run whose `turnrd/round-NNNN` a network is; `None` if it is in no run.
 ///
 /// Only this table of the run's settings is read: its world and methods may be those of another program.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {
@@ -185,7 +185,7 @@ pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRd
     })
 }
 
-/// Refuses models that the preset has no use for.
+/// Rejects models that the preset has no use for.
 fn check_models(args: &CreditArgs, pipeline: &Pipeline) -> anyhow::Result<()> {
     let preset = &args.preset;
     let of_models = pipeline.needs();
@@ -265,7 +265,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses a dump without a field that a stage of a preset needs.
+/// Rejects a dump without a field that a stage of a preset needs.
 ///
 /// # Errors
 /// The first line and turn without it, and what to do.
@@ -287,7 +287,7 @@ fn hint(preset: &str, field: TurnField) -> String {
     }
 }
 
-/// The rows of a step, group by group.
+/// Returns the rows of a step, group by group.
 fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     let mut explanations = Vec::from(report.explanations).into_iter();
     let mut groups = Vec::with_capacity(step.batch.groups.len());
@@ -314,7 +314,7 @@ fn rows_of(step: &DumpBatch, report: CreditReport) -> Vec<Vec<Row>> {
     groups
 }
 
-/// The last line: what was computed.
+/// Returns the last line: what was computed.
 fn summary(dump: &Dump, preset: &str, rows: &[Row], shown: usize) -> String {
     let groups: usize = dump.batches.iter().map(|step| step.batch.groups.len()).sum();
     let turns: usize = rows.iter().map(|row| row.advantages.len()).sum();

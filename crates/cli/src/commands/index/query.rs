@@ -132,7 +132,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The queries of a file.
+/// Returns the queries of a file.
 fn read_queries(path: &Path) -> anyhow::Result<Vec<String>> {
     #[derive(Deserialize)]
     struct Line {

@@ -25,7 +25,7 @@ const OWN: [(&str, &str); 2] = [("seed", "seeds"), ("name", "name")];
 #[derive(Debug)]
 pub(crate) struct SweepFile {
     path: PathBuf,
-    /// Name of the sweep; its runs lie in `runs/<name>`.
+    /// Name of the sweep; its runs are in `runs/<name>`.
     pub(crate) name: String,
     base: Vec<PathBuf>,
     preset: Option<String>,
@@ -81,8 +81,8 @@ pub(crate) struct Entry {
     pub(crate) run: Option<String>,
     /// The method: the `[[run]]` with its point of the grid.
     pub(crate) name: String,
-    /// The method that `turnwise compare` holds it against, at the same point of the grid; of this sweep or of another one that is
-    /// compared along with it.
+    /// The method that `turnwise compare` compares it with, at the same point of the grid; of this sweep
+    /// or of another one that is compared along with it.
     pub(crate) baseline: Option<String>,
     /// Its seed.
     pub(crate) seed: u64,
@@ -91,12 +91,13 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Name of the run and of its directory.
+    /// Returns the name of the run and of its directory.
     pub(crate) fn run_name(&self) -> String {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// True if the entry is what a name of the command line stands for: a `[[run]]`, its method at a point of the grid, or one run.
+    /// Returns true if the entry is what a name of the command line stands for: a `[[run]]`, its method
+    /// at a point of the grid, or one run.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
@@ -236,7 +237,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Refuses a pool without members, and members that have no difference to average.
+    /// Rejects a pool without members, and members that have no difference to average.
     fn check_pools(&self) -> anyhow::Result<()> {
         let shown = self.path.display();
         for (pool, members) in &self.pool {
@@ -268,7 +269,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// Refuses settings that the sweep gives itself.
+    /// Rejects settings that the sweep gives itself.
     fn check_setting(&self, key: &str, setting: &str) -> anyhow::Result<()> {
         match OWN.iter().find(|(own, _)| *own == setting) {
             Some((own, instead)) => bail!(
@@ -279,7 +280,7 @@ impl SweepFile {
         }
     }
 
-    /// All runs in the order of the file: by `[[run]]`, point of the grid, seed.
+    /// Returns all runs in the order of the file: by `[[run]]`, point of the grid, seed.
     ///
     /// # Errors
     /// Two runs with the same name.
@@ -323,7 +324,7 @@ impl SweepFile {
         Ok(entries)
     }
 
-    /// The pools at every point of the grid: name, and the entries that belong to it.
+    /// Returns the pools at every point of the grid: name, and the entries that belong to it.
     pub(crate) fn pools(&self) -> Vec<(String, Vec<String>)> {
         let mut pools = Vec::new();
         for point in self.points() {
@@ -335,7 +336,7 @@ impl SweepFile {
         pools
     }
 
-    /// A name at a point of the grid.
+    /// Returns a name at a point of the grid.
     fn name_at(&self, name: Option<&str>, point: &[(&str, &Value)]) -> String {
         let point = point.iter().map(|(key, value)| self.point_name(key, value));
         name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")
@@ -358,7 +359,8 @@ impl SweepFile {
         points
     }
 
-    /// A setting of the grid as a part of a folder's name: the last part of its key, or all of it where that is not enough.
+    /// Returns a setting of the grid as a part of a folder's name: the last part of its key, or all of it
+    /// where that is not enough.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;
@@ -385,12 +387,12 @@ fn flatten(table: &Table, outer: &str, found: &mut Vec<(String, Vec<Value>)>) ->
     Ok(())
 }
 
-/// The key of a setting `key.sub=value`.
+/// Returns the key of a setting `key.sub=value`.
 fn key_of(text: &str) -> Option<&str> {
     assignment(text).ok().map(|(key, _)| key)
 }
 
-/// True if a key is `table`, or lies in the table of that name.
+/// Returns true if a key is `table`, or is in the table of that name.
 fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -79,7 +79,8 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(report(&runs, &ends, args, &layout))
 }
 
-/// Numbers of the runs that the command line chooses, ascending: all, that of `--index`, or those of `--only`.
+/// Returns the numbers of the runs that the command line chooses, ascending: all, that of `--index`, or
+/// those of `--only`.
 fn choose(runs: &[PlannedRun], args: &SweepArgs) -> anyhow::Result<Vec<usize>> {
     let file = args.file.display();
     if let Some(index) = args.index {
@@ -148,7 +149,7 @@ fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says how every run ended.
+/// Reports how every run ended.
 fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: &Layout) -> ExitCode {
     let count = |wanted: fn(&End) -> bool| ends.iter().filter(|(_, end)| wanted(end)).count();
     let failed = count(|end| matches!(end, End::Failed(_)));
@@ -176,7 +177,7 @@ fn report(runs: &[PlannedRun], ends: &[(usize, End)], args: &SweepArgs, layout: 
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The words that give and choose the same runs again.
+/// Returns the words that give and choose the same runs again.
 fn same_runs(args: &SweepArgs) -> Vec<String> {
     let mut words = args.overrides.clone();
     if let Some(index) = args.index {
@@ -198,7 +199,8 @@ fn again(args: &SweepArgs, more: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// The word as a shell reads it: in single quotes where it has any character that a shell may read as something else.
+/// Returns the word as a shell reads it: in single quotes if it has any character that a shell may read
+/// as something else.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./=,:+-".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -1,7 +1,7 @@
 //! Runs the runs of a sweep: some at a time, each in a process of its own, again where one failed.
 //!
-//! The state of a sweep lies in the run directories alone, so that it goes on after any end, and several programs may work on one
-//! sweep: a run's lock says whether another one has it.
+//! The state of a sweep is in the run directories alone, so that it continues after any end, and several
+//! programs may work on one sweep: a run's lock says whether another one has it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ struct Job {
     root: PathBuf,
     /// The run whose config it has.
     run: usize,
-    /// Name of the warm start that it is, where it is one.
+    /// Name of the warm start that it is, if it is one.
     warm: Option<String>,
     /// The job that must end first.
     after: Option<usize>,
@@ -73,7 +73,7 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// The work on these runs of a sweep, by index.
+    /// Returns the work on these runs of a sweep, by index.
     ///
     /// # Errors
     /// A run that was begun with other settings.
@@ -176,7 +176,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A process has ended: what is on disk says how far the run is.
+    /// A process has ended: what is on disk states how far the run is.
     fn ended(&mut self, index: usize, success: bool, reason: String, stopping: bool) {
         let job = &mut self.jobs[index];
         let finished = on_disk(&job.root, None).is_ok_and(|found| found == OnDisk::Finished);

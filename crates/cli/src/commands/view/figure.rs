@@ -1,6 +1,7 @@
 //! Numbers on a page: four significant digits, short.
 
-/// A number with four significant digits; with an exponent where it is below a ten-thousandth or from a million on.
+/// Returns a number with four significant digits; with an exponent where it is below a ten-thousandth or
+/// from a million on.
 pub(super) fn figure(value: f64) -> String {
     if value == 0.0 {
         return "0".into();

@@ -1,4 +1,4 @@
-//! `turnwise view`: trajectories in a browser, every turn with its advantage and how it came about.
+//! `turnwise view`: trajectories in a browser, every turn with its advantage and how it was computed.
 //!
 //! | file | subject |
 //! |---|---|
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The steps that there are, for a message.
+/// Returns the steps that there are, for a message.
 fn steps_in_words(steps: &[u64]) -> String {
     match steps {
         [] => "there is no step yet".into(),
@@ -194,7 +194,7 @@ impl Pages {
         }
     }
 
-    /// The run's page; a file of one step has that step for it.
+    /// Returns the run's page; a file of one step has that step for it.
     fn first(&self) -> anyhow::Result<Option<String>> {
         if let (Source::Files(_), [only]) = (&self.source, self.source.steps().as_slice()) {
             return self.step_page(*only);
@@ -230,7 +230,7 @@ impl Pages {
         Ok(Some(document(&title, STYLE, &body)))
     }
 
-    /// The texts of tokens; a run that has no checkpoint yet is asked again.
+    /// Returns the texts of tokens; a run that has no checkpoint yet is retried.
     fn tokens(&self) -> Option<&TokenTexts> {
         if self.tokens.get().is_none() {
             self.tokens.set(self.source.tokens()?).ok();
@@ -238,8 +238,9 @@ impl Pages {
         self.tokens.get()
     }
 
-    /// The trajectories of a step; `None` where the source has no such step. A run that is resumed from an earlier step writes a step anew, so
-    /// that a step is kept only as long as its file is the same.
+    /// Returns the trajectories of a step; `None` if the source has no such step. A run that is resumed
+    /// from an earlier step writes a step again, so that a step is kept only as long as its file is the
+    /// same.
     fn step(&self, number: u64) -> anyhow::Result<Option<Arc<Step>>> {
         if !self.source.steps().contains(&number) {
             return Ok(None);

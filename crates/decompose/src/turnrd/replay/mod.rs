@@ -9,7 +9,7 @@
 //! All numbers are little-endian. A kill at any byte leaves a prefix of what was to be written; its
 //! unfinished last frame is dropped and counted when the file is opened, and cut off before the next
 //! record is appended. A frame whose payload does not have its checksum is skipped and reported;
-//! where a frame's own header is damaged, reading goes on at the next whole header.
+//! where a frame's own header is damaged, reading continues at the next whole header.
 //!
 //! Memory: an index of 32 bytes per record and, while training, one minibatch; turn vectors stay on
 //! disk and are read with their checksum tested again.
@@ -76,7 +76,7 @@ impl Replay {
         Self::scan(path, file, false)
     }
 
-    /// Opens a file to append to it, makes it where there is none, and cuts an unfinished record off.
+    /// Opens a file to append to it, makes it if there is none, and cuts an unfinished record off.
     ///
     /// # Errors
     /// A file that cannot be read and written, is not a replay, or is open for appending elsewhere.
@@ -158,7 +158,7 @@ impl Replay {
         self.index.len()
     }
 
-    /// True if there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -257,7 +257,7 @@ impl Replay {
         })
     }
 
-    /// The round of a record.
+    /// Returns the round of a record.
     ///
     /// # Panics
     /// There is no record `index`.
@@ -265,7 +265,7 @@ impl Replay {
         self.index[index].round
     }
 
-    /// The id of a record within its round.
+    /// Returns the id of a record within its round.
     ///
     /// # Panics
     /// There is no record `index`.
@@ -319,7 +319,7 @@ pub struct ReplayView<'a> {
 }
 
 impl ReplayView<'_> {
-    /// Indices of the view's records in the replay, for another view.
+    /// Returns the indices of the view's records in the replay, for another view.
     pub fn into_indices(self) -> Vec<usize> {
         self.indices
     }

@@ -204,7 +204,7 @@ pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvErr
     Ok(files.len())
 }
 
-/// The file of a scene with its shortest plan.
+/// Returns the file of a scene with its shortest plan.
 fn game_file(house: &Household, scene: &Scene<'_>, split: &str, index: usize) -> Result<GameFile, EnvError> {
     let trial = format!("trial_G{index:06}");
     let id = format!("{split}/{}/{trial}", scene.folder(house));
@@ -300,7 +300,7 @@ fn make<T: Send>(
     all.into_par_iter().map(|(split, index, scene)| finish(house, &scene, split, index)).collect()
 }
 
-/// One attempt at one game; `None` if the plan drawn does not allow the task.
+/// Returns one attempt at one game; `None` if the plan drawn does not allow the task.
 fn draw_scene<'a>(
     house: &Household,
     config: &GeneratorConfig,

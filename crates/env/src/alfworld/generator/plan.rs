@@ -1,4 +1,4 @@
-//! Floor plans: which receptacles a room has, where they stand, and what tends to lie in them.
+//! Floor plans: which receptacles a room has, where they stand, and what tends to are in them.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(super) struct Receptacle {
     pub(super) at: [i32; 3],
 }
 
-/// Receptacles that a kind of object lies in, in this plan.
+/// Receptacles that a kind of object is in, in this plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Thing {
     pub(super) kind: usize,
@@ -65,7 +65,7 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Most plans of one class in one kind of room: their numbers have to stay apart.
+/// Maximum number of plans of one class in one kind of room: their numbers have to stay apart.
 pub(super) const MOST_PLANS: usize = 499;
 
 /// Factors by which a plan's weights differ from the household's, each as likely as the others. (A table and no
@@ -75,13 +75,13 @@ const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 /// Sets of furniture drawn for a plan before a twin within its class is put up with.
 const ATTEMPTS: u64 = 400;
 
-/// The number of a plan: the hundreds tell the room apart as in the original's scenes, only wider.
+/// Returns the number of a plan: the hundreds tell the room apart as in the original's scenes, only wider.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
 }
 
-/// The plans of one class for one kind of room.
+/// Returns the plans of one class for one kind of room.
 ///
 /// Floor plans. The class of a set of furniture is decided by the set alone (one in four is unseen), whatever the
 /// seed, so no unseen plan of any seed has the furniture of a training plan of any other.
@@ -110,7 +110,7 @@ pub(super) fn draw_all(
         .collect()
 }
 
-/// The class of a set of furniture in a room.
+/// Returns the class of a set of furniture in a room.
 fn class_of(room: usize, furniture: &[usize]) -> Class {
     let mut hash = Sha256::new();
     hash.update([room as u8]);
@@ -118,7 +118,7 @@ fn class_of(room: usize, furniture: &[usize]) -> Class {
     if hash.finalize()[0].is_multiple_of(4) { Class::Unseen } else { Class::Seen }
 }
 
-/// The kinds of a room's receptacles, sorted.
+/// Returns the kinds of a room's receptacles, sorted.
 fn furnish(house: &Household, size: Size, room: usize, rng: &mut Rng) -> Vec<usize> {
     let furniture = &house.rooms[room].furniture;
     let limit = |entry: &super::household::Furniture| entry.max.min(size.most_receptacles_of_a_kind());
@@ -190,12 +190,12 @@ impl FloorPlan {
         plan
     }
 
-    /// True if the plan has a receptacle of a kind.
+    /// Returns true if the plan has a receptacle of a kind.
     fn has(&self, kind: Option<usize>) -> bool {
         self.receptacles.iter().any(|receptacle| Some(receptacle.kind) == kind)
     }
 
-    /// The tasks of a type that can be solved here.
+    /// Returns the tasks of a type that can be solved here.
     fn allowed(&self, house: &Household, task: TaskType) -> Vec<Choice> {
         let needed = |name| house.receptacle(name);
         // The tool is no target: to clean a mug and leave it in the sink asks for nothing more.
@@ -285,7 +285,7 @@ fn arrange(
     (receptacles, places, start)
 }
 
-/// An index with probability proportional to its weight; `None` if no weight is positive.
+/// Returns an index with probability proportional to its weight; `None` if no weight is positive.
 pub(super) fn weighted(weights: &[f64], rng: &mut Rng) -> Option<usize> {
     let total: f64 = weights.iter().sum();
     let mut left = rng.uniform() * total;

@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A plan of the fewest commands that solves the scene's task, found by trying every object, tool and
+/// Returns a plan of the fewest commands that solves the scene's task, found by trying every object, tool and
 /// target; `None` if the task cannot be solved. (Not tried: to carry something else out of the way, or to
 /// close what was opened; neither ever helps.)
 pub(super) fn walkthrough(house: &Household, scene: &Scene<'_>) -> Option<Vec<String>> {

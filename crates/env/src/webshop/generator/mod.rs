@@ -46,12 +46,12 @@ impl Default for GeneratorConfig {
     }
 }
 
-/// The products of a configuration, made one by one.
+/// Returns the products of a configuration, made one by one.
 pub fn products(config: GeneratorConfig) -> impl ExactSizeIterator<Item = Product> + Clone {
     (0..config.products).map(move |index| product(config.seed, index))
 }
 
-/// The names of all categories; product `i` is of the one at `i % 12`.
+/// Returns the names of all categories; product `i` is of the one at `i % 12`.
 pub fn categories() -> impl ExactSizeIterator<Item = &'static str> {
     CATEGORIES.iter().map(|category| category.name)
 }
@@ -113,7 +113,7 @@ fn asin(seed: u64, index: u32) -> String {
     name.map(char::from).iter().collect()
 }
 
-/// One of a list that is not empty.
+/// Returns one of a list that is not empty.
 fn one<'a>(rng: &mut Rng, items: &[&'a str]) -> &'a str {
     items[rng.below(items.len())]
 }
@@ -133,7 +133,7 @@ fn options(rng: &mut Rng, kind: &Kind) -> Vec<ProductOption> {
     kind.options.iter().filter_map(|list| option(rng, list)).collect()
 }
 
-/// Values of one option; now and then there is nothing to choose.
+/// Returns the values of one option; now and then there is nothing to choose.
 fn option(rng: &mut Rng, list: &OptionList) -> Option<ProductOption> {
     if rng.chance(0.12) {
         return None;

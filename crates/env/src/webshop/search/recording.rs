@@ -51,7 +51,7 @@ pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, 
     })
 }
 
-/// Asks every query of a file and writes the answers, one a line. Returns how many there were.
+/// Asks every query of a file and writes the answers, one per line. Returns how many there were.
 ///
 /// # Errors
 ///

@@ -56,7 +56,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client of the servers that settings name.
+    /// Creates a client of the servers that settings name.
     ///
     /// # Errors
     /// An address is none.
@@ -70,12 +70,12 @@ impl Client {
         }))
     }
 
-    /// Number of servers.
+    /// Returns the number of servers.
     pub(super) fn servers(&self) -> usize {
         self.urls.len()
     }
 
-    /// A task, whatever world the server has.
+    /// Returns a task, whatever world the server has.
     ///
     /// # Errors
     /// The server fails, or has no such task.
@@ -109,7 +109,7 @@ impl Client {
         self.post(server, "execute", &json!({"task_id": id, "code": code}))
     }
 
-    /// True if the code has said that the task is done.
+    /// Returns true if the code has said that the task is done.
     ///
     /// # Errors
     /// The server fails.

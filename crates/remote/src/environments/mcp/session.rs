@@ -121,7 +121,7 @@ impl Session {
         Ok(Self { client, caller })
     }
 
-    /// Ends the session, and the process where there is one.
+    /// Ends the session, and the process if there is one.
     pub(super) async fn close(self) {
         let _ = timeout(GOODBYE, self.client.cancel()).await;
     }
@@ -153,7 +153,8 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. A call that the server refuses for its name or arguments has failed, as one whose tool failed.
+    /// Calls a tool. A call that the server rejects for its name or arguments has failed, as one whose
+    /// tool failed.
     ///
     /// # Errors
     /// The server fails.
@@ -181,7 +182,7 @@ impl Caller {
         ))
     }
 
-    /// The reason of a failure, in words without addresses.
+    /// Returns the reason of a failure, in words without addresses.
     fn failed(&self, error: &ServiceError) -> ServerError {
         match error {
             ServiceError::McpError(error) => {
@@ -195,7 +196,7 @@ impl Caller {
     }
 }
 
-/// The server's command, with few variables.
+/// Returns the server's command, with few variables.
 fn command(config: &McpConfig) -> Command {
     let mut command = Command::new(config.command.first().map(String::as_str).unwrap_or_default());
     command.args(config.command.iter().skip(1)).env_clear().kill_on_drop(true);
@@ -235,7 +236,7 @@ fn with_stderr(error: ServerError, stderr: &Mutex<Vec<u8>>) -> ServerError {
     }
 }
 
-/// A result as text and value.
+/// Returns a result as text and value.
 fn called(result: CallToolResult) -> Called {
     let part = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),

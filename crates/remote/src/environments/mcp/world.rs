@@ -92,7 +92,7 @@ impl McpSet {
     }
 }
 
-/// The transports that settings name, one for each server.
+/// Returns the transports that settings name, one for each server.
 fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     match (config.command.is_empty(), config.urls.is_empty()) {
         (false, true) => Ok(vec![Transport::Stdio]),
@@ -106,7 +106,7 @@ fn transports(config: &McpConfig) -> Result<Vec<Transport>, ServerError> {
     }
 }
 
-/// A failure with the name of what failed.
+/// Returns a failure with the name of what failed.
 fn named(error: ServerError, transport: &Transport, server: usize) -> ServerError {
     match (transport, error) {
         (Transport::Http(_), error) => error.of_server(server),
@@ -116,7 +116,7 @@ fn named(error: ServerError, transport: &Transport, server: usize) -> ServerErro
     }
 }
 
-/// The tools that judge tasks, and all that tasks call themselves.
+/// Returns the tools that judge tasks, and all that tasks call themselves.
 fn tools_of(splits: &Splits) -> Result<(BTreeSet<String>, BTreeSet<String>), EnvError> {
     let (mut judges, mut all) = (BTreeSet::new(), BTreeSet::new());
     for split in splits.names() {

@@ -50,7 +50,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to an address (`ws://` or `wss://`), with a key where there is one.
+    /// Connects to an address (`ws://` or `wss://`), with a key if there is one.
     ///
     /// # Errors
     /// There is no server, or it takes no WebSocket here.
@@ -91,7 +91,7 @@ impl Session {
     }
 }
 
-/// Carries orders out until there are no more or the connection ends.
+/// Carries orders out until there no longer exist or the connection ends.
 async fn serve(mut socket: Socket, mut orders: mpsc::Receiver<Order>, limits: Limits) {
     let mut waiting: Option<oneshot::Sender<Result<String, ServerError>>> = None;
     // What a server says before it was asked anything: the reason why it closes.

@@ -13,7 +13,7 @@ pub enum ExecutionErrors {
     /// The environment failed: the trajectory counts for nothing.
     #[default]
     Fault,
-    /// The action was wrong: its text is the observation, and the episode goes on.
+    /// The action was wrong: its text is the observation, and the episode continues.
     Observation,
 }
 
@@ -59,7 +59,7 @@ pub struct OpenEnvConfig {
     /// Limit of an answer, in seconds.
     #[schemars(range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
     pub timeout_s: f64,
-    /// Time for which a server that says it is full is asked again, in seconds.
+    /// Time for which a server that states it is full is retried, in seconds.
     #[schemars(range(min = 0.0, max = 86400.0))]
     pub full_timeout_s: f64,
     /// The longest message of a server, in bytes.
