@@ -13,8 +13,9 @@ pub struct DemonstrationRequest<'a> {
     pub split: &'a str,
     /// Episodes played; fewer come back where some miss their goal.
     pub count: usize,
-    /// Probability that an action which the world does not understand, or which changes nothing there, stands before a step; it is
-    /// not to be imitated. A world whose program plays its own episodes ([`crate::process`]) inserts none.
+    /// Probability of an action before a step that the environment does not understand, or that
+    /// changes nothing. It is not imitated. Environments that play their own episodes
+    /// ([`crate::process`]) insert none.
     pub invalid_action_prob: f64,
     /// Maximum number of turns of an episode, invalid actions included.
     pub max_turns: usize,
@@ -22,8 +23,8 @@ pub struct DemonstrationRequest<'a> {
     pub keep_admissible: bool,
     /// Seed of all draws.
     pub seed: u64,
-    /// Progress: called after every episode, on whatever thread played it. `Break` to play no more; what comes back is then
-    /// not all.
+    /// Called after each episode, on the thread that played it. Return `Break` to stop; the result
+    /// is then incomplete.
     pub played: &'a (dyn Fn() -> ControlFlow<()> + Sync),
 }
 
@@ -112,8 +113,9 @@ pub struct Demonstrations {
     pub dropped: usize,
 }
 
-/// Plays the episodes of a request on all threads. Episode `i` is of task `i` modulo their number, with a seed of its own, so
-/// that the result does not depend on the threads. `play` returns `None` for an episode that is not worth imitating.
+/// Plays the episodes of a request on all threads. Episode `i` plays task `i` modulo the number of
+/// tasks, with its own seed, so the result does not depend on the threads. `play` returns `None`
+/// for an episode that should not be imitated.
 ///
 /// # Errors
 /// The request's probability is none, or an error of `play`.
@@ -173,9 +175,9 @@ pub fn play_in_turn<T>(
     }
 }
 
-/// Returns the episodes of a world without an expert, to train a tokenizer on and not to be imitated:
-/// every action is drawn from the admissible ones; if there are none an episode is its first observation.
-/// Episodes that the world failed are left out and counted.
+/// Returns episodes of an environment without an expert, for training a tokenizer, not for
+/// imitation. Each action is drawn from the admissible ones; without any, an episode is its first
+/// observation. Failed episodes are left out and counted.
 ///
 /// # Errors
 /// There is no such split, or the world failed in every episode.

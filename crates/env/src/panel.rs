@@ -41,8 +41,8 @@ impl Panel {
     /// Chooses tasks of a split and pins them.
     ///
     /// # Errors
-    /// There is no such split, its data cannot be read, two of its tasks have one id, or it has fewer tasks than are
-    /// asked for.
+    /// Fails if the split does not exist or cannot be read, if two tasks have one id, or if there
+    /// are fewer tasks than requested.
     pub fn pin(set: &dyn TaskSet, split: &str, choice: Choice) -> Result<Self, EnvError> {
         let (mut tasks, there) = if let Some(list) = set.list(split)? {
             (listed(&*list, choice)?, list.len())

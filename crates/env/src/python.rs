@@ -75,9 +75,9 @@ pub fn pair(first: &str, second: &str) -> String {
     out
 }
 
-/// A string as `repr` writes it. Single quotes unless there are single and no double ones inside; what cannot be
-/// printed is escaped. (Python's idea of printable is narrower than the one here outside ASCII; the comparison
-/// that reads the result drops or keeps such characters alike.)
+/// Writes a string like Python's `repr`: in single quotes, unless it has single quotes and no
+/// double quotes. Non-printable characters are escaped. Outside ASCII, Python's set of printable
+/// characters is smaller, but the comparison treats such characters alike.
 fn quoted(out: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);

@@ -65,7 +65,7 @@ impl Registry {
     /// Returns a kind by its name.
     ///
     /// # Errors
-    /// There is none of this name; the error has the nearest.
+    /// Fails if there is no such kind; the error has the nearest name.
     pub fn kind(&self, name: &str) -> Result<&dyn Kind, SettingsError> {
         self.kinds().find(|kind| kind.name() == name).ok_or_else(|| {
             if REMOTE.contains(&name) {
@@ -129,7 +129,7 @@ impl PartialEq for Registry {
     }
 }
 
-/// A [`WorldKind`] whose settings are a table: what the registry hands out.
+/// A [`WorldKind`] whose settings are a table, as the registry returns it.
 pub trait Kind: Send + Sync {
     /// [`WorldKind::name`].
     fn name(&self) -> &str;

@@ -1,4 +1,5 @@
-//! Replays of recorded episodes, whatever the environment: the lines of a recording, the comparison of values, the result.
+//! Replay of recorded episodes for all environments: reading lines, comparing values, reporting
+//! differences.
 
 use std::fmt;
 use std::io::BufRead;

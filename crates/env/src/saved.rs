@@ -1,11 +1,11 @@
-//! Saved episodes: JSON objects that begin with the name and the version of their format, whatever the environment.
+//! Saved episodes: JSON objects that begin with the name and version of their format.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use turnwise_core::{EnvError, Snapshot};
 
-/// An episode of an environment as it is saved: the keys `format` and `version`, then its own, in their order.
+/// A saved episode: the keys `format` and `version`, then those of the environment, in order.
 pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     /// The environment as errors call it.
     const WORLD: &'static str;

@@ -1,4 +1,4 @@
-//! Splits by content: the digest of a task states which of three splits it belongs to, whatever the seed.
+//! Splits by content: the digest of a task selects one of three splits, independently of the seed.
 
 use turnwise_core::{EnvError, Task};
 

@@ -25,7 +25,7 @@ use crate::replay::ReplayReport;
 
 /// The conditions a world is opened under.
 pub struct OpenOptions<'a> {
-    /// The splits that will be asked for; a world may leave the others unread. Empty: all.
+    /// Splits that will be used; others need not be read. Empty: all.
     pub splits: &'a [&'a str],
     /// Turns after which an episode is cut off.
     pub max_turns: usize,
@@ -120,7 +120,7 @@ impl TaskSet for WorldTasks {
     }
 }
 
-/// An expert that reads along and states what it would do, knowing only what has been shown.
+/// An expert that follows an episode and suggests actions, knowing only what was shown.
 pub trait Advisor {
     /// Returns the next action after this observation.
     fn advise(&mut self, observation: &Observation) -> String;
@@ -175,9 +175,10 @@ impl<'a> ReplayRequest<'a> {
 
 /// A kind of world.
 ///
-/// Its settings are a type of its own: the keys of the `[env]` table besides `kind`, `split`, `max_turns` and
-/// `reward_scale`. Their meanings and ranges stand at its fields ([`turnwise_settings`]), from which the check of a
-/// value, the JSON Schema and the reference are made; none may be required, so that a kind alone is a world.
+/// Its settings are a type: the keys of `[env]` besides `kind`, `split`, `max_turns` and
+/// `reward_scale`. Descriptions and ranges are declared at its fields ([`turnwise_settings`]);
+/// checks, JSON Schema and reference are made from them. All have defaults, so that a kind alone is
+/// a valid environment.
 pub trait WorldKind: Send + Sync + 'static {
     /// The world's own keys with their defaults.
     type Settings: Serialize + DeserializeOwned + JsonSchema + Default;
@@ -194,20 +195,19 @@ pub trait WorldKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the keys of the settings that only credit reads: demonstrations and what is learned from
-    /// them do not depend on them, so that runs which differ in these alone share their warm start.
+    /// Returns the settings that only credit reads. SFT does not depend on them, so runs that
+    /// differ only in them share their warm start.
     fn credit_keys(&self) -> &[&str] {
         &[]
     }
 
-    /// Progress signal: true if the world's steps may say how much of the task is done
-    /// ([`turnwise_core::Step::progress`]), which HAS can take credit from. Where it is false, such
-    /// credit is rejected before anything is trained.
+    /// Returns true if steps may report progress ([`turnwise_core::Step::progress`]), from which
+    /// HAS can take credit. If false, such credit is rejected before training.
     fn has_progress(&self) -> bool {
         true
     }
 
-    /// Opens the world: reads or generates what it is made of.
+    /// Opens the environment: reads or generates its data.
     ///
     /// # Errors
     /// Its data cannot be read.

@@ -370,7 +370,7 @@ fn number(known: &mut Vec<u32>, id: u32) -> u16 {
     index as u16
 }
 
-/// Fills an empty slot; the same value again is no harm.
+/// Fills an empty slot; setting the same value again is allowed.
 fn set_once(slot: &mut Option<u16>, value: u16) -> Result<(), ()> {
     match slot {
         Some(old) if *old != value => Err(()),

@@ -39,9 +39,9 @@ pub enum Command {
 }
 
 impl Command {
-    /// Reads a command the way the original does: blanks around it do not count, everything else must fit
-    /// to the byte. `None` for anything that is no command of this game; whether the command is possible
-    /// now is another question ([`Episode::admits`]).
+    /// Parses a command like the original: surrounding blanks are ignored, everything else must
+    /// match exactly. Returns `None` for text that is not a command of this game. Whether the
+    /// command is possible now is checked by [`Episode::admits`].
     pub fn parse(game: &Game, text: &str) -> Option<Self> {
         let world = &game.world;
         let text = strip(text);

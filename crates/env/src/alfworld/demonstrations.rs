@@ -92,8 +92,8 @@ fn play(
     Some(Demonstration { task: game.task(), turns, final_observation: episode.observation().to_owned() })
 }
 
-/// The names an episode has shown so far: mistakes are made of them, so that none gives away what has not
-/// been seen.
+/// The names that an episode has shown so far. Mistakes use only these, so that they reveal nothing
+/// unseen.
 struct Seen {
     receptacles: Vec<String>,
     objects: Vec<String>,

@@ -112,12 +112,12 @@ impl Episode {
     /// Returns the share of the goal that is reached: a number in `[0, 1]` that is 1 exactly when the
     /// goal holds.
     ///
-    /// It is this engine's own measure (the original has none): the share of the facts below that hold, for
-    /// the object, or the receptacle, for which most of them do.
+    /// The measure is this engine's; the original has none. It is the fraction of the facts below
+    /// that hold, for the object or receptacle for which most of them do.
     ///
     /// * put: in hand or in place; in place.
     /// * clean, heat, cool: treated; in hand or in place; treated and in place.
-    /// * look: in hand; some lamp switched on; a lamp that is on lies here.
+    /// * look: in hand; some lamp switched on; a lamp that is on is here.
     /// * put two: per object in one receptacle two parts, in hand one part, of four.
     pub fn progress(&self) -> f64 {
         self.progress
@@ -145,7 +145,8 @@ impl Episode {
         has(&self.words, self.game.world.layout.opened(), receptacle.index())
     }
 
-    /// Returns true if things can be put into a receptacle and taken from it: it is open, or cannot be closed.
+    /// Returns true if objects can be put into a receptacle and taken from it: it is open or cannot
+    /// be closed.
     pub fn is_accessible(&self, receptacle: ReceptacleId) -> bool {
         !self.game.is_openable(receptacle) || self.is_open(receptacle)
     }
@@ -326,9 +327,9 @@ impl Episode {
         format!("This is a {state} {name}.")
     }
 
-    /// Returns the text of the receptacles that the agent faces. "Next to it" is what lies at this place
-    /// and was taken, since it was last put there, from a receptacle of this place: in practice something
-    /// moved between neighbours, once for each neighbour it was taken from.
+    /// Returns the text about the receptacles that the agent faces. "Next to it" lists objects at
+    /// this place that were taken from a receptacle of this place since they were last put there.
+    /// In practice these are objects moved between neighbours, once for each neighbour.
     fn look(&self) -> String {
         let world = &self.game.world;
         let layout = world.layout;

@@ -4,8 +4,8 @@
 //! feedback to its commands and the admissible commands. What it does not have is the scene: it looks in
 //! likely places first ([`Prior`]), remembers everything it passes, and acts on it.
 //!
-//! Search order: the receptacle with the most objects of the wanted kind to expect per command that it costs
-//! to look there (one to walk, one to open what has a door), or simply the order of the introduction.
+//! Search order: the receptacle with the most expected objects of the wanted kind per command that
+//! it takes to look there (one to walk, one to open a door), or the order of the introduction.
 
 use std::collections::BTreeSet;
 
@@ -172,7 +172,7 @@ impl<'a> Expert<'a> {
             .unwrap_or_else(|| "look".to_owned())
     }
 
-    /// Takes in what an observation says, without acting on it. [`Expert::act`] does so itself.
+    /// Updates the expert's knowledge from an observation without acting. [`Expert::act`] calls it.
     pub fn observe(&mut self, text: &str) {
         if let Some((object, receptacle)) = between(text, "You pick up the ", " from the ") {
             self.remove(object, receptacle);
@@ -282,7 +282,8 @@ impl<'a> Expert<'a> {
         Decision::Fixed(object.clone())
     }
 
-    /// Returns the receptacle that everything goes to: the one with most of it already, then the nearest.
+    /// Returns the receptacle to collect everything in: the one that has the most of it, then the
+    /// nearest.
     fn destination(&self, scene: &View<'_>, wish: &Wish) -> Option<usize> {
         let settled = |index: usize| {
             let contents = self.spots[index].contents.as_deref().unwrap_or_default();
@@ -408,7 +409,7 @@ enum Decision {
     Forget,
 }
 
-/// The admissible commands, and what they say about where the agent is.
+/// The admissible commands, and what they reveal about the agent's position.
 struct View<'a> {
     admissible: &'a [String],
     here: Vec<bool>,

@@ -1,4 +1,4 @@
-//! The start state that a problem lists: its facts, sorted by what they say.
+//! The start state of a problem: its facts, sorted by predicate.
 
 use std::collections::HashMap;
 
@@ -30,8 +30,8 @@ const IDLE: [&str; 10] = [
     "total-cost",
 ];
 
-/// The start state as the problem lists it. Words are numbered; the same word in other letter case is the
-/// same word, because the planner behind the original lower-cases everything.
+/// The start state of the problem. Words are numbered; letter case is ignored, because the
+/// original's planner lower-cases everything.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     exact: HashMap<&'a str, u32>,

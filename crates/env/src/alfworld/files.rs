@@ -123,7 +123,8 @@ fn read_files(files: &[PathBuf], wanted: &(dyn Fn(&str) -> bool + Sync)) -> Foun
     Found::default().with(parsed)
 }
 
-/// Parses what was read; `shown` is what an error calls the file, `name` the path the game's id comes from.
+/// Parses a file. `shown` is its name in errors; `name` is the path from which the game's id is
+/// made.
 fn parse_bytes(shown: &str, name: &str, bytes: &[u8]) -> Result<Option<Game>, EnvError> {
     let broken = |reason: String| EnvError::File { path: shown.to_owned(), reason };
     let text = std::str::from_utf8(bytes)

@@ -82,7 +82,8 @@ impl Strings {
 pub(super) struct StateLayout {
     pub(super) receptacles: usize,
     pub(super) objects: usize,
-    /// Places the agent can stand at: those of receptacles, then the start if it is none of them.
+    /// Number of places where the agent can be: those of receptacles, and the start if it is
+    /// another one.
     pub(super) places: usize,
     /// Words of a set of objects.
     pub(super) words: usize,
@@ -330,7 +331,7 @@ impl Game {
         has(&world.accepts, receptacle.index() * world.layout.words, object.index())
     }
 
-    /// Returns the place where a receptacle stands. Receptacles with the same number share their place.
+    /// Returns the place of a receptacle. Receptacles with the same number share a place.
     pub fn place(&self, receptacle: ReceptacleId) -> usize {
         usize::from(self.world.place_of(receptacle.index()))
     }
@@ -341,8 +342,8 @@ impl Game {
         format!("{first:016x}")
     }
 
-    /// Returns the game as a task. Its digest is of everything that the rules read of the game: what
-    /// there is and where, the goal and its sentence.
+    /// Returns the game as a task. The digest covers everything that the rules use: objects,
+    /// places, the goal and its sentence.
     pub fn task(&self) -> Task {
         Task {
             digest: turnwise_core::digest([self.content()]),

@@ -1,4 +1,4 @@
-//! The six goals: how the PDDL says them, when they are met, and how far along an episode is.
+//! The six goals: their PDDL form, when they are met, and the progress of an episode.
 
 use std::fmt;
 

@@ -33,8 +33,8 @@ struct File<'a> {
 impl Game {
     /// Parses the text of a `game.tw-pddl` file.
     ///
-    /// `name` is the file's path. The last three folders in it are split, task and trial and become the
-    /// game's id; a path with fewer folders gives the split `games`.
+    /// `name` is the path of the file. Its last three folders are split, task and trial, and form
+    /// the game's id. A path with fewer folders gets the split `games`.
     ///
     /// # Errors
     /// [`EnvError::File`] naming the file if it is not JSON, lacks a key, is marked unsolvable, is cut short,

@@ -1,6 +1,6 @@
 //! Tokens and lists of a PDDL problem, as far as the games use the language.
 
-/// Depth to which lists may nest. The games need 10; a bound keeps hostile input from exhausting the stack.
+/// Maximum nesting of lists. The games need 10; the limit protects the stack from hostile input.
 const MAX_DEPTH: usize = 64;
 
 /// One token.

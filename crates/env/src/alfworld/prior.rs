@@ -22,8 +22,8 @@ struct Count {
 
 /// Kind of object x kind of receptacle -> how promising it is to look there.
 ///
-/// Counted over the start states of training games; an agent may know such habits of households in general,
-/// but nothing of the scene it is in.
+/// Counted over the start states of training games. The agent may know such habits of households in
+/// general, but nothing about its scene.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prior {
@@ -117,7 +117,7 @@ impl Prior {
     }
 }
 
-/// Returns the value of a key, made if need be, without a new string for a key that is there.
+/// Returns the value of a key, and creates it if needed. Allocates a string only for new keys.
 fn entry<'a, T: Default>(map: &'a mut BTreeMap<String, T>, key: &str) -> &'a mut T {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), T::default());

@@ -69,12 +69,12 @@ struct RecordedStep {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// * `name`: what errors call the recording.
-/// * `dump`: where to write what the engine gave, as a recording of its own (the same episodes and actions,
-///   the same keys in the same order); it replays without a difference.
+/// * `dump`: where to write the engine's output as a recording (same episodes, actions and keys, in
+///   the same order). It replays without a difference.
 ///
 /// # Errors
-/// If a line is no episode (naming the line and the key), a game is not in the set, or reading or writing
-/// fails. Differences are no errors.
+/// Fails if a line is not an episode (with the line and the key), if a game is not in the set, or
+/// on I/O errors. Differences are not errors.
 pub fn replay(
     name: &str,
     reader: impl BufRead,
@@ -121,7 +121,7 @@ fn parse(line: &str) -> Result<Recording, String> {
     Recording::deserialize(&value).map_err(|error| key(&error, &value))
 }
 
-/// Returns the message of `error`, with the key of `value` it is about where the message does not name it.
+/// Returns the message of `error`, with the key of `value` if the message lacks it.
 fn key(error: &serde_json::Error, value: &Value) -> String {
     let message = error.to_string();
     if message.contains('`') && message.starts_with("missing field") {

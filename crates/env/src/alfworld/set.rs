@@ -29,9 +29,9 @@ impl Games {
 
 /// ALFWorld as a task set.
 ///
-/// Splits come in the order train, valid_seen, valid_unseen, then the others by name. Inside a split games
-/// are ordered by the SHA-256 of their id: an order that depends on only the data and mixes the kinds
-/// of tasks. (The original takes the file system's order, so no two machines agree.)
+/// Splits are in the order train, valid_seen, valid_unseen, then others by name. Games of a split
+/// are ordered by the SHA-256 of their id, which depends only on the data and mixes the kinds of
+/// tasks. The original uses the file system's order, which differs between machines.
 #[derive(Clone, Debug)]
 pub struct AlfworldSet {
     games: Arc<Games>,
@@ -43,8 +43,8 @@ impl AlfworldSet {
     /// Loads every solvable game under `path`: a game file, a folder tree of them, a `.tar.zst` archive, or a
     /// folder with such archives in it (which then are all that is read).
     ///
-    /// A broken file never stops the others; what is wrong with each comes back beside the set, in the order
-    /// of the files.
+    /// A broken file does not prevent loading the others. Errors are returned with the set, in the
+    /// order of the files.
     ///
     /// # Errors
     /// If `path` cannot be read, or holds no playable game.
@@ -149,7 +149,7 @@ impl AlfworldSet {
         self.max_steps
     }
 
-    /// Returns the number of games that were left out because their files say that they cannot be solved.
+    /// Returns the number of games that were left out because their files mark them as unsolvable.
     pub fn unsolvable(&self) -> usize {
         self.unsolvable
     }

@@ -99,9 +99,9 @@ impl fmt::Display for Card {
 pub struct Deal(pub [Card; 2]);
 
 impl Deal {
-    /// Returns a deal of the original's distribution: the first rank is uniform from 2 to the king, its
-    /// suit uniform; the second number makes 12 with the first by multiplication, with probability 1/2
-    /// where that can be (2, 3, 4, 6), and by addition otherwise; then the two change places with
+    /// Draws a deal from the original's distribution. The first rank is uniform from 2 to the king,
+    /// and its suit is uniform. The second number makes 12 with the first: by multiplication with
+    /// probability 1/2 if possible (2, 3, 4, 6), otherwise by addition. Then both are swapped with
     /// probability 1/2. (The original draws `random.random() <= 0.5`.)
     pub fn draw(rng: &mut Rng) -> Self {
         let rank = 2 + rng.below(12) as u8;

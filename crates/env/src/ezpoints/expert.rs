@@ -11,7 +11,7 @@ use crate::demonstration::{
 };
 use crate::world::Advisor;
 
-/// Returns the formula of a deal that comes to 12: the numbers in the order of the cards.
+/// Returns the formula of a deal that equals 12, with the numbers in the order of the cards.
 fn formula(deal: Deal) -> [Symbol; 3] {
     let [left, right] = deal.numbers().map(Symbol::Number);
     [left, deal.operator().unwrap_or(Symbol::Times), right]
@@ -23,8 +23,8 @@ fn next(game: &Game) -> &'static str {
     (0..=MOST_SYMBOLS).find_map(|symbols| leading(game, symbols)).unwrap_or("=")
 }
 
-/// Returns the first of so many symbols and `=` that win; of several, the one that comes first among the
-/// cards and then the operators.
+/// Returns the first winning sequence of this many symbols and `=`. Ties are broken by the order of
+/// the cards, then of the operators.
 fn leading(game: &Game, symbols: usize) -> Option<&'static str> {
     let Some(fewer) = symbols.checked_sub(1) else {
         return (game.clone().act(Move::Evaluate).reward == REWARD).then_some("=");

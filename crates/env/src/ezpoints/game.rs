@@ -1,4 +1,4 @@
-//! The game: what an action does and what it is worth.
+//! The game: effects and rewards of actions.
 
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
@@ -99,7 +99,8 @@ impl Game {
         dealt.saturating_sub(used)
     }
 
-    /// Returns true if a symbol can be added: an operator always, a number where a card with it is left.
+    /// Returns true if a symbol can be added: operators always, numbers if a card with it is
+    /// unused.
     pub fn can_add(&self, symbol: Symbol) -> bool {
         match symbol {
             Symbol::Number(number) => self.left(number) > 0,
@@ -107,9 +108,10 @@ impl Game {
         }
     }
 
-    /// Carries an action out, in the original's order: nothing is done for [`Action::Nothing`], whatever the length; a
-    /// formula of more than [`MOST_SYMBOLS`] symbols ends the episode before the action is looked at; a number that is not
-    /// on an unused card changes nothing and does not lengthen the formula; `=` evaluates.
+    /// Applies an action in the original's order. [`Action::Nothing`] does nothing at any length. A
+    /// formula of more than [`MOST_SYMBOLS`] symbols ends the episode before the action is
+    /// considered. A number that is not on an unused card changes nothing. `=` evaluates the
+    /// formula.
     pub fn act(&mut self, action: Action) -> Outcome {
         if action == Action::Nothing {
             return Outcome::default();

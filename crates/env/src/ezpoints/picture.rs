@@ -39,7 +39,7 @@ const BLACK: Color = [20, 20, 24];
 /// Rows above those of the formula: the same throughout an episode.
 const UPPER: usize = TEXT_ROWS.start;
 
-/// The pictures of the cards, and what is made of them once.
+/// The card pictures, and data computed from them once.
 #[derive(Debug)]
 pub struct Cards {
     /// In the order of their suits and ranks.
@@ -68,7 +68,7 @@ impl Cards {
     /// shows them. Aces, which are never dealt, may be missing.
     ///
     /// # Errors
-    /// One is missing, is no PNG picture or has another size; the error names it.
+    /// Fails if a picture is missing, is not PNG or has another size; the error names it.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let read = |card: Card| {
             let path = folder.join(format!("{card}.png"));
@@ -100,8 +100,8 @@ impl Cards {
         picture
     }
 
-    /// Returns the picture of a game as a PNG file. What lies above the formula is drawn and compressed
-    /// once a deal.
+    /// Returns the picture of a game as a PNG file. The part above the formula is drawn and
+    /// compressed once per deal.
     ///
     /// # Errors
     /// The picture cannot be written.

@@ -7,11 +7,11 @@
 //!  "steps": [{"action": -1..12, "reward", "terminated", "truncated", "formula", "won"}, ..]}
 //! ```
 //!
-//! A folder of the originals can be given too: the cards in `cards_135x189`, and the last observation of
-//! an episode as `final_obs_seedN.png`. Every one there is is compared with the picture drawn from those
-//! cards. All pixels outside of the rows of the formula have to be equal; inside, where the original's
-//! rasteriser of a font and this one's strokes differ, the mean of the absolute differences of the
-//! channels must be at most [`TEXT_TOLERANCE`].
+//! Optionally with a folder of the original's pictures: the cards in `cards_135x189`, and the last
+//! observations of episodes as `final_obs_seedN.png`. Each is compared with the picture drawn from
+//! those cards. Pixels outside the rows of the formula must be equal. Inside, where font
+//! rasterizers differ, the mean absolute difference of the channels must be at most
+//! [`TEXT_TOLERANCE`].
 
 use std::io::BufRead;
 use std::path::Path;
@@ -81,7 +81,8 @@ pub(super) fn parse_deal(line: &str) -> Result<Deal, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// A line is no recorded episode (the error has the line), or reading fails. Differences are no errors.
+/// Fails if a line is not a recorded episode (with the line), or on read errors. Differences are
+/// not errors.
 pub fn replay(name: &str, reader: impl BufRead, data: Option<&Path>) -> Result<ReplayReport, EnvError> {
     let cards = data.map(|folder| Cards::read(&folder.join("cards_135x189"))).transpose()?;
     let mut differences = Vec::new();

@@ -54,8 +54,8 @@ impl EzPointsReward {
 pub struct EzPointsGenerator {
     /// The same seed gives the same deals.
     pub seed: u64,
-    /// Number of training deals, drawn by the original's distribution; a deal can be drawn more than once. `valid` and
-    /// `test` have every deal of theirs once.
+    /// Number of training deals, drawn from the original's distribution; a deal can occur more than
+    /// once. `valid` and `test` contain each of their deals once.
     #[schemars(range(min = 1, max = 1000000))]
     pub train: usize,
 }
@@ -91,10 +91,10 @@ impl Shared {
 
 /// EZPoints as a task set.
 ///
-/// A task is a deal; its kind says whether the formula is a sum or a product. No two cards that lie together in one split
-/// lie together in another, in whatever order: the first byte of the deal's digest says where they belong (of the 154
-/// pairs of cards about 60, 15 and 25 percent), whatever the seed. The suits tell them apart: there are only ten pairs of
-/// ranks, and the training has them all.
+/// A task is a deal; its kind is sum or product. Two cards that are dealt together in one split are
+/// never dealt together in another, in any order. The first byte of the deal's digest selects the
+/// split (of the 154 pairs about 60, 15 and 25 percent), independently of the seed. The suits
+/// distinguish pairs: there are only ten pairs of ranks, and training has all of them.
 #[derive(Clone, Debug)]
 pub struct EzPointsSet {
     shared: Arc<Shared>,

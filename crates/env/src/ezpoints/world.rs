@@ -34,7 +34,8 @@ pub struct EzPointsSettings {
     /// then have a picture after their text. Without it none are drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pictures: Option<PathBuf>,
-    /// Folder of cards (`H2.png` to `CK.png`, 135 x 189 pixels each) that pictures are made of, instead of the project's own.
+    /// Folder of card pictures (`H2.png` to `CK.png`, 135 x 189 pixels each) to use instead of the
+    /// project's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cards: Option<PathBuf>,
     /// The deals.

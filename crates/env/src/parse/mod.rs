@@ -7,9 +7,10 @@
 //! | `named.rs` | blocks whose tags name the kind of action |
 //! | `rules.rs` | the rules: part of a prompt template's `[response]` section |
 //!
-//! A response either is the action (`line`), carries it in a block of tags (`tags`, `named`) or after a label (`label`, such as
-//! ReAct's `Action:`), in a JSON object (`json`), or is a structured call (`call`). What cannot be read is still sent to
-//! the environment, which answers that nothing happens; the turn is marked invalid, and credit subtracts its penalty there.
+//! A response is the action itself (`line`), or contains it in tags (`tags`, `named`), after a
+//! label (`label`, such as ReAct's `Action:`), in a JSON object (`json`), or as a structured call
+//! (`call`). A response that cannot be parsed is still sent to the environment, which replies that
+//! nothing happens. The turn is marked invalid, and credit applies its penalty.
 
 mod calls;
 mod named;
@@ -38,7 +39,8 @@ pub struct ParsedAction {
 }
 
 impl ParsedAction {
-    /// Returns the action as the environment gets it; a call has the id that its result is to name.
+    /// Returns the action as the environment gets it. A call gets this id, which its result refers
+    /// to.
     pub fn into_action(self, id: impl Into<String>) -> Action {
         match self.call {
             Some(call) => Action::Call(ToolCall { id: id.into(), ..call }),
@@ -49,8 +51,10 @@ impl ParsedAction {
 
 /// Reads actions from responses, by the rules of a template ([`ResponseRules`]).
 ///
-/// With `admissible` on, the action must also be one of those the environment would understand; one that lists
-/// `name[<what goes here>]` admits any `name[..]` and any `<name>..</name>` that is not empty, and one that lists `name(<..>)` any call of that name. Where the environment lists nothing, nothing is inadmissible.
+/// With `admissible` on, the action must also be one that the environment would understand. A
+/// listed `name[<what goes here>]` admits any non-empty `name[..]` and `<name>..</name>`, and a
+/// listed `name(<..>)` admits any call of that name. If the environment lists nothing, everything
+/// is admissible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionParser {
     rules: ResponseRules,
@@ -110,8 +114,8 @@ pub fn offered(admissible: &[String], action: &str) -> bool {
     admissible.iter().any(|listed| admits(listed, action))
 }
 
-/// Returns the share of the turns whose action was not offered, of those at which the world listed any;
-/// `None` if it never does.
+/// Returns the fraction of turns whose action was not offered, among turns with a list of actions;
+/// `None` if there are none.
 pub fn inadmissible_rate<'a>(turns: impl Iterator<Item = &'a Turn>) -> Option<f64> {
     let (mut listed, mut foreign) = (0_usize, 0_usize);
     for turn in turns.filter(|turn| !turn.admissible.is_empty()) {
@@ -144,8 +148,9 @@ fn line(rules: &ResponseRules, text: &str) -> Read {
     (action, reason)
 }
 
-/// Text after the first line that starts with the label and a colon (or the label, a number and a colon); what a model
-/// writes after that line is its own idea of what the world will answer. A thought is welcome and not demanded.
+/// Returns the text after the first line that starts with the label and a colon (or the label, a
+/// number and a colon). Text after that line is the model's own guess of the environment's reply. A
+/// thought is optional.
 fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     let action = text.lines().find_map(|line| {
         let (label, action) = line.trim_start().split_once(':')?;
@@ -158,7 +163,8 @@ fn labelled(rules: &ResponseRules, response: &str, text: &str) -> Read {
     }
 }
 
-/// Returns the reasoning and the text after it; else what is read of a response whose reasoning is not closed.
+/// Returns the reasoning and the text after it, or what the rules prescribe for reasoning that is
+/// not closed.
 fn after_reasoning<'a>(rules: &ResponseRules, response: &'a str) -> Result<(Reasoning<'a>, &'a str), Read> {
     let [open, close] = &rules.reasoning_tags;
     let reasoning = Reasoning::between(response, open, close);

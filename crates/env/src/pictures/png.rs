@@ -157,7 +157,7 @@ fn chunk(file: &mut Vec<u8>, name: [u8; 4], data: &[u8]) {
 /// Reads a PNG file; palettes and grey become RGB, sixteen bits become eight, and transparency is left out.
 ///
 /// # Errors
-/// The file cannot be read, is no PNG file or is too large; the error names it.
+/// Fails if the file cannot be read, is not PNG or is too large; the error names it.
 pub fn read(path: &Path) -> Result<Picture, EnvError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| EnvError::Io { path: name.clone(), source })?;

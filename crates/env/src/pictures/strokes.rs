@@ -1,5 +1,5 @@
-//! The few letters and digits that pictures need, drawn as strokes of a round pen. Proportions are those of DejaVu Sans at
-//! 20 pixels, with which the original writes; the pixels are not.
+//! The letters and digits that pictures need, drawn as strokes of a round pen. Proportions are
+//! those of DejaVu Sans at 20 pixels, the original's font; pixels differ.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ type Point = (f32, f32);
 enum Stroke {
     /// Straight from point to point.
     Lines(&'static [Point]),
-    /// Part of an ellipse: middle, half axes, and from where to where in degrees, counter-clockwise from the right.
+    /// Part of an ellipse: centre, half axes, and start and end angle in degrees, counter-clockwise
+    /// from the right.
     Arc(Point, Point, f32, f32),
 }
 
@@ -144,7 +145,7 @@ fn shares(letter: char, (x, y): Point) -> Vec<(usize, usize, f32)> {
 /// Places between two pixels that a letter of [`Letters`] can begin at.
 const PHASES: i32 = 16;
 
-/// Position at which letters of [`Letters`] are drawn, so that what is left of and above it has pixels too.
+/// Position at which [`Letters`] are drawn, so that pixels to their left and above exist.
 const ORIGIN: (i32, i32) = (4, 20);
 
 /// Pixels of a letter by their distance from its place, and how much of each is covered.
@@ -166,8 +167,8 @@ impl Letters {
         Self(letters.chars().map(masks).collect())
     }
 
-    /// Writes a text as [`write()`] does, every letter at the nearest sixteenth of a pixel; `y` is a whole row, and a letter
-    /// that is none of these leaves a blank.
+    /// Like [`write()`], with each letter at the nearest sixteenth of a pixel. `y` is a whole row.
+    /// Unsupported letters leave a blank.
     pub(crate) fn write(&self, picture: &mut Picture, text: &str, (x, y): (f32, i32), color: Color) {
         let mut x = x;
         for letter in text.chars() {

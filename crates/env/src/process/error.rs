@@ -25,7 +25,7 @@ pub enum ProcessError {
     Lost {
         /// The reason.
         reason: String,
-        /// The end of what it wrote to stderr, with an introduction, or nothing.
+        /// The last lines of its stderr, with an introduction; may be empty.
         stderr: String,
     },
     /// The program answered with an error.

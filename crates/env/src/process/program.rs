@@ -1,10 +1,9 @@
 //! One program: its process, the threads that talk to it, and what becomes of requests when it fails.
 //!
-//! A writer thread, a reader thread and a thread that keeps the end of stderr belong to every process. A
-//! request waits for its answer on a channel. A process that is silent for too long, writes a line that
-//! is no answer, or ends is killed with everything it started (what has outlived it included), all
-//! requests that wait for it fail with the reason, and the next request that can do without an episode
-//! starts it again.
+//! Each process has a writer thread, a reader thread and a thread that keeps the last lines of
+//! stderr. A request waits for its answer on a channel. A process that is silent for too long,
+//! writes an invalid line, or exits is killed with its children. All its waiting requests fail with
+//! the reason. The next request that does not need an episode restarts it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -81,9 +80,9 @@ impl Program {
     /// Returns the process that runs now, started if there is none.
     ///
     /// # Errors
-    /// [`ProcessError::Start`] where the command is empty or cannot be run; [`ProcessError::Handshake`] where it does
-    /// not answer `hello` as it should or in time, speaks another version of the protocol, or has no splits. Who
-    /// waited for a start that failed gets its error.
+    /// Returns [`ProcessError::Start`] if the command is empty or cannot be run. Returns
+    /// [`ProcessError::Handshake`] if it does not answer `hello` correctly or in time, has another
+    /// protocol version, or has no splits. All callers that wait for a start get its error.
     pub fn process(&self) -> Result<Arc<Process>, ProcessError> {
         let asked = Instant::now();
         let mut running = lock(&self.running);
@@ -243,9 +242,9 @@ impl Process {
     /// Sends a request and waits for its answer, for as long as its answers may take.
     ///
     /// # Errors
-    /// [`ProcessError::Answer`] where the program answers with an error; [`ProcessError::Lost`] where it does not
-    /// answer in time, writes a line that is no answer, or ends, now or before; [`ProcessError::Form`] for a request
-    /// that cannot be written as JSON.
+    /// Returns [`ProcessError::Answer`] if the program answers with an error;
+    /// [`ProcessError::Lost`] if it is too slow, writes an invalid line, or exits; and
+    /// [`ProcessError::Form`] for a request that cannot be written as JSON.
     pub fn call(&self, request: &Request<'_>) -> Result<Value, ProcessError> {
         // Held back while the program works on as many as it can: a request's time runs only while it is worked on.
         let _permit = self.permits.take();
@@ -272,7 +271,7 @@ impl Process {
         read(request.op(), self.call(request)?)
     }
 
-    /// Sends a request whose answer nobody waits for.
+    /// Sends a request without waiting for the answer.
     pub fn notify(&self, request: &Request<'_>) {
         if let Ok((id, _)) = self.send(request) {
             self.forget(id);
@@ -347,7 +346,7 @@ impl Shared {
         error
     }
 
-    /// Returns the end of the process, in words; waits a moment for it, and for what it wrote to stderr last.
+    /// Describes how the process ended; waits a moment for its exit and its last stderr output.
     fn end(&self) -> String {
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(10));
@@ -364,7 +363,7 @@ impl Shared {
         "it closed its output".to_owned()
     }
 
-    /// Returns the end of stderr, to be put behind a message.
+    /// Returns the last lines of stderr, to append to a message.
     fn stderr(&self) -> String {
         let bytes: Vec<u8> = lock(&self.stderr).kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();

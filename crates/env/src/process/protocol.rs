@@ -70,7 +70,7 @@ pub enum Request<'a> {
         /// The most turns it may take.
         max_turns: usize,
     },
-    /// The last request: nothing is asked after it.
+    /// The last request.
     Shutdown {},
 }
 
@@ -215,7 +215,7 @@ pub enum Seen {
         /// Every action that would be understood now.
         #[serde(default)]
         admissible: Vec<String>,
-        /// Text that is equal for equal states; the observation's own where absent.
+        /// Text that is equal for equal states; if absent, the observation's text.
         #[serde(default)]
         state_key: Option<String>,
     },

@@ -111,13 +111,13 @@ impl ProcessSet {
         self.0.programs.iter().map(Program::starts).sum()
     }
 
-    /// Returns an episode of a task as the program's expert plays it: observation and action of every
-    /// turn, whether it solved the task, and what it saw last.
+    /// Plays an episode with the program's expert. Returns observation and action of each turn,
+    /// whether the task was solved, and the last observation.
     ///
     /// # Errors
-    /// [`EnvError::Transient`] where the program was lost meanwhile or says that trying again may help;
-    /// [`EnvError::Other`] where it does not start, answers with another error, or in another form than the
-    /// protocol's.
+    /// Returns [`EnvError::Transient`] if the program was lost or reports that a retry may succeed;
+    /// otherwise [`EnvError::Other`] if it does not start, answers with an error, or violates the
+    /// protocol.
     pub fn demonstrate(&self, task: &Task, seed: Seed) -> Result<ExpertEpisode, EnvError> {
         let max_turns = task.limits.turns_within(self.0.max_turns);
         let listed = as_listed(task)?;
@@ -307,7 +307,7 @@ impl TaskSet for ProcessSet {
         true
     }
 
-    /// Returns the steps of one process go to it in one request, where it can take them so.
+    /// Returns the maximum number of steps of one process in one request.
     fn batch_limit(&self) -> usize {
         if self.0.welcome.capabilities.step_many { 64 } else { 1 }
     }

@@ -83,7 +83,7 @@ const FULL: Rule = Rule {
     required: &[Slot::TaskDescription, Slot::ActionHistory, Slot::CurrentObservation],
     why: "it belongs to history lines and responses",
 };
-/// The rules of prompts whose history lines show the result of an action: the last of them is the current
+/// Rules of prompts whose history lines show the result of an action; the last line is the current
 /// observation.
 const FULL_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription, Slot::ActionHistory], ..FULL };
 const HIDDEN_HISTORY_OUTCOMES: Rule = Rule { required: &[Slot::TaskDescription], ..HIDDEN_HISTORY };
@@ -195,8 +195,8 @@ impl PromptTemplate {
         Self::find(name, &Registry::builtin())
     }
 
-    /// Returns a template by what a configuration names: a file, or a template that comes with a world of
-    /// the registry.
+    /// Finds a template by the name in a configuration: a file, or a built-in template of an
+    /// environment in the registry.
     ///
     /// # Errors
     /// There is neither, or it is no template.
@@ -225,9 +225,9 @@ impl PromptTemplate {
     /// Reads a template; `file` names it in errors.
     ///
     /// # Errors
-    /// [`EnvError::File`] with the key: text that is no TOML, a key that is missing, unknown or called otherwise now,
-    /// a base that is no embedded template, a placeholder that must or may not stand in its text, rules of responses
-    /// that cannot work.
+    /// Returns [`EnvError::File`] with the key: invalid TOML; a missing, unknown or renamed key; a
+    /// base that is not a built-in template; missing or forbidden placeholders; invalid response
+    /// rules.
     pub fn parse(source: &str, file: &str) -> Result<Self, EnvError> {
         Self::parse_in(source, file, &Registry::builtin())
     }
@@ -235,7 +235,7 @@ impl PromptTemplate {
     /// Reads a template that may stand on one of this registry's.
     ///
     /// # Errors
-    /// It is no template; the error has the key.
+    /// Fails if it is not a template; the error has the key.
     pub fn parse_in(source: &str, file: &str, registry: &Registry) -> Result<Self, EnvError> {
         Self::read(source, registry).map_err(|reason| EnvError::File { path: file.to_owned(), reason })
     }
@@ -332,7 +332,7 @@ impl PromptTemplate {
     }
 }
 
-/// Templates that stand on each other, at most.
+/// Maximum length of a chain of bases.
 const MOST_BASES: usize = 8;
 
 /// Returns a template's keys over those of its base.

@@ -109,9 +109,8 @@ impl PromptTemplate {
         &self.stop
     }
 
-    /// Returns true if observations of a concatenated sequence stand in the model's own reply, which
-    /// continues after them (Search-R1): with a chat format the reply then stays open until the episode's
-    /// end.
+    /// Returns true if observations of a concatenated sequence are inside the model's reply
+    /// (Search-R1). With a chat format, the reply then stays open until the episode ends.
     pub fn keeps_reply_open(&self) -> bool {
         self.open_reply
     }
@@ -136,10 +135,11 @@ impl PromptTemplate {
 
     /// Returns the windowed prompt for one turn.
     ///
-    /// The first turn, which has no history, has a prompt of its own; hiding the history changes nothing
-    /// there, and hiding the goal alone gives the masked prompt. With a window of 0 every later prompt is the
-    /// one without history that states the goal; so is one whose full text would have more characters (Unicode scalar
-    /// values) than the template's `history.max_chars`, and then masked prompts of this turn show no history either.
+    /// The first turn has its own prompt without history. Hiding the history changes nothing there,
+    /// and hiding the goal gives the masked prompt. With a window of 0, all later prompts are
+    /// without history and state the goal. So is a prompt whose full text would exceed the
+    /// template's `history.max_chars` (Unicode scalar values); masked prompts of that turn then
+    /// show no history either.
     pub fn render(&self, view: &PromptView<'_>, kind: PromptKind) -> String {
         let mut shown = &view.history[view.history.len() - view.window.min(view.history.len())..];
         if let Some(most) = self.max_chars.filter(|_| !shown.is_empty()) {
@@ -168,8 +168,8 @@ impl PromptTemplate {
         self.fill(&self.concatenated_first, view, &[], false)
     }
 
-    /// Text that a concatenated sequence gets between a response and the next one. `closed` says that the response
-    /// before it ended by itself; one that was cut off is closed here first.
+    /// Returns the text between a response and the next one in a concatenated sequence. `closed`
+    /// tells whether the response ended by itself; a response that was cut off is closed first.
     pub fn render_concatenated_next(&self, view: &PromptView<'_>, closed: bool) -> String {
         // The goal stands at the start of the sequence already.
         let next = self.fill(&self.concatenated_next, view, &[], !self.observation.keep_goal);

@@ -1,4 +1,4 @@
-//! Answers: their normal form, exact match, F1 and cover match, and where in a text the answer stands.
+//! Answers: normalization, exact match, F1, cover match, and finding answers in a text.
 //!
 //! The normal form is that of SQuAD's evaluation, which Search-R1, verl-agent and FlashRAG share: lower case, no ASCII
 //! punctuation, no articles, one blank between words.
@@ -34,8 +34,8 @@ impl Scores {
 
 /// Returns the normal form of a text.
 ///
-/// Differs from the original where Python's and Rust's Unicode tables do: a letter with a combining mark next to a lone
-/// `a`, `an` or `the`.
+/// Differs from the original if Python's and Rust's Unicode tables do: a letter with a combining
+/// mark next to `a`, `an` or `the`.
 pub fn normalize(text: &str) -> String {
     // Most texts are ASCII, and passages are normalised at every search.
     let mut bare = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
@@ -56,8 +56,8 @@ pub fn normalize(text: &str) -> String {
     normal
 }
 
-/// Returns true if a golden answer stands in a text, as words of their own in normal form: `no` does not
-/// stand in `carcinoma`. One that has no normal form stands nowhere.
+/// Returns true if the text contains a golden answer as whole words in normal form: `carcinoma`
+/// does not contain `no`. An answer with an empty normal form is never contained.
 pub fn stands_in(text: &str, golden: &[String]) -> bool {
     let golden: Vec<String> = golden.iter().map(|golden| normalize(golden)).collect();
     let found = |text: &str| {
@@ -134,10 +134,10 @@ fn f1(answer: &str, golden: &str) -> f64 {
     2.0 * precision * recall / (precision + recall)
 }
 
-/// Returns the last `<answer>..</answer>` of a text, if it has at least so many; the text between the
-/// tags, without white space at its ends.
+/// Returns the content of the last `<answer>..</answer>` of a text without white space at its ends,
+/// if the text has at least `at_least` of them.
 ///
-/// Search-R1 asks for two, because its prompt has an example of one and is read along; verl-agent asks for one.
+/// Search-R1 needs two, because its prompt contains an example; verl-agent needs one.
 pub fn last_answer(text: &str, at_least: usize) -> Option<&str> {
     let (mut found, mut last, mut rest) = (0, None, text);
     while let Some((_, after)) = rest.split_once("<answer>") {

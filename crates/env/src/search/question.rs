@@ -70,7 +70,7 @@ impl Question {
         }
     }
 
-    /// Returns true if a golden answer stands in a text, as words of its own.
+    /// Returns true if the text contains a golden answer as whole words.
     pub fn is_answered_in(&self, text: &str) -> bool {
         let golden = match &self.choices {
             None => self.golden.as_slice(),

@@ -34,7 +34,7 @@ impl CountedFrom {
     }
 }
 
-/// Returns the question of a record. `number` names one that has no name; `dataset` is its data set where
+/// Parses the question of a record. `number` names it if it has no id; `dataset` is its data set if
 /// it names none.
 ///
 /// # Errors

@@ -11,8 +11,8 @@ use turnwise_retrieval::{Bm25Retriever, Cached, Passage, RetrievalError, Retriev
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrieverSettings {
-    /// Kind of retriever. Only `bm25` is quick enough to be asked in place; with the others, episodes
-    /// wait on threads of their own (`rollout.env_threads`) and the sampler continues.
+    /// Kind of retriever. Only `bm25` runs in place. With the others, episodes wait on their own
+    /// threads (`rollout.env_threads`) while the sampler continues.
     pub kind: RetrieverKind,
     /// Folder of an index that `turnwise index build` made, for `bm25`, `dense` and `hybrid`. `bm25` can do without: it then
     /// indexes the passages of `corpus` in memory at every start.

@@ -88,11 +88,11 @@ pub struct SearchFiles {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchSettings {
-    /// Questions: JSON lines as FlashRAG has them (`question`, `golden_answers`), or the layouts of NQ, TriviaQA, PopQA, HotpotQA,
-    /// 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA and PubMedQA, as JSON or Parquet, compressed with zstd if wished.
-    /// Either one path (a file is the split `test`, a folder has files called after the splits), or a table of lists of files:
-    /// `data = { train = ["nq.jsonl"], test = ["bamboogle.jsonl"] }`. Without it the generator makes an encyclopaedia and
-    /// questions about it.
+    /// Questions: FlashRAG's JSON lines (`question`, `golden_answers`), or the layouts of NQ,
+    /// TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, MedQA, MedMCQA and PubMedQA,
+    /// as JSON or Parquet, plain or zstd. A path (a file is the split `test`, a folder has files
+    /// named after splits), or a table of lists of files: `data = { train = ["nq.jsonl"], test =
+    /// ["bamboogle.jsonl"] }`. Absent: a generated encyclopaedia with questions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<SearchData>,
     /// Passages that `bm25` searches in: JSON lines as wiki-18 has them (`id`, `contents`), or objects with `title` and `text`.
@@ -106,8 +106,8 @@ pub struct SearchSettings {
     pub top_k: usize,
     /// The form of observations.
     pub format: ObservationFormat,
-    /// Maximum tokens of a observation; the rest of a longer one is not shown, its closing tag included
-    /// (Search-R1: 500).
+    /// Maximum tokens of an observation. The rest is cut off, with its closing tag (Search-R1:
+    /// 500).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000000))]
     pub observation_tokens: Option<usize>,
@@ -144,8 +144,9 @@ impl Default for SearchSettings {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SearchExpert {
-    /// Probability that it leaves its last search out and answers with what it has, or with something made up where it has
-    /// nothing. Such demonstrations are imitated although they miss their goal. For generated questions.
+    /// Probability that the expert skips its last search and answers with what it has, or makes up
+    /// an answer. Such demonstrations are imitated even if they miss their goal. For generated
+    /// questions.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub early_answer_prob: f64,
 }

@@ -47,7 +47,7 @@ fn cell(symbol: char) -> Option<Cell> {
     })
 }
 
-/// A level as gym-sokoban keeps it: what is fixed (walls, floors, targets) and what is where now.
+/// A level in gym-sokoban's form: the fixed cells (walls, floors, targets) and the current state.
 #[derive(Deserialize)]
 pub(super) struct RecordedRoom {
     room_fixed: Vec<Vec<u64>>,
@@ -95,13 +95,12 @@ impl RecordedRoom {
     }
 }
 
-/// Returns the levels of a file, in its order: JSON lines with `room_fixed` and `room_state`, or symbols
-/// with an empty line between levels (lines that start with `;` are comments); as they are or compressed
-/// with zstd.
+/// Returns the levels of a file in order: JSON lines with `room_fixed` and `room_state`, or symbols
+/// with an empty line between levels (`;` starts a comment); plain or zstd.
 ///
 /// # Errors
-/// The file cannot be read, or something in it is no level that can be solved, or one that is solved already; the error has the
-/// line.
+/// Fails if the file cannot be read, or if a level is invalid, unsolvable or already solved; the
+/// error has the line.
 pub fn read(path: &Path) -> Result<Vec<Room>, EnvError> {
     let name = path.display().to_string();
     let failed = |source| EnvError::Io { path: name.clone(), source };
@@ -180,8 +179,8 @@ pub fn room_digest(room: &Room) -> String {
     least_digest(room, |cell| if cell.is_player() { cell.emptied() } else { cell })
 }
 
-/// Returns the digest of the least of the eight ways to turn and mirror what the player could reach;
-/// `as_cell` states what counts as what.
+/// Returns the smallest digest over the eight rotations and reflections of the cells that the
+/// player can reach; `as_cell` maps the cells.
 fn least_digest(room: &Room, as_cell: impl Fn(Cell) -> Cell) -> String {
     let reachable = room.reachable();
     let (mut top, mut bottom, mut left, mut right) = (usize::MAX, 0, usize::MAX, 0);

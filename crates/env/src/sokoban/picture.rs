@@ -28,7 +28,7 @@ impl Tiles {
     /// `box.png`, `player.png` and `player_on_target.png`, as gym-sokoban has them.
     ///
     /// # Errors
-    /// One is missing, is no PNG picture or has another size; the error names it.
+    /// Fails if a picture is missing, is not PNG or has another size; the error names it.
     pub fn read(folder: &Path) -> Result<Self, EnvError> {
         let mut tiles = Self::own().0;
         for (tile, name) in tiles.iter_mut().zip(FILES) {

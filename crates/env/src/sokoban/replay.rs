@@ -53,7 +53,8 @@ fn direction(action: u64) -> Result<Direction, String> {
 /// Replays a recording. Blank lines are skipped.
 ///
 /// # Errors
-/// A line is no recorded episode (the error has the line), or reading fails. Differences are no errors.
+/// Fails if a line is not a recorded episode (with the line), or on read errors. Differences are
+/// not errors.
 pub fn replay(name: &str, reader: impl BufRead) -> Result<ReplayReport, EnvError> {
     let mut solver = Solver::default();
     let mut differences = Vec::new();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Reward of every step.
 pub const STEP_REWARD: f64 = -0.1;
-/// Reward added where more boxes are on targets than before, subtracted where fewer are.
+/// Reward for each additional box on a target, and penalty for each one less.
 pub const TARGET_REWARD: f64 = 1.0;
 /// Reward added if all boxes are on targets.
 pub const SOLVED_REWARD: f64 = 10.0;
@@ -151,8 +151,8 @@ pub struct Room {
     cells: Vec<Cell>,
     player: usize,
     boxes: usize,
-    /// Boxes on targets when they were last counted for a reward. 0 at the start, whatever stands where: the original
-    /// counts for the first time after the first step.
+    /// Number of boxes on targets at the last reward. It starts at 0 for any room, because the
+    /// original counts for the first time after the first step.
     counted: usize,
 }
 
@@ -160,8 +160,9 @@ impl Room {
     /// Creates a room of rows of `width` cells.
     ///
     /// # Errors
-    /// The cells are no level: no or several players, no boxes, another number of targets than of boxes,
-    /// an opening in the outer wall, or too large ([`MOST_SIDE`], [`MOST_BOXES`]); the text states which.
+    /// Fails if the cells are not a level: not exactly one player, no boxes, different numbers of
+    /// targets and boxes, an open outer wall, or too large ([`MOST_SIDE`], [`MOST_BOXES`]). The
+    /// text states which.
     pub fn new(width: usize, cells: Vec<Cell>) -> Result<Self, String> {
         if width == 0 || cells.is_empty() || !cells.len().is_multiple_of(width) {
             return Err(format!("{} cells are no rows of {width}", cells.len()));
@@ -283,8 +284,8 @@ impl Room {
         found
     }
 
-    /// Moves the player, who pushes a box that is in the way where that can be; what cannot be done changes nothing and
-    /// costs the same.
+    /// Moves the player, who pushes a box if possible. An impossible move changes nothing and costs
+    /// the same.
     pub fn act(&mut self, direction: Direction) -> Moved {
         let next = self.beside(self.player, direction);
         let cell = self.cells[next];

@@ -130,7 +130,7 @@ impl Floor {
         self.numbers[at]
     }
 
-    /// Returns the number of codes of states with so many boxes; `None` if they are too many to count.
+    /// Returns the number of states with this many boxes; `None` if it is too large.
     pub(super) fn codes(&self, boxes: usize) -> Option<u64> {
         (self.cells.len() as u64).checked_pow(boxes as u32 + 1)
     }
@@ -211,8 +211,7 @@ impl Solver {
         self.most_states
     }
 
-    /// Returns the shortest solution of a room as it stands; of several the one that is first by its
-    /// moves in the order of [`Direction::ALL`].
+    /// Returns the shortest solution of a room; ties are broken by the order of [`Direction::ALL`].
     pub fn solve(&mut self, room: &Room) -> Solution {
         self.floor.set(room);
         let mut start = State { player: self.floor.number(room.player()), boxes: [0; MOST_BOXES], count: 0 };

@@ -69,15 +69,15 @@ impl Catalogue {
     /// holds one number a product.
     ///
     /// # Errors
-    /// The file cannot be read, is not whole, or has a table of another length than it says.
+    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
     pub fn open(path: &Path, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let store = Store::open(path)?;
         let prices = draw((0..store.len()).map(|index| store.ends(index)), random);
         Ok(Self { products: Products::Mapped { store, nouns: None }, prices })
     }
 
-    /// Gives the products of a mapped catalogue the nouns of their titles: those in the file `path`, which is made of
-    /// the side file in `folder` where it is missing. Returns whether there are any.
+    /// Adds the nouns of titles to a mapped catalogue, from the file `path`, which is created from
+    /// the side file in `folder` if missing. Returns whether there are any.
     pub(super) fn add_nouns(&mut self, path: &Path, folder: &Path) -> Result<bool, EnvError> {
         let found = NounFile::open_or_make(path, folder, self)?;
         let any = found.is_some();

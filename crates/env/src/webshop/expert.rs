@@ -1,10 +1,10 @@
 //! An agent that shops by reading: for demonstrations, and for advice to people.
 //!
-//! It knows the instruction, the observations and the admissible actions, nothing else. It searches for
-//! the words of the instruction, opens the listed product whose title has most of them at an allowed
-//! price, makes sure that the options asked for are there, reads the features where the title leaves
-//! words open, and continues to the next product where too much is missing. When steps run short it goes
-//! back to the best one it has seen.
+//! The expert knows only the instruction, the observations and the admissible actions. It searches
+//! for the words of the instruction, and opens the product whose title has most of them at an
+//! allowed price. It checks that the requested options exist, and reads the features if the title
+//! leaves words open. If too much is missing, it continues with the next product. When few steps
+//! are left, it returns to the best product so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::page::SEARCH;
 const BUTTONS: [&str; 8] =
     ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
 
-/// Words of instructions that say nothing about the product.
+/// Words of instructions that do not describe the product.
 const FILLERS: &str = "a about after am an and are as be best broke buy by called can care choose comes described do feature \
     features find for friend from get give help i if in interested is it kind like look looking me must my need new of old \
     on one ones or order our out people please possible price search should show sister some that the them they thing to \
@@ -95,8 +95,8 @@ impl Expert {
         self.act_noisy(observation, &mut || false)
     }
 
-    /// Returns the next action of an expert that leaves out an option value that the goal asks for
-    /// wherever `option_drop_prob` says so, asked once for every value, and never comes back to it.
+    /// Returns the next action of an expert that skips each requested option value with
+    /// `option_drop_prob`, decided once per value.
     pub fn act_noisy(
         &mut self,
         observation: &Observation,

@@ -51,8 +51,8 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Returns the digest of the goal's content: the product it was made of, with what its type is judged
-    /// by, the instruction, and everything that is asked for.
+    /// Returns the digest of the goal's content: its product with the data for judging the type,
+    /// the instruction, and all requirements.
     ///
     /// # Errors
     /// The catalogue does not have the goal's product, or its record in the file is broken.
@@ -96,7 +96,7 @@ pub enum GoalKind {
 /// The price of a goal that names none.
 const NO_LIMIT: f64 = 1_000_000.0;
 
-/// All goals of a catalogue in their order, 20 bytes each: a goal is put together when it is asked for.
+/// All goals of a catalogue in order, 20 bytes each. A goal is assembled on demand.
 #[derive(Clone, Debug)]
 pub struct Goals {
     kind: GoalKind,
@@ -128,15 +128,15 @@ impl Spec {
 impl Goals {
     /// Makes the goals of a catalogue: in the products' order, then shuffled.
     ///
-    /// `random` continues from the draws of the prices; every product with an instruction (every human
-    /// instruction with attributes) draws two of the next four multiples of 10 dollars above the
-    /// product's price and takes the higher, if there are two below 1,000. `shuffle`: the seed of the
-    /// shuffle. This is the original to the bit: with 42 for all three, verl-agent's 6,910 goals of the
-    /// 1,000-product files come in its order.
+    /// `random` continues after the draws of the prices. Each product with an instruction draws two
+    /// of the next four multiples of 10 dollars above its price, and takes the higher, if two are
+    /// below 1,000. `shuffle` is the seed of the shuffle. This equals the original to the bit: with
+    /// 42 for all three, verl-agent's 6,910 goals of the 1,000-product files have its order.
     ///
-    /// `most`: how many combinations of one product become goals at most, drawn by the project's own generator; all
-    /// if absent, as in the original. A product with more than a million of them then gives no goals and is counted
-    /// ([`Goals::skipped`]), and so is one with more than 4,294,967,295 whatever `most` is.
+    /// `most` limits the option combinations of a product that become goals, drawn by the project's
+    /// generator; absent: all, as in the original. A product with more than a million then gives no
+    /// goals and is counted ([`Goals::skipped`]), as is one with more than 4,294,967,295 for any
+    /// `most`.
     ///
     /// # Errors
     /// A product's record in the catalogue's file is broken.
@@ -194,8 +194,8 @@ impl Goals {
         Self { kind, specs: specs.iter().map(spec).collect(), order, skipped }
     }
 
-    /// Returns the parts of the goals to be written to a file: product, number and price limit in tens of
-    /// each, and their indices ordered by product and number.
+    /// Returns the parts of the goals for a file: product, number and price limit in tens, and the
+    /// indices ordered by product and number.
     pub(super) fn parts(&self) -> (impl Iterator<Item = [u32; 3]> + '_, &[u32]) {
         (self.specs.iter().map(|spec| [spec.product, spec.number, u32::from(spec.tens)]), &self.order)
     }
@@ -218,8 +218,8 @@ impl Goals {
     /// Returns the goal at this index of the shuffled order.
     ///
     /// # Errors
-    /// There is no goal at this index; the catalogue does not have its product or the instruction that it was made
-    /// of; or the product's record in the file is broken.
+    /// Fails if there is no goal at this index, if the catalogue lacks its product or instruction,
+    /// or if the product's record is broken.
     pub fn get(&self, catalogue: &Catalogue, index: usize) -> Result<Goal, EnvError> {
         let spec = self.spec(index)?;
         self.build(catalogue, *spec)

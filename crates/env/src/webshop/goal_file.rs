@@ -1,9 +1,9 @@
-//! The goals of a large catalogue in a file beside it, so that only the first start makes them.
+//! A file with the goals of a large catalogue, so that only the first start creates them.
 //!
-//! Making the goals reads every product: minutes and gigabytes of touched pages for the full catalogue. A
-//! file has one line of JSON, which states what the goals were made of and how many there are, and then
-//! numbers of 32 bits, little-endian: for every goal its product, its number and its price limit in tens;
-//! their indices ordered by product and number; and the indices of each split.
+//! Creating the goals reads every product: minutes and gigabytes for the full catalogue. The file
+//! has one line of JSON with the source and the number of goals. Then follow little-endian 32-bit
+//! numbers: product, number and price limit in tens of each goal; their indices ordered by product
+//! and number; and the indices of each split.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! The nouns of titles, from a side file that a part-of-speech tagger made.
 //!
-//! The original's type factor compares the nouns and names that spaCy finds in two titles. No tagger is part of this
-//! project, so it reads them: `nouns.jsonl` (or `.zst` of it) in the official folder, one title a line, made by
-//! `tools/webshop_nouns.py`:
+//! The original's type factor compares the nouns and names that spaCy finds in two titles. This
+//! project has no tagger, so it reads them from `nouns.jsonl` (or `.zst`) in the official folder,
+//! one title per line, made by `tools/webshop_nouns.py`:
 //!
 //! ```text
 //! {"title": "Stoneware Mug with Handle", "nouns": ["stoneware", "mug", "handle"]}
 //! ```
 //!
-//! The nouns are in lower case, in order, with repeats. Of the full catalogue they are put into a file beside the
-//! products (`nouns.bin`), one list a product, which is mapped:
+//! Nouns are in lower case, in order, with repeats. For the full catalogue they are written to a
+//! memory-mapped file (`nouns.bin`), one list per product:
 //!
 //! ```text
 //! magic (8)  size of nouns.jsonl u64  number of products u64  end of each list u64  lists (postcard)
@@ -43,7 +43,8 @@ struct Titled {
 /// Nouns by title; `None` if the folder has no side file.
 ///
 /// # Errors
-/// The side file cannot be read, or a line of it, which the error names, is no object with `title` and `nouns`.
+/// Fails if the side file cannot be read, or if a line is not an object with `title` and `nouns`
+/// (the error names it).
 pub fn read(folder: &Path) -> Result<Option<HashMap<String, Vec<String>>>, EnvError> {
     let Ok(path) = official::find(folder, &[NOUNS]) else { return Ok(None) };
     let mut found = HashMap::new();

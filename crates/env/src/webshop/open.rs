@@ -45,16 +45,16 @@ fn without_nouns() -> String {
 impl WebshopSet {
     /// Returns the shop of an official folder (see [`official`] for its files).
     ///
-    /// The 1,000 products and their search live in memory. All 1.18 million are put into `built` (or
-    /// `turnwise-shop` inside the folder) at the first time: a file of products, a search index and the
-    /// goals of every choice of options that was asked for, read from there from then on. One process
-    /// builds and others that want the same shop wait; what was interrupted starts again. Delete that
-    /// folder to build again, for example after the official files have changed.
+    /// The 1,000 products and their index are in memory. The full 1.18 million are converted on
+    /// first use into `built` (or `turnwise-shop` in the folder): a product file, a search index,
+    /// and the goals of each requested choice of options. One process builds while others wait; an
+    /// interrupted build starts again. Delete the folder to rebuild, for example after the official
+    /// files changed.
     ///
     /// # Errors
-    /// Name the file: an official one that is missing or broken, a side file of nouns that is broken, one in `built`
-    /// that cannot be written, is damaged or does not belong to the others. Also where the products give no goals of
-    /// the kind asked for.
+    /// The error names the file: a missing or broken official file, a broken side file of nouns, or
+    /// a file in `built` that is damaged, not writable or inconsistent. Also fails if the products
+    /// yield no goals of the requested kind.
     pub fn open(folder: &Path, built: Option<&Path>, options: &WebshopOptions) -> Result<Self, EnvError> {
         match options.size.unwrap_or_else(|| official::size_of(folder)) {
             Size::Small => {
@@ -87,8 +87,8 @@ impl WebshopSet {
         Self::with_search(generator::products(config).collect(), options)
     }
 
-    /// Returns a shop of generated products in files, as the full official one is kept: in a folder of
-    /// its own inside of `built`, whose name has the number of the products and what else decides them.
+    /// Opens a shop of generated products in files, like the full official one, in a subfolder of
+    /// `built` named after the number of products and the other settings.
     ///
     /// # Errors
     /// A file in `built` cannot be written, is damaged or does not belong to the others, or the products give no
@@ -168,7 +168,8 @@ fn is_built(built: &Path) -> bool {
     built.join(CATALOGUE).exists() && built.join(SEARCH).exists()
 }
 
-/// Reads the full catalogue once and writes both files in a folder aside, from where they are renamed.
+/// Reads the full catalogue once and writes both files to a temporary folder, which is then
+/// renamed.
 fn build(
     built: &Path,
     read: impl FnOnce(&mut dyn FnMut(Product) -> Result<(), EnvError>) -> Result<CatalogueReport, EnvError>,

@@ -4,7 +4,7 @@
 //! score = (attributes met + options met + price met) / (attributes asked + options asked + 1) * type factor
 //! ```
 //!
-//! The score is 1 exactly if everything asked for is met by a product of the right type.
+//! The score is 1 exactly if a product of the right type meets all requirements.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
@@ -19,8 +19,8 @@ use crate::python::pair;
 /// Two texts with a higher `token_set_ratio` count as one.
 const ALIKE: u32 = 85;
 
-/// The original's words for colours, in its (alphabetical) order: the first that occurs anywhere in a text stands
-/// for the text.
+/// The original's list of colours in alphabetical order. The first that occurs in a text represents
+/// the text.
 const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown \
     burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral \
     cranberry cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green \
@@ -29,7 +29,7 @@ const COLOURS: &str = "alabaster apricot aqua ash asphalt azure banana beige bla
     royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise \
     violet walnut wheat white wine yellow";
 
-/// Words that say nothing about what a product is; the stand-in for the type factor skips them.
+/// Words that do not describe a product; the stand-in for the type factor skips them.
 static FUNCTION_WORDS: LazyLock<HashSet<&str>> =
     LazyLock::new(|| FUNCTION_LIST.split_ascii_whitespace().collect());
 
@@ -42,12 +42,13 @@ const FUNCTION_LIST: &str = "a about all also an and any are as at be best both 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matching {
-    /// As the original compares them, with what that brings: a colour stands for every text it occurs in (`light
-    /// blue` is `blue`, `tailored` is `red`), and a synthetic goal's option is compared as Python writes the pair of
-    /// its name and value, which is a colour only if either is exactly one.
+    /// Like the original, with its side effects: a colour represents every text that contains it
+    /// (`light blue` is `blue`, `tailored` is `red`). The option of a synthetic goal is compared as
+    /// Python prints the pair of name and value, which is a colour only if either is exactly one.
     #[default]
     Original,
-    /// An option is met if exactly the value asked for was chosen, for synthetic goals under the name asked for.
+    /// An option is met only if exactly the requested value was chosen; for synthetic goals, under
+    /// the requested name.
     Strict,
 }
 
@@ -186,8 +187,8 @@ impl Judge {
         }
     }
 
-    /// Returns the number of attributes asked for that the product has: one of its own is alike, or its
-    /// title, bullet points or description contain the words.
+    /// Returns the number of requested attributes that the product has: one of its attributes is
+    /// similar, or its title, bullet points or description contain the words.
     pub fn attributes_met(&self, product: &Product) -> usize {
         let own: Vec<Words> = product.attributes.iter().map(|attribute| Words::new(attribute)).collect();
         let mut texts: Option<[String; 3]> = None;
@@ -229,14 +230,16 @@ impl Judge {
     /// title score = |set(nouns of the title) ∩ set(nouns of the wanted title)| / length of the list of the latter
     /// ```
     ///
-    /// (0.2 if the wanted title has no nouns; a noun that it repeats counts once above and each time below). The
-    /// factor is 0 if the title score is 0, 0.1 if it is below 0.1; else 1 if the kinds of product are equal, two
-    /// categories are shared or the title score is above 0.2, and 0.5 otherwise.
+    /// (0.2 if the wanted title has no nouns. A repeated noun counts once in the numerator and each
+    /// time in the denominator.) The factor is 0 if the title score is 0, and 0.1 if it is below
+    /// 0.1. Otherwise it is 1 if the kinds of product are equal, if two categories are shared, or
+    /// if the title score is above 0.2; else 0.5.
     ///
-    /// Differs from the original where the catalogue has no nouns for one of the titles ([`super::nouns`]): the original
-    /// takes the nouns and names that spaCy finds, and content words stand in for them then, which are all words with a
-    /// letter in them but the most common function words. `type_stand_in` says so. It is not set for the title that the
-    /// goal was made of: kind and categories are the goal's there, so the factor is 1 by either.
+    /// Differs from the original if the catalogue has no nouns for a title ([`super::nouns`]). The
+    /// original uses the nouns and names that spaCy finds. Here content words replace them: all
+    /// words with a letter, except the most common function words. `type_stand_in` is then set. It
+    /// is not set for the goal's own product, whose kind and categories give the factor 1 in either
+    /// case.
     pub fn type_score(&self, product: &Product) -> TypeScore {
         let query_match = product.query == self.target.query;
         let shared: BTreeSet<&str> = categories(&product.product_category)

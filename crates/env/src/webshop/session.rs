@@ -1,4 +1,4 @@
-//! One visit to the shop: which page is open, what was searched and chosen, and what every action does.
+//! A visit to the shop: the open page, what was searched and chosen, and the effects of actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -123,9 +123,10 @@ impl Session {
     /// Returns a saved visit.
     ///
     /// # Errors
-    /// [`EnvError::State`] where the visit is not possible in this shop: a page behind the start without a search, a
-    /// product that the catalogue does not have, a product's page without a product or another page with one, a page of
-    /// results with a number that none has, the page after a purchase. Also where the search fails or a product cannot be read.
+    /// Returns [`EnvError::State`] if the visit is impossible in this shop: a page behind the start
+    /// without a search, an unknown product, a product page without a product or the reverse, a
+    /// result page with an invalid number, or the page after a purchase. Also fails if the search
+    /// fails or a product cannot be read.
     pub fn resume(shop: Arc<Shop>, instruction: String, visit: Visit) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::State(format!("{reason}; the state was altered"));
         let mut session = Self::new(shop, instruction);
@@ -208,7 +209,8 @@ impl Session {
         self.results(1)
     }
 
-    /// As the original's server does, the name decides before what was clicked: an option value `buy now` buys.
+    /// As in the original's server, the name decides before the kind of item: an option value `buy
+    /// now` buys.
     fn click(&mut self, name: &str, target: Target) -> Result<Effect, EnvError> {
         let visit = &mut self.visit;
         match name {

@@ -34,18 +34,19 @@ use crate::python::PythonRandom;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Splits {
-    /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products that have goals):
-    /// the first byte of the SHA-256 of the product's identifier decides, so nothing else can move a product.
+    /// `train`, `valid` and `test` share no product (about 80, 10 and 10 percent of the products
+    /// with goals). The first byte of the SHA-256 of the product's identifier decides.
     #[default]
     ByProduct,
-    /// The original's: of the shuffled goals the first 500 are `test`, the next 1,000 `eval`, the rest `train`.
-    /// Goals of one product are on all sides. Differs from it in that a goal is left out whose equal in everything is in a later one of these
-    /// splits (`test` is the last): of the official 1,000 products two training goals (one equal to a
-    /// test, one to an `eval` goal) and one `eval` goal.
+    /// As in the original: of the shuffled goals the first 500 are `test`, the next 1,000 `eval`,
+    /// the rest `train`. Goals of one product can be in all splits. Differs from the original:
+    /// goals that are equal to one of a later split are left out (`test` is last). Of the official
+    /// 1,000 products these are two training goals and one `eval` goal.
     Original,
-    /// verl-agent's: the first 500 are `test`, the rest `train`, without the two that are equal to a test. Differs from it in that all workers have one
-    /// order of goals; there each worker shuffles with a seed of its own, so that one worker's test goals are
-    /// another's training goals.
+    /// As in verl-agent: the first 500 are `test`, the rest `train`, without the two that are equal
+    /// to a test. Differs from verl-agent: all workers have the same order of goals. There, each
+    /// worker shuffles with its own seed, so test goals of one worker are training goals of
+    /// another.
     VerlAgent,
 }
 
@@ -80,7 +81,7 @@ impl Splits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebshopOptions {
-    /// Official catalogue that is read; if absent, the small one where its files are there, else the full one.
+    /// Official catalogue to read. Absent: the small one if its files exist, else the full one.
     pub size: Option<Size>,
     /// Kind of the goals.
     pub goals: GoalKind,
@@ -148,8 +149,8 @@ impl World {
 
 /// WebShop as a task set.
 ///
-/// A task is a goal; its kind is the department of the product it was made of. Inside a split goals come in
-/// their shuffled order.
+/// A task is a goal; its kind is the department of its product. Goals of a split are in shuffled
+/// order.
 #[derive(Clone, Debug)]
 pub struct WebshopSet {
     world: Arc<World>,
@@ -247,8 +248,8 @@ impl WebshopSet {
         self
     }
 
-    /// Notes on the shop, to be read before numbers from it are used: products that were left out, and a type factor
-    /// that is judged without nouns.
+    /// Returns notes that matter for the numbers: left-out products, and a type factor without
+    /// nouns.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.to_vec();
         let divided: usize = self.world.splits.iter().map(|(_, places)| places.len()).sum();
@@ -349,8 +350,8 @@ impl WebshopSet {
         })
     }
 
-    /// Text between the words on the shop's pages as `webshop-compact` shows them, for tokenizers of small
-    /// models; the identifiers of the products too where there are few.
+    /// Returns the text between words on pages of `webshop-compact`, for tokenizers of small
+    /// models, and the product identifiers if there are few.
     ///
     /// # Errors
     /// A product's record in the catalogue's file is broken.

@@ -43,10 +43,11 @@ impl Shop {
 
     /// Returns the results of a search, best first, as indices into the catalogue.
     ///
-    /// A first word of `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of product instead, as in
-    /// the original. Differs from it: its random products are others at every look; here they are fixed by the query
-    /// (every n-th product). `<a>`, with which its website lists the products of an attribute, is a search like any other:
-    /// attributes are what a purchase is scored by, and in the original's text environment that search fails.
+    /// A first word `<r>`, `<c>` or `<q>` asks for random products, a category or a kind of
+    /// product, as in the original. Differs from the original: random products are fixed by the
+    /// query (every n-th product). `<a>`, which lists products of an attribute on the website, is
+    /// an ordinary search: attributes define the score, and in the original's text environment that
+    /// search fails.
     ///
     /// # Errors
     /// The ranker fails, or a product that `<c>` or `<q>` looks at cannot be read.

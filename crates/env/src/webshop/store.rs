@@ -7,8 +7,8 @@
 //! start of the entries u64, number of products u64, magic (8)
 //! ```
 //!
-//! All numbers little-endian; a record is a [`Product`] in postcard's form. A file is written aside and renamed
-//! when whole, and the closing magic is missing from half a file.
+//! Numbers are little-endian; a record is a [`Product`] in postcard format. A file is written under
+//! another name and renamed when complete; an incomplete file lacks the closing magic.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -49,7 +49,7 @@ fn io(path: &Path) -> impl Fn(std::io::Error) -> EnvError {
 }
 
 impl<'a> StoreWriter<'a> {
-    /// Starts a file; nothing stands at `path` before [`StoreWriter::finish`].
+    /// Starts a file. Nothing exists at `path` before [`StoreWriter::finish`].
     ///
     /// # Errors
     /// The folder of `path` does not exist or is not writable.
@@ -117,7 +117,7 @@ impl Store {
     /// Opens a file.
     ///
     /// # Errors
-    /// The file cannot be read, is not whole, or has a table of another length than it says.
+    /// Fails if the file cannot be read, is incomplete, or has a table with a wrong length.
     pub fn open(path: &Path) -> Result<Self, EnvError> {
         let refuse = |reason: &str| EnvError::File {
             path: path.display().to_string(),

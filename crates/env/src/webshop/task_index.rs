@@ -1,12 +1,12 @@
-//! Order, hash and content digests of all tasks of a split, in a file beside a large catalogue, so that a start makes only the
-//! tasks it plays.
+//! A file with order, hash and content digests of a split's tasks, so that a start creates only the
+//! tasks that it plays.
 //!
-//! Pinning a split needs the order of its tasks in panels, the hash over their names and contents, and
-//! the digest of every content. Without a file all goals are put together and hashed, which reads every
-//! product. The file has one line of JSON, which states what it was made of, and then numbers,
-//! little-endian: the places of the tasks in the order of panels (32 bits), the first 64 bits of the
-//! digests in ascending order, and the place of each (32 bits). It is repeated where the catalogue's file
-//! has another length or time of change than it had then, and where its own digest is wrong.
+//! A panel needs the order of its tasks, the hash over their ids and contents, and all content
+//! digests. Without a file, all goals are created and hashed, which reads every product. The file
+//! has one line of JSON with its source. Then follow little-endian numbers: the positions of the
+//! tasks in panel order (32 bits), the first 64 bits of the digests in ascending order, and the
+//! position of each (32 bits). It is recreated if the catalogue's file has another length or
+//! modification time, or if its own digest is wrong.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ struct Header {
 
 const VERSION: u32 = 1;
 
-/// Order, hash and content digests of the tasks of a split, which need no task to be made.
+/// Order, hash and content digests of a split's tasks, without creating tasks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskIndex {
     hash: String,

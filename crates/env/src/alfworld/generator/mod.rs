@@ -9,20 +9,20 @@
 //! | `solve.rs` | shortest plans with the whole scene in view, as the original's walkthroughs are |
 //! | `text.rs` | a scene as the text of a `game.tw-pddl` file |
 //!
-//! A **floor plan** is a kind of room with its receptacles (how many of each, where they stand, which have
-//! doors) and a hidden habit of what lies where. A **game** lays things out on a floor plan by that habit and
-//! asks for one of the six kinds of tasks. Every game comes with a shortest plan, and none leaves the
-//! generator before that plan has won it in the engine.
+//! A **floor plan** is a kind of room with its receptacles (numbers, places, doors) and a hidden
+//! habit of where objects are. A **game** places objects on a floor plan by that habit and asks for
+//! one of the six kinds of tasks. Each game has a shortest plan, which the generator verifies in
+//! the engine.
 //!
-//! * `train` and `valid_seen` share floor plans, with other tasks and layouts; `valid_unseen` has its own.
-//!   Which set of furniture is "unseen" is decided by the set alone, whatever the seed, so worlds of different
-//!   seeds do not leak into each other either.
+//! * `train` and `valid_seen` share floor plans with other tasks and layouts; `valid_unseen` has
+//!   its own. Whether a set of furniture is "unseen" depends only on the set, not on the seed, so
+//!   data of different seeds do not leak into each other.
 //! * All draws are by coordinates: the first hundred training games are the same in a world of a hundred and
 //!   in one of a million. (One exception: a layout that an earlier game of the world already has is drawn
 //!   again.)
 //!
-//! Differs from the original's scenes: no windows, stove knobs and other fixtures that no command concerns;
-//! nothing starts cool, and nothing lies inside another object.
+//! Differs from the original's scenes: there are no windows, stove knobs and other fixtures without
+//! commands. Nothing starts cool, and no object is inside another.
 
 mod household;
 mod names;
@@ -99,8 +99,8 @@ pub struct GeneratorConfig {
     /// Number of games on floor plans that no training game has.
     #[schemars(range(max = 1000000))]
     pub valid_unseen: usize,
-    /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen. Some
-    /// are left unused if there are fewer games than plans, and `valid_seen` takes only plans in use.
+    /// Number of training floor plans per kind of room, at most 499; a quarter as many are unseen.
+    /// With fewer games than plans, some plans are unused; `valid_seen` uses only used ones.
     #[schemars(range(min = 1, max = 499))]
     pub floor_plans: usize,
     /// The kinds of tasks by their official names, taken in turn.

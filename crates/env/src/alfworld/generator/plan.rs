@@ -1,4 +1,4 @@
-//! Floor plans: which receptacles a room has, where they stand, and what tends to are in them.
+//! Floor plans: the receptacles of a room, their places, and what they tend to contain.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ pub(super) struct Choice {
 pub(super) struct FloorPlan {
     pub(super) number: u16,
     pub(super) receptacles: Vec<Receptacle>,
-    /// PDDL ids of the places where one can stand before receptacles.
+    /// PDDL ids of the places in front of receptacles.
     pub(super) places: Vec<String>,
     /// Start of the agent: a place without receptacles.
     pub(super) start: String,
@@ -65,17 +65,18 @@ pub(super) struct FloorPlan {
     pub(super) choices: [Vec<Choice>; 6],
 }
 
-/// Maximum number of plans of one class in one kind of room: their numbers have to stay apart.
+/// Maximum number of plans of one class in one kind of room, so that their numbers do not collide.
 pub(super) const MOST_PLANS: usize = 499;
 
-/// Factors by which a plan's weights differ from the household's, each as likely as the others. (A table and no
-/// exponential, so that no platform's mathematics library has a say in what is generated.)
+/// Factors between a plan's weights and the household's, all equally likely. A table, because
+/// exponentials differ between mathematics libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
 /// Sets of furniture drawn for a plan before a twin within its class is put up with.
 const ATTEMPTS: u64 = 400;
 
-/// Returns the number of a plan: the hundreds tell the room apart as in the original's scenes, only wider.
+/// Returns the number of a plan. The hundreds identify the room, as in the original's scenes, with
+/// wider ranges.
 fn plan_number(room: usize, class: Class, index: usize) -> u16 {
     let base = if class == Class::Seen { 1 } else { MOST_PLANS + 2 };
     (if room == 0 { 0 } else { (room + 1) * 1000 } + base + index) as u16
@@ -83,8 +84,9 @@ fn plan_number(room: usize, class: Class, index: usize) -> u16 {
 
 /// Returns the plans of one class for one kind of room.
 ///
-/// Floor plans. The class of a set of furniture is decided by the set alone (one in four is unseen), whatever the
-/// seed, so no unseen plan of any seed has the furniture of a training plan of any other.
+/// Draws floor plans. The class of a set of furniture depends only on the set (one in four is
+/// unseen), not on the seed. No unseen plan of any seed has the furniture of a training plan of
+/// another.
 pub(super) fn draw_all(
     house: &Household,
     seed: u64,

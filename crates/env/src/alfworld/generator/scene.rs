@@ -9,7 +9,7 @@ use super::household::Household;
 use super::plan::{FloorPlan, weighted};
 use super::{Size, names};
 
-/// An object and where it lies.
+/// An object and its location.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     pub(super) kind: usize,

@@ -22,9 +22,8 @@ struct File<'a> {
 const DOMAIN: &str = "; The rules are those that all ALFWorld games share; the engine has them built in.\n\
                       (define (domain alfred))\n";
 
-/// Returns the file's text. Keys, facts and goal have the original's names, so that whatever reads the
-/// original's start states and goals reads these; the rules themselves, the same in every game, are left
-/// out.
+/// Returns the text of the file. Keys, facts and goal have the original's names, so that readers of
+/// the original's start states and goals work. The rules, equal in all games, are left out.
 pub(super) fn game_file(house: &Household, scene: &Scene<'_>, trial: &str, walkthrough: &[String]) -> String {
     let sentence = scene.sentence(house);
     let file = File {

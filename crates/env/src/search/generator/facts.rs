@@ -73,8 +73,8 @@ pub(super) struct Event {
     pub(super) winner: usize,
 }
 
-/// Everything that is known. No fact contradicts another: mothers are women who were old enough and alive, teachers older and of
-/// the same occupation, and nobody works before the age of 20 or after death.
+/// All facts. They are consistent: mothers are women who were old enough and alive, teachers are
+/// older and of the same occupation, and nobody works before the age of 20 or after death.
 #[derive(Clone, Debug)]
 pub(super) struct Encyclopaedia {
     /// People by year of birth.
@@ -319,8 +319,7 @@ impl Relation {
         }
     }
 
-    /// Returns the thing that is asked for as a noun, `of` being who or what it belongs to: how a
-    /// question continues from it.
+    /// Returns the requested thing as a noun phrase with `of`, for continuing a question.
     pub(super) fn noun(self, of: &str) -> String {
         match self {
             Self::Mother => format!("the mother of {of}"),

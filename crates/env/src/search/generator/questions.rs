@@ -14,7 +14,7 @@ use crate::splits::{SPLITS, split_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuestionKind {
-    /// The answer stands in the passage about whom or what the question names.
+    /// The answer is in the passage about the name in the question.
     SingleHop,
     /// That passage names whom or what the answer's passage is about.
     TwoHop,
@@ -45,8 +45,8 @@ impl QuestionKind {
     }
 }
 
-/// Draws the questions of the splits. A question belongs to the split of the name that it starts from
-/// (the first byte of the name's digest states which), so that no split asks about a name of another.
+/// Draws the questions of the splits. The first byte of the digest of a question's start name
+/// selects its split, so no split asks about a name of another.
 pub(super) fn draw(all: &Encyclopaedia, config: &SearchGenerator) -> Result<[Vec<Question>; 3], EnvError> {
     let mut subjects: [[Vec<Entity>; 4]; 3] = Default::default();
     for entity in all.entities() {

@@ -1,12 +1,13 @@
 //! The catalogue that comes with the project: products of our own invention, as many as wanted.
 //!
-//! Product `i` of a seed is made alone, in constant time, from the generator at (seed, `i`): nothing depends on
-//! the products before it, so a million can be streamed without being held.
+//! Product `i` of a seed is generated alone, in constant time, from (seed, `i`). It does not depend
+//! on other products, so a million can be streamed.
 //!
 //! * Category `i % 12`, then a kind of product of that category.
 //! * Four to seven of the category's attributes. Each is named by a bullet point, one or two by the title, about
 //!   half by the description, so that a reader of the pages can name them, and a search finds many of them.
-//! * Options out of the kind's lists: runs of sizes, some of the colors. One product in ten has none.
+//! * Options from the kind's lists: ranges of sizes, some of the colors. One product in ten has
+//!   none.
 //! * A price within the kind's range, or (one in ten) a price range.
 //! * An instruction that names the kind and one to three attributes, in the original's form, and one in freer
 //!   wording that may name option values too (`text.rs`).
