@@ -30,8 +30,8 @@ impl Device {
         Ok(None)
     }
 
-    /// Returns the memory of the device in bytes; `None` if it is not known: of the processors (see the
-    /// machine's), without the feature `cuda`, and where there is no device.
+    /// Returns the memory of the device in bytes; `None` if unknown: for the CPU, without the
+    /// feature `cuda`, and without a device.
     pub fn memory(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if self == Self::Cuda {

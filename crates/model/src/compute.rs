@@ -73,7 +73,7 @@ impl Compute {
         linear_backward_weight(self.kernel(), d_y, x, d_weight, shape);
     }
 
-    /// Returns the path that runs instead, where the machine lacks what the setting is for.
+    /// Describes the path that runs instead if the machine lacks support for the setting.
     pub fn fallback(self) -> Option<String> {
         let path = self.path();
         match (self, path) {

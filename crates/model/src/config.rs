@@ -54,8 +54,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// Tokens that a model was trained to begin, end and fill up with. They say nothing about how it computes,
-/// but what it is saved as should stop where it did.
+/// BOS, EOS and padding token ids. They do not affect computation, but a saved model must keep them
+/// to stop correctly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// Begins a text.
@@ -105,8 +105,8 @@ pub struct ModelConfig {
     pub special_tokens: SpecialTokens,
 }
 
-/// A Qwen2 without scaled positions, with the values that all families leave unchanged. Sizes are
-/// nought and have to be given: [`ModelConfig::check`] rejects them otherwise.
+/// A Qwen2 without scaled positions, with the values that all families share. Sizes are 0 and must
+/// be set; [`ModelConfig::check`] rejects them otherwise.
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
@@ -160,9 +160,9 @@ impl ModelConfig {
     /// Rejects shapes that cannot be run, naming the key.
     ///
     /// # Errors
-    /// [`ModelError::Config`] with the key: a size that is 0 or beyond any model, key heads that do not divide the
-    /// query heads, an odd head width, numbers of norms or rotary embedding that are out of range, a bias that the
-    /// family does not have.
+    /// Returns [`ModelError::Config`] with the key: a size that is 0 or too large, key heads that
+    /// do not divide the query heads, an odd head width, norm or rotary settings out of range, or a
+    /// bias that the family does not have.
     pub fn check(&self) -> Result<(), ModelError> {
         let fail = |key: &str, reason: String| Err(ModelError::Config { key: key.into(), reason });
         for (key, value) in [

@@ -4,11 +4,10 @@ use turnwise_core::{LearnError, Learner as _, LossReport, Objective, StepReport,
 
 use crate::{LearnerConfig, ModelError, NativeLearner, OptimizerState, TensorInfo, Weights};
 
-/// Reports what a state is worth: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
-/// before token `t`, so that entry `t` is the value of the state in which token `t` was chosen.
+/// PPO's value model: `V(s_t) = w . norm(h_t) + b` with the hidden state `h_t` of the position
+/// before token `t`. Entry `t` is thus the value of the state in which token `t` was chosen.
 ///
-/// It has all weights of its own, and the policy's layers are where it starts from; or it is an adapter
-/// with a value head on the same base as the policy.
+/// It is a full copy of the policy's layers, or an adapter with a value head on the policy's base.
 pub struct Critic(NativeLearner);
 
 impl Critic {
@@ -31,8 +30,8 @@ impl Critic {
     /// Returns the value before every response token, one vector a sequence.
     ///
     /// # Errors
-    /// [`LearnError::Sequence`] for spans that overlap or are out of range, more tokens than the model has positions,
-    /// or a token outside of the vocabulary; [`LearnError::Backend`] where a lane or the device fails.
+    /// Returns [`LearnError::Sequence`] for overlapping or invalid spans, too many tokens, or a
+    /// token outside the vocabulary, and [`LearnError::Backend`] if a lane or device fails.
     pub fn values(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         self.0.logprobs(batch)
     }
@@ -40,9 +39,8 @@ impl Critic {
     /// Adds the gradient of a loss over values: the objective gets them instead of log-probs.
     ///
     /// # Errors
-    /// Those of [`Critic::values`]; an objective that rejects, gives derivatives of another number than
-    /// tokens, or wants a reference policy, which a critic does not have. Nothing of what was accumulated
-    /// is left then.
+    /// Fails like [`Critic::values`], if the objective fails or returns a wrong number of
+    /// derivatives, or if it needs a reference policy. The accumulated gradient is then discarded.
     pub fn forward_backward(
         &mut self,
         batch: &[TokenSequence],
@@ -54,8 +52,9 @@ impl Critic {
     /// Updates the weights; see [`turnwise_core::Learner::step`].
     ///
     /// # Errors
-    /// [`LearnError::Gradient`] where the gradient's norm is not finite: it is forgotten and the weights stay.
-    /// [`LearnError::Backend`] where the learning rate is not finite or the device fails.
+    /// Returns [`LearnError::Gradient`] if the gradient norm is NaN or infinite; the gradient is
+    /// discarded and the weights stay. Returns [`LearnError::Backend`] if the learning rate is
+    /// invalid or the device fails.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, LearnError> {
         self.0.step(learning_rate)
     }

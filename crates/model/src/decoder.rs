@@ -1,8 +1,7 @@
 //! The decoder over a packed micro-batch: forward, the output head, and backward through both.
 //!
-//! All rows of a [`Packing`] go through the layers together; only attention and positions know which sequences they
-//! belong to and what comes before them. Everything that a pass needs lives in a [`Workspace`] that is used again
-//! by the next one.
+//! All rows of a [`Packing`] go through the layers together; only attention and positions depend on
+//! their sequences. A pass keeps its buffers in a [`Workspace`], which the next pass reuses.
 
 use crate::decoder_layer::{Activations, Derivatives, Pass, Scratch};
 use crate::head::{HeadState, grow, rows};
@@ -23,8 +22,8 @@ pub(crate) struct Workspace<T> {
     /// Kernel for bf16 products; without one matrices stay as they are.
     bf16: Option<Kernel>,
     rope: RopeTable<T>,
-    /// Residual stream before each layer and after the last, or two in turns if nothing is run
-    /// backward.
+    /// Residual stream before each layer and after the last, or two alternating buffers without a
+    /// backward pass.
     residual: Vec<Vec<T>>,
     /// One for each layer, or one for all with `recompute` and if nothing is run backward.
     activations: Vec<Activations<T>>,
@@ -154,8 +153,8 @@ impl<T: Real> Workspace<T> {
 
     /// Adds to `gradient` the derivative of what was taken in, for the sequences that are `wanted`.
     ///
-    /// Each row may be run backward once: what was kept of it is overwritten. So sequences that share rows are
-    /// wanted in the same call.
+    /// Each row may be run backward once, because its stored values are overwritten. Sequences that
+    /// share rows must be in the same call.
     pub(crate) fn backward_layers<'a>(
         &mut self,
         network: impl std::convert::Into<Network<'a, T>>,

@@ -75,7 +75,8 @@ pub struct TensorSlice<'a> {
 /// Writes tensors and entries of text to a `safetensors` file, whole or not at all.
 ///
 /// # Errors
-/// Name the file: a tensor has another number of values than its shape says, or the file cannot be written.
+/// The error names the file: a tensor's number of values does not match its shape, or the file
+/// cannot be written.
 pub fn save_tensors(
     path: &Path,
     tensors: &[TensorSlice<'_>],
@@ -118,7 +119,8 @@ impl TensorFile {
     /// Copies a tensor's elements (`f32`, `bf16` or `f16`); the error names the tensor.
     ///
     /// # Errors
-    /// Name file and tensor: there is none of this name, it has another shape, or its elements are of another type.
+    /// The error names file and tensor: the tensor is missing, or its shape or element type
+    /// differs.
     pub fn copy(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
         let tensors =
             SafeTensors::deserialize(&self.bytes).map_err(|error| ModelError::file(&self.path, error))?;

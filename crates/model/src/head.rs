@@ -13,8 +13,8 @@ use crate::packing::Packing;
 use crate::weights::Network;
 use crate::{ModelConfig, Parameters, Real};
 
-/// Logits alive at a time, in elements, where the vocabulary leaves room for [`FEWEST_ROWS`]; the rows of a chunk of the output
-/// head follow from it.
+/// Maximum number of logits in memory, in elements, if the vocabulary leaves room for
+/// [`FEWEST_ROWS`]. It determines the rows of a chunk of the output head.
 pub(crate) const LOGITS: usize = 1 << 23;
 
 /// Fewest rows of a chunk. Every product of a chunk packs the whole output matrix, and with a vocabulary of 151,936 the rows that
@@ -85,8 +85,7 @@ struct PairSide<T> {
     logits: Vec<T>,
 }
 
-/// Makes a buffer at least this long. What was in it is lost where it grows: a longer one is not held
-/// beside a shorter one, and none is longer than what was asked for.
+/// Ensures that a buffer has at least this length; growing discards its content.
 pub(crate) fn grow<T: Real>(buffer: &mut Vec<T>, len: usize) {
     if buffer.len() < len {
         *buffer = Vec::new();
@@ -168,8 +167,7 @@ impl<T: Real> HeadState<T> {
         sum
     }
 
-    /// Says of each target what the head makes of its row: log-prob and entropy, or a critic's
-    /// value instead of the log-prob.
+    /// Computes log-prob and entropy of each target, or a critic's value instead of the log-prob.
     pub(crate) fn score(&mut self, network: Network<'_, T>, packing: &Packing, temperature: f64) {
         let Parameters { config, layout, data } = network.parameters;
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);

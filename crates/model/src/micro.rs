@@ -1,4 +1,4 @@
-//! One micro-batch of a lane: forward, what the objectives say of it, and backward.
+//! One micro-batch of a lane: forward pass, objectives, backward pass.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! All weights of a decoder in one flat buffer, with the ranges of its tensors.
 //!
-//! Gradients, optimizer moments and checkpoints are buffers of the same layout, so that each of them
-//! is one slice operation. Names and shapes are those of a Hugging Face checkpoint; a linear layer's
+//! Gradients, optimizer moments and checkpoints have the same layout, so operations on them are
+//! slice operations. Names and shapes are those of a Hugging Face checkpoint; a linear layer's
 //! weight is `[out, in]`, row-major.
 
 use std::ops::Range;
@@ -98,8 +98,8 @@ pub struct ParameterLayout {
     pub layers: Vec<LayerLayout>,
     /// Norm after the last layer, `[hidden]`.
     pub final_norm: Range<usize>,
-    /// Output layer, `[vocab, hidden]`; the embedding's own place where the two are tied, and in a critic,
-    /// which has none.
+    /// Output layer, `[vocab, hidden]`: the embedding's range if tied, and for a critic, which has
+    /// none.
     pub output: Range<usize>,
     /// A critic's value head, `[hidden]` weights and the bias; absent in a policy.
     pub value: Option<Range<usize>>,
@@ -180,7 +180,7 @@ pub struct TensorList {
 }
 
 impl TensorList {
-    /// Places a tensor behind the others; weight decay applies to it where it has more than one dimension.
+    /// Appends a tensor. Weight decay applies if it has more than one dimension.
     pub fn add(&mut self, name: &str, shape: &[usize]) -> Range<usize> {
         let range = self.len..self.len + shape.iter().product::<usize>();
         self.len = range.end;

@@ -1,6 +1,6 @@
 //! The decoder's linear layers: where each one's weights are, and its passes.
 //!
-//! Projections that read the same input stand below one another in the flat buffer and are one product.
+//! Projections with the same input are contiguous in the flat buffer and form one product.
 
 use std::ops::Range;
 

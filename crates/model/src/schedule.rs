@@ -31,8 +31,8 @@ pub enum ScheduleKind {
 pub struct Schedule {
     /// Peak learning rate.
     pub peak: f64,
-    /// Steps over which the rate rises; the first step runs at `peak / warmup_steps`, step `warmup_steps`
-    /// at `peak`.
+    /// Number of steps of linear warm-up: the first step has `peak / warmup_steps`, step
+    /// `warmup_steps` has `peak`.
     pub warmup_steps: u64,
     /// Steps of the run; the last one runs at the floor.
     pub total_steps: u64,

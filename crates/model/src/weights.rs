@@ -37,8 +37,8 @@ impl Weights {
         Self { base: Arc::clone(&self.base), adapter: None }
     }
 
-    /// Returns the same function in weights of an ordinary model: `W + s B A` instead of each adapted `W`.
-    /// Without an adapter nothing is copied.
+    /// Returns the same function as an ordinary model: `W + s B A` for each adapted `W`. Without an
+    /// adapter, nothing is copied.
     ///
     /// # Errors
     /// The adapter was made for another architecture than the base.
@@ -79,8 +79,8 @@ impl From<Arc<Parameters<f32>>> for Weights {
 
 /// The weights of one pass.
 ///
-/// If there is an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and
-/// nothing is computed for the others.
+/// With an adapter, the rest is frozen: `gradient` buffers have the adapter's layout, and no other
+/// gradients are computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a, T> {
     pub(crate) parameters: &'a Parameters<T>,

@@ -23,7 +23,8 @@ pub enum Pooling {
 /// Settings of an encoder that its folder does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentenceOptions {
-    /// Maximum tokens of a text, the two markers included; longer ones are cut. The folder may say less.
+    /// Maximum tokens of a text, with the two special tokens; longer texts are truncated. The
+    /// folder may set a lower limit.
     pub max_tokens: usize,
     /// Arithmetic of the products.
     pub compute: Compute,
@@ -37,8 +38,8 @@ impl Default for SentenceOptions {
 
 /// An encoder of texts, read-only and shared by any number of threads.
 ///
-/// Reads a folder of `transformers` (E5: mean of the hidden states, length 1) and one of sentence-transformers, whose
-/// `modules.json` and `1_Pooling/config.json` say what is pooled.
+/// Loads a folder of `transformers` (E5: mean pooling, unit length) or sentence-transformers, whose
+/// `modules.json` and `1_Pooling/config.json` define the pooling.
 #[derive(Clone, Debug)]
 pub struct SentenceEncoder {
     bert: Bert,

@@ -50,10 +50,10 @@ pub(crate) fn kernels() -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns the machine code for an architecture such as `sm_90`, from the cache where it was made before.
+/// Returns the machine code for an architecture such as `sm_90`, from the cache if possible.
 ///
-/// The cache is `turnwise/cuda` in the user's cache folder; a file that cannot be read or written there
-/// costs the compilation only. Several processes may write it at a time.
+/// The cache is `turnwise/cuda` in the user's cache folder. If it cannot be read or written, the
+/// code is only compiled again. Several processes may write it at once.
 pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaError> {
     let source = source(shape);
     let library = compiler()?;
@@ -78,7 +78,8 @@ pub(super) fn binary(shape: Shape, architecture: &str) -> Result<Vec<u8>, CudaEr
     Ok(binary)
 }
 
-/// Machine code from the cache; what is none, such as a file that a full disk left empty, is repeated.
+/// Reads machine code from the cache; `None` for an invalid file, such as one left empty by a full
+/// disk.
 fn read_cached(path: &Path) -> Option<Vec<u8>> {
     std::fs::read(path).ok().filter(|binary| binary.starts_with(b"\x7fELF"))
 }
@@ -92,7 +93,7 @@ fn cache_folder() -> Option<PathBuf> {
     Some(root.join("turnwise").join("cuda"))
 }
 
-/// Compiles; a failure states what the compiler said.
+/// Compiles; the error has the compiler's log.
 pub(super) fn compile(
     library: &CompilerLibrary,
     source: &str,
@@ -179,11 +180,12 @@ fn known(library: &CompilerLibrary) -> Result<Vec<c_int>, CudaError> {
 
 /// Compiles all kernels for some architectures, without a device: what the build check runs.
 ///
-/// Returns the size of each one's machine code in bytes; `None` for one that this NVRTC does not know.
+/// Returns the size of the machine code for each architecture in bytes; `None` for one that this
+/// NVRTC does not support.
 ///
 /// # Errors
-/// NVRTC cannot be loaded, a call of it fails, or the kernels do not compile for an architecture that it knows; the
-/// error then has the compiler's log.
+/// Fails if NVRTC cannot be loaded, if a call fails, or if the kernels do not compile for a
+/// supported architecture; the error then has the compiler's log.
 pub fn compile_check(
     hidden: usize,
     head: usize,

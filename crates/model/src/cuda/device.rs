@@ -26,8 +26,8 @@ pub(crate) fn device() -> Result<Arc<dyn Driver>, CudaError> {
 /// Returns the device, in words; the error gives the reason there is none.
 ///
 /// # Errors
-/// A library of CUDA cannot be loaded, there is no device of the number in `LOCAL_RANK`, it is older than compute
-/// capability 8.0, or a call of the driver fails.
+/// Fails if a CUDA library cannot be loaded, if there is no device with the number in `LOCAL_RANK`,
+/// if it is older than compute capability 8.0, or if a driver call fails.
 pub fn describe() -> Result<String, CudaError> {
     let device = device()?;
     let [free, total] = device.memory()?;
@@ -77,7 +77,8 @@ pub(crate) enum Accumulate {
     Add,
 }
 
-/// `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. Where one of these is 0, `c` stays as it is, with `Set` too.
+/// Computes `c = alpha a b` or `c += alpha a b` with `[m, k, n]`. If one of these is 0, `c` is
+/// unchanged, also with `Set`.
 pub(crate) fn multiply(
     driver: &dyn Driver,
     [a, b]: [Matrix; 2],

@@ -1,8 +1,9 @@
 //! Decoding on a device: a cache of keys and values, one step over rows of different sequences, choices.
 //!
-//! All memory is taken when an engine is made and stays where it is, so that a step in which every row is
-//! a sequence's next token can be recorded once for its number of rows (rounded up) and replayed as one
-//! launch. Weights are read once a step, keys and values of a sequence once for all heads that share them.
+//! All memory is allocated when an engine is created, so that a step in which each row is a
+//! sequence's next token can be recorded once per number of rows (rounded up) and replayed as one
+//! launch. Weights are read once per step; a sequence's keys and values once for all heads that
+//! share them.
 
 use std::collections::HashMap;
 use std::ops::Range;

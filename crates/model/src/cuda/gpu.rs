@@ -44,7 +44,7 @@ pub(crate) struct Gpu {
 /// A stream with a handle of cuBLAS and its scratch memory.
 struct Queue {
     stream: Handle,
-    /// One call at a time: a handle has state of its own, and all threads share this one.
+    /// One call at a time: the handle has state, and all threads share it.
     products: Mutex<Handle>,
 }
 

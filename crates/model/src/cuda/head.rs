@@ -134,8 +134,8 @@ impl Head {
         Ok(to.download(network.driver())?.chunks_exact(hidden).map(<[f32]>::to_vec).collect())
     }
 
-    /// Says of each gathered row what the head makes of it: log-prob and entropy, or a critic's
-    /// value instead of the log-prob.
+    /// Computes log-prob and entropy of each gathered row, or a critic's value instead of the
+    /// log-prob.
     pub(crate) fn score(
         &mut self,
         network: &Network,
@@ -179,8 +179,8 @@ impl Head {
         self.d_normed.part(0..len).clear(network.driver())
     }
 
-    /// Takes the derivatives with respect to the log-prob and entropy (or value) of each target of
-    /// a run of sequences. Called at most once for each of them.
+    /// Sets the derivatives with respect to log-prob and entropy (or value) of each target in a
+    /// range of sequences. Called at most once for each.
     pub(crate) fn backward(
         &mut self,
         network: &Network,

@@ -29,7 +29,7 @@ pub(crate) struct Trained {
     weights: Buffer<f32>,
     /// Empty after it was taken away, until it is needed again.
     gradient: Buffer<f32>,
-    /// An error from if nothing could be answered; the next pass or update answers it.
+    /// An error from a call that could not return it; the next pass or update returns it.
     failed: Option<CudaError>,
     first: Buffer<f32>,
     second: Buffer<f32>,
@@ -74,7 +74,7 @@ impl Trained {
         })
     }
 
-    /// Returns the rounded weights, for a sampler: what it keeps stays as it is now.
+    /// Returns the rounded weights for a sampler, which keeps them unchanged.
     pub(crate) fn network(&self) -> Arc<Network> {
         Arc::clone(&self.network)
     }
@@ -239,8 +239,8 @@ impl Trained {
 #[derive(Debug)]
 pub(crate) struct TakenGradient(Buffer<f32>);
 
-/// The frozen base of adapters is on the device once, whoever stands on it: a policy and its critic, say.
-/// With `uploaded` it is noted, for as long as somebody keeps it.
+/// Shares the frozen base of adapters on the device, for example between a policy and its critic.
+/// With `uploaded` it is registered for as long as it is used.
 fn shared_base(
     base: &Arc<Parameters<f32>>,
     uploaded: Option<&Arc<Buffer<Bf16>>>,

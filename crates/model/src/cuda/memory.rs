@@ -17,7 +17,7 @@ pub(crate) trait Plain: Pod + Default + Send + Sync {}
 
 impl<T: Pod + Default + Send + Sync> Plain for T {}
 
-/// A tile of attention; the kernels say what its fields mean.
+/// A tile of attention; its fields are documented in the kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Tile {
@@ -74,7 +74,7 @@ impl<T: Plain> Buffer<T> {
         Ok(copy)
     }
 
-    /// Makes room for `len` elements; what was in it is lost where it has to grow.
+    /// Ensures room for `len` elements; growing discards the content.
     pub(crate) fn grow(&mut self, len: usize) -> Result<(), CudaError> {
         if self.len < len {
             // The old memory first: both together may not fit.

@@ -12,7 +12,7 @@ use super::vector::{GatedSilu, HeadNorm, RmsNorm, rotate};
 use super::weights::EngineWeights;
 use crate::Rotary;
 
-/// One token to be computed. Rows of a sequence stand in ascending order of position.
+/// One token to compute. Rows of a sequence are in ascending order of position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// Whose cache.

@@ -1,11 +1,12 @@
 //! Rows times a packed weight matrix, for the few rows of a decoding step.
 //!
-//! Every output is one chain of fused multiply-adds over the inputs in ascending order, however many
-//! rows there are and wherever in the batch a row stands. A sequence's numbers therefore do not depend
-//! on what else is being decoded.
+//! Each output is one chain of fused multiply-adds over the inputs in ascending order, for any
+//! number and position of rows. A sequence's numbers therefore do not depend on other sequences in
+//! the batch.
 //!
-//! Weights are read in blocks that stay in the first two caches while all rows are multiplied by them, and the block after is
-//! fetched meanwhile, a little at a time: where rows are few, waiting for weights takes longer than the arithmetic.
+//! Weights are read in blocks that stay in the L1 and L2 caches while all rows are multiplied by
+//! them, and the next block is prefetched. With few rows, waiting for weights takes longer than
+//! arithmetic.
 #![expect(
     clippy::inline_always,
     reason = "code outside of the dispatched function is compiled without its vectors"
@@ -65,7 +66,8 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Returns the bytes of a packed matrix of this shape; half of them where bf16 holds its weights exactly.
+    /// Returns the bytes of a packed matrix of this shape; half as many if bf16 is exact for its
+    /// weights.
     pub(super) fn bytes(inputs: usize, outputs: usize, compute: Compute) -> usize {
         match compute.kernel() {
             None => outputs.next_multiple_of(PANEL) * inputs * size_of::<f32>(),

@@ -9,7 +9,8 @@ pub(super) const PAGE: usize = 16;
 /// Keys and values of 16 positions, all layers: `[layer, head]` of keys `[width, 16 positions]` and values
 /// `[16 positions, value_width]`.
 ///
-/// The scores of the 16 positions are whole vectors without a sum across lanes, and what a head reads lies together.
+/// The scores of the 16 positions are whole vectors without a horizontal sum, and what a head reads
+/// is contiguous.
 #[derive(Debug)]
 struct Page {
     data: Aligned<f32>,
@@ -19,8 +20,8 @@ struct Page {
 
 /// Keys and values of all sequences.
 ///
-/// Pages are made when they are needed and used again when no sequence has them. Only whole pages are shared; a page that
-/// others have too is copied before it is written to.
+/// Pages are allocated when needed and reused when no sequence has them. Only full pages are
+/// shared; a shared page is copied before it is written.
 #[derive(Debug)]
 pub(super) struct Cache {
     heads: Heads,

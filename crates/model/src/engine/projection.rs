@@ -1,4 +1,4 @@
-//! A projection, with its adapter beside it where bf16 would round the adapter away.
+//! A projection, with a separate adapter if bf16 would round its update away.
 
 use pulp::Arch;
 
@@ -7,11 +7,11 @@ use super::panel::PANEL;
 use crate::lora::{Adapter, Joint};
 use crate::{Compute, ModelConfig};
 
-/// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` where an adapter stands beside the weights.
+/// `y = x W^T + bias`, or `y = x W^T + s (x A^T) B^T + bias` with a separate adapter.
 ///
-/// In single precision the adapter is merged into `W`, which costs nothing a token. In bf16 the merged
-/// matrix is rounded as a whole: an update smaller than half a step of bf16, 1/512 of its weight, would
-/// be lost, and sampling would continue with the weights before it.
+/// In f32 the adapter is merged into `W`, at no cost per token. In bf16 the merged matrix would be
+/// rounded. Updates smaller than half a bf16 step, 1/512 of their weight, would be lost, and
+/// sampling would use the old weights.
 #[derive(Debug)]
 pub(super) struct Projection {
     weight: Packed,
@@ -37,7 +37,7 @@ pub(super) struct Scratch {
 }
 
 impl Beside {
-    /// Returns true if adapters stand beside the weights.
+    /// Returns true if adapters are kept separate.
     pub(super) fn is_used(compute: Compute) -> bool {
         compute.kernel().is_some()
     }

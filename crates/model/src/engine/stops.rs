@@ -7,8 +7,8 @@ use turnwise_text::{ReasoningTags, StopStringMatcher};
 use super::NativeEngine;
 
 impl NativeEngine {
-    /// Passes over the reasoning of responses before stop strings are looked for ([`StopStringMatcher::past_reasoning`]); without
-    /// tags they count everywhere, as they do in a new engine. Stop tokens end a response wherever they stand.
+    /// Ignores stop strings in the reasoning of responses ([`StopStringMatcher::past_reasoning`]);
+    /// without tags they count everywhere, the default. Stop tokens always end a response.
     pub fn past_reasoning(mut self, tags: Option<Arc<ReasoningTags>>) -> Self {
         self.reasoning = tags;
         self

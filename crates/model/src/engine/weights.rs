@@ -60,8 +60,8 @@ impl EngineWeights {
         config.num_hidden_layers * layer + beside + embedding + packed(hidden, config.vocab_size)
     }
 
-    /// Returns true if the packed output layer is the embedding, to the bit, so that there is no other
-    /// copy of it.
+    /// Returns true if the packed output layer equals the embedding bit for bit, so that no other
+    /// copy is needed.
     fn embeds_by_output(config: &ModelConfig, compute: Compute) -> bool {
         config.tie_word_embeddings && compute.kernel().is_none()
     }
@@ -74,12 +74,12 @@ impl EngineWeights {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
 
-    /// Packs weights with their adapter in them, so that sampling costs what it does without one. Merging
-    /// takes `2 rank` operations for every adapted weight and one layer more of memory at a time.
+    /// Packs weights with their adapter merged, so that sampling costs the same as without one.
+    /// Merging takes `2 rank` operations per adapted weight and memory for one more layer.
     ///
-    /// `compute` says in which precision matrices are multiplied: rounded once here, where the machine can, they take
-    /// half the memory, and the adapter stays beside them in `f32`, which rounding would lose. Keys, values, softmax and logits
-    /// stay `f32`.
+    /// `compute` is the precision of matrix products. In bf16, if supported, matrices are rounded
+    /// once and take half the memory, and the adapter stays separate in `f32`, because rounding
+    /// would lose it. Keys, values, softmax and logits stay `f32`.
     ///
     /// # Errors
     /// Those of [`EngineWeights::pack`], and an adapter that was made for another architecture.

@@ -37,13 +37,13 @@ pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
 
 /// Reads a file like `config.json`.
 ///
-/// Both spellings of the rotary base are known: `rope_theta` with `rope_scaling` and, from version 5 of
-/// `transformers` on, `rope_parameters`. Keys that change nothing here are passed over.
+/// Both forms of rotary settings are supported: `rope_theta` with `rope_scaling`, and
+/// `rope_parameters` of `transformers` 5. Keys without effect here are ignored.
 ///
 /// # Errors
-/// Name the file and the key: a file that cannot be read or is no JSON object, a number that is missing
-/// or of another type, a family, activation, sliding window, quantisation or rotary scaling that is not
-/// supported, a shape that [`ModelConfig::check`] rejects.
+/// The error names the file and the key: an unreadable file or invalid JSON; a missing or mistyped
+/// number; an unsupported family, activation, sliding window, quantization or rotary scaling; or a
+/// shape that [`ModelConfig::check`] rejects.
 pub fn read_config(path: &Path) -> Result<ModelConfig, ModelError> {
     let bytes = files::read(path)?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| ModelError::file(path, error))?;
@@ -113,8 +113,8 @@ fn parse(entries: &Map<String, Value>) -> Result<ModelConfig, ModelError> {
     })
 }
 
-/// Tokens as both `config.json` and `generation_config.json` spell them: a number, a list, or null. Some
-/// old files say -1 for none.
+/// Parses token ids as in `config.json` and `generation_config.json`: a number, a list, or null.
+/// Some old files use -1 for none.
 fn special_tokens(entries: &Map<String, Value>) -> SpecialTokens {
     let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     let one = |key: &str| entries.get(key).and_then(token);
@@ -135,8 +135,8 @@ fn eos_json(tokens: &SpecialTokens) -> Value {
     }
 }
 
-/// Sampling settings for `transformers`, which it uses where a call has none: the whole distribution. What a run samples
-/// with is written over them with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
+/// Returns the default sampling settings for `transformers`: the full distribution. A run's
+/// settings replace them with its tokenizer ([`turnwise_text::Tokenizer::save_folder_sampled`]).
 pub(super) fn generation_json(config: &ModelConfig) -> Value {
     let entries = GenerationSampling::default().entries();
     let mut value: Value = entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();

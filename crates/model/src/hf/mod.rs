@@ -53,7 +53,8 @@ pub fn load_critic(folder: &Path) -> Result<Parameters<f32>, ModelError> {
     Ok(parameters)
 }
 
-/// Rejects weights that the system has no memory for, where it says so: the allocator would end the program.
+/// Rejects weights that do not fit into memory, if the system reports it; otherwise the allocator
+/// would abort the program.
 fn check_room(folder: &Path, numbers: usize) -> Result<(), ModelError> {
     let mut room: Vec<f32> = Vec::new();
     let reserved = room.try_reserve_exact(numbers);

@@ -71,7 +71,8 @@ pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), Mod
 /// model that was there before, under other names, are removed then.
 ///
 /// # Errors
-/// The folder cannot be made or listed, or a file in it cannot be written, renamed or removed; the error names it.
+/// The error names the folder that cannot be created or listed, or the file that cannot be written,
+/// renamed or removed.
 pub fn save_model_as(
     parameters: &Parameters<f32>,
     folder: &Path,

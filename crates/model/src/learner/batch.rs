@@ -104,9 +104,8 @@ impl NativeLearner {
         Ok(found)
     }
 
-    /// Returns true if a pass computes prefixes that sequences share once. Dropout is drawn for each
-    /// sequence by itself, so that with it no two sequences have a row in common; a device has no kernels
-    /// for it.
+    /// Returns true if a pass computes shared prefixes once. With dropout, drawn per sequence, no
+    /// rows are equal, and a device has no kernels for it.
     pub(super) fn shares(&self, network: Network<'_, f32>) -> bool {
         #[cfg(feature = "cuda")]
         if self.cuda.is_some() {

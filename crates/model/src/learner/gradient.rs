@@ -66,8 +66,8 @@ impl NativeLearner {
         Ok(squares.sqrt())
     }
 
-    /// Returns the accumulated gradient summed over the lanes of this process, in the layout of what is
-    /// trained; empty if a device is gone.
+    /// Returns the accumulated gradient, summed over lanes, in the layout of the trained
+    /// parameters; empty if a device failed.
     pub fn gradient(&self) -> Vec<f32> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {

@@ -30,8 +30,8 @@ pub use gradient::TakenGradient;
 /// Trains a decoder, or an adapter on one, on this machine's CPU or on a device
 /// ([`LearnerConfig::device`]).
 ///
-/// With an adapter, gradients, moments, norms and steps are those of the adapter alone, and the weights
-/// that it stands on keep their bits.
+/// With an adapter, gradients, moments, norms and steps are only the adapter's; the base weights
+/// are unchanged.
 ///
 /// A batch is cut into packed micro-batches, dealt to lanes and run; each lane adds to its own
 /// gradient, and the lanes' gradients are summed in lane order by [`Learner::step`]. Nothing depends
@@ -59,9 +59,9 @@ impl NativeLearner {
     /// Creates a learner of these weights, or of their adapter if they have one, with a fresh optimizer.
     ///
     /// # Errors
-    /// A model that [`ModelConfig::check`] rejects, settings out of their ranges, an adapter that was
-    /// made for another architecture, or a device that this program was built without, that is not there,
-    /// that cannot run the model's shape or has too little memory.
+    /// Fails on a model that [`ModelConfig::check`] rejects, settings out of range, an adapter for
+    /// another architecture, or a device that is not supported by this build, missing, unable to
+    /// run the model's shape, or too small.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         weights.base.config.check()?;
@@ -95,8 +95,8 @@ impl NativeLearner {
         })
     }
 
-    /// Starts again from the weights as they are: a fresh optimizer, and nothing accumulated. No weights
-    /// are copied.
+    /// Restarts from the current weights, with a fresh optimizer and no accumulated gradient.
+    /// Weights are not copied.
     ///
     /// # Errors
     /// Settings out of their ranges, with the key, or a device that fails.
@@ -120,8 +120,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Gives the memory of passes and gradients back until it is needed again, for whatever else is to
-    /// be done in between. What was accumulated is forgotten.
+    /// Frees the memory of passes and gradients until it is needed again. The accumulated gradient
+    /// is discarded.
     pub fn release(&mut self) {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &mut self.cuda {
@@ -162,9 +162,8 @@ impl NativeLearner {
         Ok(())
     }
 
-    /// Brings weights and moments of a device to the host, where [`NativeLearner::weights`] and
-    /// [`NativeLearner::optimizer_state`] give them out until the next update. On the CPU they are
-    /// there.
+    /// Copies weights and moments from a device to the host, for [`NativeLearner::weights`] and
+    /// [`NativeLearner::optimizer_state`] until the next update. Does nothing on the CPU.
     ///
     /// # Errors
     /// If the device fails. The two would then give out what they had before.
@@ -193,7 +192,7 @@ impl NativeLearner {
         check_finite(self.weights().trained(), self.trained_tensors())
     }
 
-    /// Returns the weights as they are now for sampling engines, which read a device's where they are.
+    /// Returns the current weights for sampling engines; on a device they are read in place.
     ///
     /// # Errors
     /// Those of [`EngineWeights::of`]; on a device none.
@@ -207,8 +206,8 @@ impl NativeLearner {
         Ok(SharedWeights::Host(Arc::new(EngineWeights::of(&self.weights(), version, self.config.compute)?)))
     }
 
-    /// Returns the weights as they are now. A sampler may keep them while training continues; the next update
-    /// then works on a copy of what is trained.
+    /// Returns the current weights. A sampler may keep them during training; the next update then
+    /// works on a copy of the trained ones.
     pub fn weights(&self) -> Weights {
         #[cfg(feature = "cuda")]
         if let Some(Ok(weights)) = self.cuda.as_ref().map(crate::cuda::Trained::weights) {
@@ -217,7 +216,7 @@ impl NativeLearner {
         self.pass_weights()
     }
 
-    /// Returns the weights for a pass. A device reads its own and asks these for shapes alone, so that
+    /// Returns the weights for a pass. A device uses its own and reads only shapes from these, so
     /// nothing is downloaded.
     fn pass_weights(&self) -> Weights {
         Weights { base: Arc::clone(&self.parameters), adapter: self.adapter.clone() }
@@ -320,7 +319,7 @@ impl NativeLearner {
         Ok(logprobs_of(scores))
     }
 
-    /// Log-probs and entropies of the response tokens under the weights as they are now, of the softmax at
+    /// Returns log-probs and entropies of the response tokens under the current weights, at
     /// `temperature` (above 0).
     ///
     /// # Errors
@@ -336,9 +335,9 @@ impl NativeLearner {
         self.score_under(Network::from(&weights), batch, temperature)
     }
 
-    /// Returns the mean over some tokens of the last layer's normed hidden state, under the weights as they are
-    /// now: for every sequence one vector of `hidden_size` a range of tokens. Ranges are ascending and
-    /// disjoint; the state of a token is the one after it was read.
+    /// Returns the mean of the last layer's normed hidden states over ranges of tokens, under the
+    /// current weights: one vector of `hidden_size` per range for each sequence. Ranges are
+    /// ascending and disjoint. A token's state is the one after it was read.
     ///
     /// # Errors
     /// A range that is empty or outside its sequence, a sequence that does not fit the model.
@@ -385,7 +384,7 @@ fn logprobs_of(scores: Vec<TokenScores>) -> Vec<Vec<f32>> {
 }
 
 impl Learner for NativeLearner {
-    /// If it fails, nothing of what was accumulated before is left.
+    /// If it fails, the accumulated gradient is discarded.
     fn forward_backward(
         &mut self,
         batch: &[TokenSequence],

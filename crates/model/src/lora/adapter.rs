@@ -22,8 +22,8 @@ pub struct AdapterPart {
     pub columns: Range<usize>,
 }
 
-/// The adapted modules of one product. Their `A`s stand below one another in the flat buffer, so that
-/// they are one matrix, `[parts rank, inputs]`.
+/// The adapted modules of one product. Their `A`s are contiguous in the flat buffer and form one
+/// matrix, `[parts rank, inputs]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// All `A`s.
@@ -229,8 +229,7 @@ impl<T: Real> Adapter<T> {
         Some(merged)
     }
 
-    /// Adds the adapter to the weights that it stands on, which then are those of an ordinary model. A
-    /// value head is not part of that.
+    /// Merges the adapter into its base weights. The value head is not part of it.
     ///
     /// # Errors
     /// If the adapter belongs to another architecture.

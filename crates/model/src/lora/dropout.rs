@@ -4,9 +4,9 @@ use crate::Real;
 
 /// Entries of an adapter's inputs that are dropped in one pass.
 ///
-/// The choice of an entry depends on only the key and the entry's coordinates: the sequence's
-/// index in the batch, the position in it, the layer, the module and the column. So a layer that is run
-/// again in backward drops the same entries, whatever the cut into micro-batches and lanes.
+/// Whether an entry is dropped depends only on the key and its coordinates: sequence index in the
+/// batch, position, layer, module and column. Recomputed layers thus drop the same entries, for any
+/// split into micro-batches and lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dropout {
     key: u64,

@@ -15,9 +15,8 @@
 //! s = alpha / r, or alpha / sqrt(r) with `rslora` (Kalajdzievski 2023)
 //! ```
 //!
-//! `A` starts uniform and `B` at zero, so that an adapter changes nothing until it is trained. Names,
-//! shapes and the meaning of every setting are those of the PEFT library, whose files
-//! [`save_adapter`] and [`load_adapter`] write and read.
+//! `A` starts uniform and `B` at zero, so a new adapter changes nothing. Names, shapes and settings
+//! are PEFT's, whose files [`save_adapter`] and [`load_adapter`] write and read.
 //!
 //! Frozen weights cost no gradient: [`crate::NativeLearner`] keeps gradients, moments and the clipped
 //! norm in the layout of the adapter alone.
@@ -115,7 +114,8 @@ impl LoraConfig {
     /// Rejects settings that cannot work, naming the key.
     ///
     /// # Errors
-    /// A rank, alpha or dropout out of its range, an empty list of targets, and those of [`LoraConfig::modules`].
+    /// Fails on a rank, alpha or dropout out of range, an empty list of targets, and as
+    /// [`LoraConfig::modules`] does.
     pub fn check(&self) -> Result<(), ModelError> {
         turnwise_settings::check(self).map_err(ModelError::Settings)?;
         self.modules().map(|_| ())

@@ -19,8 +19,8 @@ const VALUE_HEAD: &str = "value_head.safetensors";
 /// Before the name of a module in the base model.
 const PREFIX: &str = "base_model.model.";
 
-/// Keys of `adapter_config.json` that do not change what an adapter computes, or that are looked at one by
-/// one. Any other with a value is rejected.
+/// Keys of `adapter_config.json` that do not affect the adapter, or that are checked individually.
+/// Other keys with a value are rejected.
 const KNOWN: [&str; 24] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -65,7 +65,7 @@ pub struct AdapterBase {
 pub struct AdapterFile {
     /// The settings. `targets` are those of the config file, not of the weights.
     pub config: LoraConfig,
-    /// The model that it stands on, where that is known.
+    /// The base model, if known.
     pub base: Option<AdapterBase>,
 }
 
@@ -107,8 +107,8 @@ impl AdapterFile {
     }
 }
 
-/// Returns the modules that `target_modules` names, by the last part of each name. A pattern names none: then
-/// the weights say which there are, and the answer here is all of them.
+/// Returns the modules that `target_modules` names, by the last part of each name. For a pattern it
+/// returns all modules; the weights then tell which exist.
 fn targets(value: Option<&Value>) -> Result<Vec<String>, String> {
     match value {
         Some(Value::String(_)) => Ok(vec![ALL_LINEAR.into()]),
@@ -192,8 +192,8 @@ fn has_effect(key: &str, value: &Value) -> bool {
     !start && has_value(value)
 }
 
-/// Reads an adapter for a model of this architecture; a critic's, where a value head lies beside it.
-/// Weights may be `f32`, `bf16` or `f16`; they become `f32`.
+/// Loads an adapter for a model of this architecture; a critic's if it has a value head. Weights in
+/// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
 /// Name the file and the key or tensor: what [`AdapterFile::read`] rejects, a tensor that is missing or of
@@ -263,14 +263,14 @@ fn is_lora(tensor: &TensorInfo) -> bool {
     tensor.name.starts_with(PREFIX)
 }
 
-/// Writes an adapter into a folder, which is made if need be, so that PEFT loads it: weights in `f32`, the
-/// adapter's own name left out. A critic's value head goes into a file beside them.
+/// Writes an adapter in PEFT's form into a folder, which is created if needed: weights in `f32`,
+/// without the adapter's name. A critic's value head is a separate file.
 ///
 /// Each file appears whole or not at all, `adapter_config.json` last.
 ///
 /// # Errors
-/// The folder cannot be made or a file in it cannot be written, which the error names; a target that is no linear
-/// layer.
+/// Fails if the folder cannot be created or a file cannot be written (named in the error), or if a
+/// target is not a linear layer.
 pub fn save_adapter(adapter: &Adapter<f32>, folder: &Path, base: &AdapterBase) -> Result<(), ModelError> {
     fs::create_dir_all(folder).map_err(ModelError::io(folder))?;
     write(adapter, &folder.join(WEIGHTS), is_lora)?;

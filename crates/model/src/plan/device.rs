@@ -1,4 +1,4 @@
-//! The plan of a run on an NVIDIA device: what lies on the device, and what stays on the host beside it.
+//! Memory plan of a run on an NVIDIA device: on the device, and on the host.
 //!
 //! A trained weight takes 18 bytes on the device: 2 in bf16, which passes and samplers read, 4 of its f32 master, 8 of its
 //! two moments and 4 of its gradient. A weight that is only read (a reference policy's, the base under an adapter) takes 2.
@@ -121,8 +121,7 @@ impl MemoryPlan {
         plan
     }
 
-    /// Returns the plan of the host beside a device: the weights as they were loaded, and what is
-    /// downloaded for a checkpoint.
+    /// Returns the plan of the host: the loaded weights, and what is downloaded for a checkpoint.
     pub fn beside_device(config: &ModelConfig, settings: &PlanSettings) -> Self {
         let mut plan = Self::default();
         let (weights, trainable) = (ParameterLayout::new(config).len as u64, settings.trainable as u64);

@@ -5,8 +5,8 @@
 //! | `mod.rs` | a plan and its items; training and sampling on the processors |
 //! | `device.rs` | training and sampling on an NVIDIA device, and what stays on the host |
 //!
-//! Every number comes from the shapes that the buffers themselves are made by; `tests/memory.rs` compares
-//! it with what an allocator counts.
+//! All numbers come from the shapes with which the buffers are made; `tests/memory.rs` compares
+//! them with an allocator's counts.
 
 mod device;
 
@@ -55,13 +55,13 @@ pub struct PlanSettings {
     pub adapter_row: usize,
     /// Rank of the policy's adapter; 0 without one.
     pub adapter_rank: usize,
-    /// Parameters of a reference policy of its own; 0 if it is the base itself, or none is needed.
+    /// Parameters of a separate reference policy; 0 if it is the base itself, or not needed.
     pub reference: usize,
     /// True if divergences over the whole vocabulary are taken, to a reference policy or another prompt.
     pub divergences: bool,
     /// True if a second gradient is accumulated while the first is kept.
     pub second_gradient: bool,
-    /// Parameters of a critic of its own, and how many of them are trained, if there is one.
+    /// Parameters of a separate critic and how many are trained, if there is one.
     pub critic: Option<[usize; 2]>,
     /// The samplers of one process: how many, and their size.
     pub sampling: Option<(usize, EngineConfig)>,
@@ -223,13 +223,13 @@ impl MemoryPlan {
         self.items.iter().filter(|item| item.phase == phase).map(|item| item.bytes).sum()
     }
 
-    /// The most there is at a time: samplers and the buffers of training are there together only where their phase says
-    /// so ([`PlanPhase::Always`]).
+    /// Returns the peak: samplers and training buffers coexist only in phases with
+    /// [`PlanPhase::Always`].
     pub fn peak(&self) -> u64 {
         self.of(PlanPhase::Always) + self.of(PlanPhase::Sampling).max(self.of(PlanPhase::Training))
     }
 
-    /// The most there is where what a phase frees is kept while the next one takes memory of its own.
+    /// Returns the peak if freed memory of one phase is kept during the next.
     pub fn sum(&self) -> u64 {
         self.items.iter().map(|item| item.bytes).sum()
     }

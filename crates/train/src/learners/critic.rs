@@ -39,8 +39,8 @@ impl CriticReport {
 }
 
 impl RunCritic {
-    /// Creates a critic that starts from the policy's layers. With `lora` it is an adapter of its own on the
-    /// policy's base, which starts as the policy's where the two have the same settings.
+    /// Creates a critic from the policy's layers. With `lora` it is its own adapter on the policy's
+    /// base. If the settings are equal, it starts as the policy's adapter.
     pub(crate) fn new(
         policy: &Weights,
         lora: Option<&LoraConfig>,

@@ -1,10 +1,10 @@
 //! The decomposer inside the loop: an LLM judge, or TurnRD with its replay and its rounds.
 //!
-//! TurnRD's round protocol (HAS, algorithm 1): rollouts with the network of round `r` frozen, their
-//! records into the replay, policy updates, and at the round's end training on the replay, which gives
-//! the network of round `r + 1`. Every phase can be repeated: a resume cuts the records of the steps off
-//! that it does again, and a network is written under its round's number, so that a run that is killed
-//! anywhere continues from its checkpoint with the same bits, where its rollouts have the same.
+//! TurnRD's round protocol (HAS, algorithm 1). Rollouts use the frozen network of round `r`. Their
+//! records go into the replay, and the policy is updated. At the end of the round, training on the
+//! replay gives the network of round `r + 1`. Each phase can be repeated: a resume cuts off the
+//! records of repeated steps, and a network is stored under its round's number. A killed run thus
+//! resumes with the same bits, if its rollouts are the same.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,8 @@ struct Vectors {
 }
 
 impl RunDecomposer {
-    /// Rejects a judge that does not answer. Before a run's warm start, at whose end it would be asked first.
+    /// Rejects a judge that does not answer. Called before SFT, because the judge is first needed
+    /// after it.
     pub(crate) fn check_service(config: &Config) -> Result<(), TrainError> {
         if let DecomposerConfig::Judge(judge) = &config.decomposer {
             let judge = JudgeConfig { cache: PathBuf::new(), ..judge.clone() };
@@ -60,7 +61,7 @@ impl RunDecomposer {
         Ok(())
     }
 
-    /// Returns the decomposer a config asks for, as it is after `steps` steps of a run.
+    /// Opens the decomposer of a config in its state after `steps` steps of a run.
     pub(crate) fn open(
         config: &Config,
         directory: &RunDirectory,
@@ -93,8 +94,8 @@ impl RunDecomposer {
     }
 }
 
-/// Returns the credits of a judge. HAS leaves groups out whose returns are all equal: they get zeros, and
-/// no question is asked about them.
+/// Returns the credits of a judge. Groups of equal returns get zeros without a question, because
+/// HAS skips them.
 fn judged(judge: &Judge, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, TrainError> {
     let differ = |group: &&Group| !group.has_equal_returns();
     let asked = Batch { groups: batch.groups.iter().filter(differ).cloned().collect() };
@@ -127,7 +128,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Forgets what it recorded of a step and of all later ones: they will be repeated, with other bits.
+    /// Discards records of a step and all later ones, which will be repeated with other results.
     pub(crate) fn abandon_from(&mut self, step: u64) -> Result<(), TrainError> {
         if let Self::TurnRd(turnrd) = self {
             let round_steps = turnrd.settings.round_steps;
@@ -144,7 +145,8 @@ impl RunDecomposer {
         }
     }
 
-    /// Goes on from a checkpoint's counts of the judge: the budget is the run's, whatever process has used it.
+    /// Restores the judge's counts from a checkpoint: the budget belongs to the run, across
+    /// processes.
     pub(crate) fn go_on_from(&mut self, counts: JudgeMetrics) {
         if let Self::Judge(judge) = self {
             judge.go_on_from(counts);
@@ -233,7 +235,7 @@ pub fn round_folder(folder: &Path, round: u32) -> PathBuf {
 }
 
 impl RunTurnRd {
-    /// Returns the credits of a batch by the frozen network; the batch goes into the replay.
+    /// Returns the credits of a batch from the frozen network, and adds the batch to the replay.
     fn credits(
         &mut self,
         batch: &Batch,
@@ -339,8 +341,9 @@ fn report_training(report: &TrainReport, metrics: &mut Metrics) {
     }
 }
 
-/// Mean-pooled last hidden states of the policy: for every turn over at most `most` tokens of its observation and response
-/// ([`turn_tokens`]), and over the last `most` tokens of the goal. One scoring pass over the sequences that were sampled.
+/// Returns mean-pooled last hidden states of the policy: of each turn, over at most `most` tokens
+/// of observation and response ([`turn_tokens`]), and over the last `most` tokens of the goal. It
+/// takes one scoring pass over the sampled sequences.
 fn vectors(
     batch: &Batch,
     most: usize,

@@ -43,7 +43,7 @@ pub(crate) struct Learners {
     pub(crate) policy: Box<dyn PolicyLearner>,
     /// The critic, where the estimator needs values.
     pub(crate) critic: Option<RunCritic>,
-    /// The source of per-turn credits, where a refinement asks for an external one.
+    /// The external decomposer, if a refinement needs one.
     pub(crate) decomposer: Option<RunDecomposer>,
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn begin_weights(
     Ok((Weights::adapted(base, adapter)?, Some(model)))
 }
 
-/// Reports what a choice of numbers comes to on this machine, if it is not the reference.
+/// Notes how matrix products are computed on this machine, if not in the reference precision.
 fn note_compute(compute: Compute, observer: &mut dyn Observer) {
     if compute != Compute::F32 {
         let note = compute.fallback().unwrap_or_else(|| format!("policy.compute: {}", compute.path()));

@@ -1,4 +1,4 @@
-//! The policy in training: what a run asks of it, and the native one.
+//! The policy in training: the interface for a run, and the native implementation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,12 +54,12 @@ impl HiddenStates for NativeLearner {
     }
 }
 
-/// A policy in training, native or remote: what the loop asks of a [`Learner`] besides its losses.
+/// A policy in training, native or remote: what the loop needs of a [`Learner`] besides its losses.
 ///
-/// The extra passes have defaults that reject, so that a learner without one says so when an objective declares
-/// that it needs it.
+/// The extra passes are errors by default, so a learner without one reports it when an objective
+/// needs it.
 pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
-    /// Returns one sampler a lane over the weights as they are now, each with room for `max_num_seqs`
+    /// Creates one sampler per lane over the current weights, each with room for `max_num_seqs`
     /// sequences of `max_context` tokens.
     ///
     /// # Errors
@@ -71,14 +71,13 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         max_context: usize,
     ) -> Result<Vec<Box<dyn Sampler + Send>>, TrainError>;
 
-    /// Numbers about the sampling since the last call, and what a user should know of it: of samplers that are
-    /// elsewhere and can fail.
+    /// Returns metrics and notes about sampling since the last call, for remote samplers.
     fn sampling_report(&mut self) -> SamplingReport {
         SamplingReport::default()
     }
 
-    /// Log-probs and entropies of the response tokens of the softmax at `temperature` (above 0), under the
-    /// weights as they are now.
+    /// Returns log-probs and entropies of the response tokens under the current weights, at
+    /// `temperature` (above 0).
     ///
     /// # Errors
     /// They cannot be had.

@@ -1,4 +1,4 @@
-//! Memory that a run will need of the machine, and what to change where that is too much.
+//! The memory that a run needs, and what to change if it is too much.
 
 use std::fmt::{self, Display};
 
@@ -17,7 +17,7 @@ use crate::rollout::engines::sampling_lanes;
 /// Bytes of a gibibyte.
 pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 
-/// The plan of a run beside the memory of the machine, and of the device where it trains on one.
+/// A run's memory plan with the memory of the machine and, if used, of the device.
 #[derive(Clone, Debug)]
 pub struct MemoryReport {
     /// The machine's own memory.
@@ -117,8 +117,8 @@ fn sends_all_weights(config: &Config) -> bool {
     config.rollout.engine.as_ref().is_some_and(|servers| servers.weights == ServedWeights::Full)
 }
 
-/// Bytes that a run keeps in the folder that it shares with servers, where it hands them all weights: one version in single
-/// precision, since the one before is deleted before the next one is written.
+/// Returns the bytes in the folder shared with servers, if they get all weights: one version in
+/// f32, because the previous one is deleted first.
 pub(crate) fn shared_folder(config: &Config, parameters: usize) -> Option<u64> {
     sends_all_weights(config).then_some(4 * parameters as u64)
 }
@@ -147,14 +147,14 @@ impl MemoryReport {
         self.device.as_ref().unwrap_or(&self.machine)
     }
 
-    /// Returns the most that it takes where it trains, in bytes.
+    /// Returns the peak memory where it trains, in bytes.
     pub fn total(&self) -> u64 {
         self.trained_in().plan.peak()
     }
 
-    /// Returns true if the machine has room for what sampling and training take beside each other and a
-    /// third more, so that neither needs to give its memory back for the other: `4 sum <= 3 size` of
-    /// [`MemoryPlan::sum`]. False where the run trains on a device, which keeps its own.
+    /// Returns true if the machine has room for sampling and training together plus a third, so
+    /// that neither must free its memory for the other: `4 sum <= 3 size` of [`MemoryPlan::sum`].
+    /// False for training on a device.
     pub fn has_room_to_keep_freed_memory(&self) -> bool {
         let machine = &self.machine;
         self.device.is_none() && machine.size.is_some_and(|size| 4 * machine.plan.sum() <= 3 * size)
@@ -309,8 +309,7 @@ impl Display for MemoryReport {
     }
 }
 
-/// Returns the memory of this machine in bytes, or of the control group this program runs in where that
-/// is less.
+/// Returns the memory of this machine in bytes, or of the program's control group if that is less.
 pub fn machine_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").as_deref().and_then(total_of);

@@ -34,8 +34,8 @@ pub struct Preflight {
     pub missing: Vec<String>,
     /// Memory that the run needs.
     pub memory: MemoryReport,
-    /// Bytes of disk that it needs in the folder that it shares with inference servers (`rollout.engine.adapter_dir`), where
-    /// it hands them all weights.
+    /// Bytes of disk needed in the folder shared with inference servers
+    /// (`rollout.engine.adapter_dir`), if they get all weights.
     pub shared_folder: Option<u64>,
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct Checked {
     pub(crate) panels: Panels,
 }
 
-/// Checks a config and builds its world: what [`crate::Run::start`] and [`preflight`] share, so that
-/// neither passes what the other rejects; a start asks a judge for an answer besides.
+/// Checks a config and builds its environment. [`crate::Run::start`] and [`preflight`] share it, so
+/// both accept the same configs; a start also contacts a judge.
 ///
 /// # Errors
 /// Settings that cannot run, a folder that holds a run already, a world that cannot be built, or a split without tasks.
@@ -77,7 +77,7 @@ pub(crate) fn checked(
     Ok(Checked { directory, template, world, panels })
 }
 
-/// Returns an unknown split as the setting that names it, and where that stands.
+/// Converts an unknown split into an error about the setting that names it, with its origin.
 fn of_split(config: &Config, error: TrainError) -> TrainError {
     match error {
         TrainError::Env(EnvError::UnknownSplit { split, known }) => no_tasks(config, &split, &known).into(),
@@ -162,7 +162,7 @@ pub(crate) fn shape_of(policy: &Path) -> Result<(PathBuf, ModelConfig), TrainErr
     Ok((folder, model))
 }
 
-/// Returns the shape of a model whose weights may not be there yet, and its tokenizer where that is there.
+/// Returns the shape of a model whose weights may not exist yet, and its tokenizer if it exists.
 fn model_of(
     path: &Path,
     missing: &mut Vec<String>,

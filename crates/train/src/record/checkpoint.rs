@@ -26,8 +26,8 @@ const ABANDONED: &str = "abandoned-";
 /// The state of the run in a checkpoint.
 const STATE: &str = "state.json";
 
-/// The state of a run besides weights and optimizer state. All random draws come from coordinates, so that
-/// there is no generator state to keep.
+/// State of a run besides weights and optimizer. Random draws are derived from coordinates, so
+/// there is no generator state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointState {
     /// Position of the run.
@@ -100,8 +100,8 @@ impl Checkpoint {
     }
 }
 
-/// Writes a checkpoint: `fill` puts policy and optimizer into the folder it is given. A whole checkpoint of the
-/// same position is left as it is: a run comes to a position with one set of bits only.
+/// Writes a checkpoint; `fill` writes policy and optimizer into its folder. Runs are deterministic,
+/// so an existing complete checkpoint of the same position is kept.
 ///
 /// # Errors
 /// Failures of `fill` or of the file system. The checkpoint that was there before stays.
@@ -159,8 +159,7 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
 
-/// Returns the newest checkpoint whose every file has its checksum; `report` hears of newer ones that are
-/// broken.
+/// Returns the newest checkpoint with correct checksums; calls `report` for newer, broken ones.
 ///
 /// # Errors
 /// There is none.
@@ -180,7 +179,7 @@ pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Re
 /// Returns the checkpoint of a position, checked file by file.
 ///
 /// # Errors
-/// Names the positions there are, or what is wrong with the one asked for.
+/// Names the existing positions, or what is wrong with the requested one.
 pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainError> {
     let all = folders(run)?;
     let Some(checkpoint) = all.iter().find(|checkpoint| checkpoint.position == position) else {
@@ -194,8 +193,8 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
     Ok(checkpoint.clone())
 }
 
-/// Moves the checkpoints behind a position out of the way, under names that nothing looks for: a run that
-/// continues from there with other settings comes to these positions with other bits.
+/// Renames the checkpoints after a position, so that they are no longer found. A run that continues
+/// from there with other settings reaches these positions with other weights.
 ///
 /// # Errors
 /// The run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it cannot be renamed.
@@ -259,7 +258,8 @@ fn entries(run: &RunDirectory) -> Result<Vec<PathBuf>, TrainError> {
     entries.map(|entry| Ok(entry.map_err(|error| TrainError::io(&folder, error))?.path())).collect()
 }
 
-/// Everything that is named like a checkpoint and says where it is from, oldest first, whole or not.
+/// Returns all folders named like a checkpoint, with their positions, oldest first, complete or
+/// not.
 fn folders(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     let named = |path: PathBuf| {
         let position = path.file_name()?.to_str()?.parse().ok()?;
@@ -274,7 +274,7 @@ fn read_state(folder: &Path) -> Result<CheckpointState, TrainError> {
     serde_json::from_str(&text).map_err(|error| TrainError::file(&path, error.to_string()))
 }
 
-/// Compares a checkpoint with its own list; the error states what is missing.
+/// Verifies a checkpoint against its list; the error names what is missing.
 fn verify(folder: &Path, check: Check) -> Result<(), String> {
     let Some(manifest) = Manifest::read(folder)? else {
         // Checkpoints of earlier versions promise nothing; the parts that are always there must be.

@@ -139,7 +139,7 @@ impl RunDirectory {
     /// Reads a JSON file of the run.
     ///
     /// # Errors
-    /// The file cannot be read, or what is in it is not a `T` as JSON; the error names the file.
+    /// Fails if the file cannot be read or is not a `T` as JSON; the error names the file.
     pub fn read_json<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, TrainError> {
         let path = self.root.join(name);
         let text = fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;
@@ -250,10 +250,11 @@ pub fn read_trajectories(path: &Path) -> Result<Vec<Trajectory>, TrainError> {
     Ok(trajectories)
 }
 
-/// Writes a file whole or not at all, in a folder that is made where it is missing.
+/// Writes a file atomically, and creates its folder if missing.
 ///
 /// # Errors
-/// The folder cannot be made, the path names no file, or the file cannot be written or put in its place.
+/// Fails if the folder cannot be created, if the path names no file, or if the file cannot be
+/// written or renamed.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), TrainError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| TrainError::io(path, error))?;

@@ -22,8 +22,8 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Locks a run directory, which is made where it is missing; `None` if another process holds it. A
-    /// file system without locks is as if it were free.
+    /// Locks a run directory, and creates it if missing; `None` if another process holds it. On a
+    /// file system without locks it always succeeds.
     ///
     /// # Errors
     /// The folder cannot be made or written to.

@@ -24,7 +24,7 @@ pub(crate) struct Logged<'a> {
     file: File,
 }
 
-/// Passes everything on to another observer and remembers the notes, for a log that is yet to be opened.
+/// Forwards everything to another observer, and keeps the notes for a log that is opened later.
 pub(crate) struct Remembered<'a> {
     pub(crate) inner: &'a mut dyn Observer,
     pub(crate) notes: Vec<String>,

@@ -85,8 +85,8 @@ pub trait Observer {
     /// Something happened.
     fn event(&mut self, event: Event<'_>);
 
-    /// Evaluates the policy and writes `eval/<position>.json` of the run; `Break` where it was interrupted before it
-    /// was done. The text of an error ends the run.
+    /// Evaluates the policy and writes `eval/<position>.json` of the run. Returns `Break` if
+    /// interrupted. An error ends the run.
     ///
     /// # Errors
     /// The reason why the evaluation could not be carried out, or why its file could not be written; it ends the run

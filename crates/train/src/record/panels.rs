@@ -24,8 +24,8 @@ pub struct Panels {
 /// Pins the panels of a config; rejects a panel that shares a task with the training split.
 ///
 /// # Errors
-/// A split that is not there, whose data cannot be read or that has two tasks of one name; an evaluation split with
-/// fewer tasks than `eval.tasks`; or a task that a panel shares with the training split, which the error names.
+/// Fails on a missing or unreadable split, two tasks with one name, an evaluation split with fewer
+/// tasks than `eval.tasks`, or a task that a panel shares with training (named in the error).
 pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
     let train = PinnedSplit::pin(set, &config.env.split)?;
     let mut evaluation = BTreeMap::new();
@@ -45,8 +45,8 @@ pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, 
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }
 
-/// Returns the panel that a run pinned for a split when it started, compared with the tasks as they are
-/// now; `None` if it pinned none for this split.
+/// Returns the panel that a run fixed for a split at its start, verified against the current tasks;
+/// `None` if the run has none for this split.
 ///
 /// # Errors
 /// A task of it is gone, or is another one under its name.
@@ -64,7 +64,7 @@ fn verify_panel(run: &RunDirectory, panel: &Panel, set: &dyn TaskSet) -> Result<
 /// Rejects to continue when the world is not the one the run began with.
 ///
 /// # Errors
-/// A task is gone, or is another one under its name; the error names the first of the evaluation.
+/// Fails if a task is missing or has changed; the error names the first.
 pub fn verify(run: &RunDirectory, config: &Config, set: &dyn TaskSet) -> Result<(), TrainError> {
     let panels: Panels = run.read_json("panel.json")?;
     for panel in panels.evaluation.values() {

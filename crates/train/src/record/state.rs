@@ -1,4 +1,4 @@
-//! The state of a run: what a checkpoint holds besides weights.
+//! The state of a run that a checkpoint stores besides weights.
 
 use crate::config::Config;
 use crate::record::checkpoint::CheckpointState;
@@ -25,9 +25,9 @@ impl RunState {
         Self { position: Position { phase, step: 0 }, tasks_drawn: 0, kl_coef: config.objective.kl.coef }
     }
 
-    /// Returns the state that a checkpoint holds, for a run that continues with this config. A KL
-    /// coefficient that has adapted since continues from where it is, unless the config has another one
-    /// than that which the checkpoint was `made` with.
+    /// Returns the state of a checkpoint for a run that continues with this config. An adapted KL
+    /// coefficient is kept, unless the config has another coefficient than the one the checkpoint
+    /// was `made` with.
     pub fn of_checkpoint(made: &Config, config: &Config, state: &CheckpointState) -> Self {
         // Runs of before there was a choice of groups drew as many tasks as they have groups.
         let drawn = || state.position.rl_step() * config.rollout.tasks_per_step as u64;

@@ -1,7 +1,7 @@
 //! TensorBoard event files, scalars only.
 //!
-//! A file is a sequence of records `u64 length | u32 masked crc of the length | data | u32 masked crc
-//! of the data` (little endian, CRC-32C); the data is an `Event` message in protobuf wire format.
+//! A file is a sequence of records `u64 length | u32 masked crc of the length | data | u32 masked
+//! crc of the data` (little-endian, CRC-32C). The data is a protobuf `Event` message.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -14,7 +14,7 @@ use crate::rollout::RolloutContext;
 use crate::rollout::prompting::Prompter;
 use crate::setup::{self, World};
 
-/// The world with what stands between it and a policy: prompts, parsing, tokens.
+/// The environment and everything between it and a policy: prompts, parsing, tokens.
 pub struct Actor {
     /// Tasks and environments.
     pub world: World,

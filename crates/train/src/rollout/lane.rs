@@ -1,9 +1,10 @@
 //! One lane of a rollout: its trajectories from reset to end.
 //!
-//! A trajectory waits either for its response ([`Sampler`]) or for its environment ([`super::pool`]). Worlds whose steps are
-//! instantaneous ([`turnwise_core::TaskSet::is_instant`]) are called in place, so that everything happens in the same order
-//! every time. With others the order in which environments answer decides which responses are decoded together, and
-//! nothing else: draws have seeds by coordinates, and a response's numbers do not depend on what is decoded beside it.
+//! A trajectory waits either for its response ([`Sampler`]) or for its environment
+//! ([`super::pool`]). Environments with instantaneous steps
+//! ([`turnwise_core::TaskSet::is_instant`]) are called in place, in a fixed order. For others, the
+//! order of their answers only affects which responses are decoded together. Seeds come from
+//! coordinates, and a response's numbers do not depend on other sequences.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -124,8 +125,8 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Goes on with the trajectories whose environments are done; waits for one where there is nothing to sample.
-    /// Returns those that end.
+    /// Continues the trajectories whose environments have answered; waits for one if there is
+    /// nothing to sample. Returns those that ended.
     fn take_outcomes(&mut self) -> Result<Vec<(usize, Trajectory)>, TrainError> {
         let mut ended = Vec::new();
         if self.waiting.is_empty() {
@@ -227,8 +228,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         params
     }
 
-    /// Returns the observation within the task's limit of tokens: the texts are cut where it is reached,
-    /// before a character that does not fit whole.
+    /// Truncates the observation to the task's token limit, at a character boundary.
     fn shorten(&self, mut observation: Observation, task: &Task) -> Observation {
         let Some(mut room) = task.limits.observation_tokens else { return observation };
         for part in &mut observation.parts {
@@ -339,7 +339,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Records what an action brought about and asks for the next response.
+    /// Records the result of an action and requests the next response.
     fn stepped(
         &mut self,
         mut live: Live,
@@ -424,8 +424,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
     }
 }
 
-/// Returns the text of tokens that a cut has left, without the last ones where those are the beginning of
-/// a character.
+/// Decodes truncated tokens without a partial character at the end.
 fn whole_text(tokenizer: &Tokenizer, mut tokens: &[u32]) -> String {
     let is_cut = |tokens: &[u32]| {
         let bytes: Vec<u8> = tokens.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();

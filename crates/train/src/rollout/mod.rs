@@ -1,9 +1,9 @@
 //! Rollouts: environments and a sampler, without a barrier between turns.
 //!
-//! A trajectory whose response is complete steps its environment at once and asks for its next
-//! response; a finished one makes room for the next in line. Trajectories are dealt to lanes by their
-//! place in the batch; each lane has its own sampler and runs on its own thread, so what is sampled
-//! does not depend on timing or on the number of processors.
+//! A trajectory with a complete response steps its environment at once and requests its next
+//! response. A finished one is replaced by the next in line. Trajectories are assigned to lanes by
+//! their index in the batch. Each lane has its own sampler and thread, so the samples do not depend
+//! on timing or the number of processors.
 //!
 //! | File | Subject |
 //! |---|---|
@@ -50,7 +50,8 @@ pub struct Job {
     pub sample: usize,
     /// Text that every prompt that starts a sequence begins with, such as notes of earlier trials; empty for none.
     pub preamble: String,
-    /// Number of earlier samples of it that failed through no fault of the policy; each time has draws of its own.
+    /// Number of earlier attempts that failed for reasons other than the policy; each attempt has
+    /// its own draws.
     pub attempt: u64,
 }
 
@@ -98,7 +99,7 @@ pub struct RolloutContext<'a> {
 }
 
 impl<'a> RolloutContext<'a> {
-    /// Returns the context of a config's rollout: training at step 0, in lanes as wide as the config says.
+    /// Creates the rollout context of a config: training at step 0, with the configured lanes.
     pub fn new(
         config: &Config,
         task_set: Arc<dyn TaskSet>,
@@ -198,8 +199,8 @@ pub fn run<S: Sampler + Send>(
     Ok(Some(results.into_iter().flatten().collect()))
 }
 
-/// Returns the jobs of every lane. Whole groups, whose samples share their prompt, go to lanes in turn if
-/// every lane gets as many; else jobs do.
+/// Assigns jobs to lanes: whole groups, which share their prompt, if every lane gets the same
+/// number; otherwise single jobs.
 fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = jobs.chunk_by(|a, b| a.group == b.group).map(<[Job]>::len).collect();
     let even = sizes.len().is_multiple_of(lanes) && sizes.iter().all(|size| *size == sizes[0]);
@@ -211,7 +212,8 @@ fn deal(jobs: &[Job], lanes: usize) -> Vec<Vec<usize>> {
     dealt
 }
 
-/// Counts a lane out when its thread ends, in whichever way, and wakes nobody: the main thread polls.
+/// Decrements the number of running lanes when its thread ends for any reason. The main thread
+/// polls it.
 struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {

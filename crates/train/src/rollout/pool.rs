@@ -1,13 +1,13 @@
 //! Environments on threads of their own, so that no reset and no step holds the sampler up.
 //!
-//! A pool has a queue of calls and threads that carry them out. A lane of the rollout gives a call away
-//! (`LanePool::begin`, `LanePool::step`) and later takes the result of it (`LanePool::poll`), in
-//! whichever order calls end. A call that takes longer than it may is given up: its trajectory gets
-//! [`EnvError::Timeout`], and a new thread takes the place of the one that hangs, which ends when the
-//! call returns, if ever. A world that limits its calls itself ([`TaskSet::limits_calls`]) is waited for.
-//! A transient error is tried again, a fatal one is handed on. An environment whose episode has ended is
-//! closed and kept for the next one; one that failed is dropped. Where a world has room for few episodes
-//! ([`TaskSet::free_episodes`]), one begins when there is room for it, and steps go before it.
+//! A pool has a queue of calls and threads that execute them. A lane submits a call
+//! (`LanePool::begin`, `LanePool::step`) and later takes its result (`LanePool::poll`), in any
+//! order. A call that exceeds its time limit is abandoned: its trajectory gets
+//! [`EnvError::Timeout`], and a new thread replaces the hanging one, which ends if the call ever
+//! returns. Environments that limit calls themselves ([`TaskSet::limits_calls`]) have no limit
+//! here. Transient errors are retried, others returned. An environment is closed and reused after
+//! an episode, and dropped after a failure. If an environment has room for few episodes
+//! ([`TaskSet::free_episodes`]), new ones wait for room, and steps have priority.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -176,7 +176,7 @@ impl LanePool {
         self.give(Work::Step { environment, action })
     }
 
-    /// Ends an episode; nothing comes of it.
+    /// Ends an episode without a result.
     pub(crate) fn close(&mut self, environment: Box<dyn Environment>) {
         self.give(Work::Close(environment));
     }
@@ -228,8 +228,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the calls up that have taken too long, and puts new threads instead of theirs. Returns when
-    /// the next call will have taken too long.
+    /// Abandons calls that exceed their limit and starts replacement threads. Returns when the next
+    /// call will exceed it.
     fn give_up(self: &Arc<Self>) -> Option<Instant> {
         let mut state = self.lock();
         let late = |(thread, running): (&u64, &Running)| {

@@ -19,8 +19,7 @@ pub struct Best {
     pub position: Position,
     /// The split that it is the best on.
     pub split: String,
-    /// Fraction of the tasks that it solved there; those whose episodes failed with an error count as not
-    /// solved.
+    /// Fraction of solved tasks; tasks whose episodes failed with an error count as not solved.
     pub success_rate: f64,
 }
 
@@ -35,7 +34,7 @@ pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
 /// Returns the folder of a checkpoint by its name: `best`, or a position such as `step-12` or `sft-300`.
 ///
 /// # Errors
-/// There is no such checkpoint; the message names those there are.
+/// Fails if there is no such checkpoint; the message names the existing ones.
 pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     let position = if name == "best" {
         let best = read(run)?.ok_or_else(|| {
@@ -52,9 +51,8 @@ pub fn named(run: &RunDirectory, name: &str) -> Result<PathBuf, TrainError> {
     Ok(checkpoint::at(run, position)?.path)
 }
 
-/// Returns the share of the tasks that the evaluation at a position solved, if there is one with this
-/// split. Tasks whose episodes failed with an error count as not solved: an evaluation whose server died
-/// midway must not be the best for the few that it had answered.
+/// Returns the fraction of tasks that an evaluation solved, if it has this split. Failed episodes
+/// count as not solved, so an evaluation whose server died is not the best by its few answers.
 fn success_rate(run: &RunDirectory, position: Position, split: &str) -> Result<Option<f64>, TrainError> {
     let name = format!("eval/{}.json", position.label());
     if !run.path(&name).is_file() {
@@ -100,10 +98,10 @@ pub(crate) fn beats_all_before(
     Ok(before.is_none_or(|best| rate > best.success_rate))
 }
 
-/// Writes the marker again where it has changed, and returns what it says then.
+/// Updates the marker if it changed, and returns its content.
 ///
-/// Its content follows from the checkpoints and evaluations alone, so that a run that was killed, or went back to an earlier
-/// checkpoint, comes to the same one.
+/// Its content depends only on the checkpoints and evaluations, so a killed run, or one that went
+/// back, gets the same marker.
 pub(crate) fn update(
     run: &RunDirectory,
     split: &str,

@@ -154,7 +154,7 @@ fn clear(path: &Path) -> Result<(), TrainError> {
     }
 }
 
-/// Renames a whole folder into place; one that is there goes when the new one is.
+/// Renames a complete folder to its destination; an existing one is removed afterwards.
 fn put(aside: &Path, out: &Path) -> Result<(), TrainError> {
     let old = beside(out, "old")?;
     clear(&old)?;

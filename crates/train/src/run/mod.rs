@@ -51,7 +51,7 @@ pub use start::{Resume, RunParts};
 pub enum RunEnd {
     /// All steps are done.
     Finished,
-    /// It was asked to stop; a checkpoint was written first.
+    /// The run was asked to stop, and wrote a checkpoint.
     Interrupted,
 }
 
@@ -89,7 +89,8 @@ impl Run {
     /// Does all that is left to do, or stops at the next safe place once `stop` is set.
     ///
     /// # Errors
-    /// Error that ended the run. `status.json` says `failed` and why, and the last checkpoint is from before it.
+    /// Fails with the error that ended the run. `status.json` then has `failed` and the reason, and
+    /// the last checkpoint precedes it.
     pub fn train(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<RunEnd, TrainError> {
         let lock = match self.lock.take() {
             Some(lock) => lock,
@@ -208,7 +209,8 @@ impl Run {
         Ok(RunEnd::Finished)
     }
 
-    /// Keeps the checkpoint of this position, where its evaluation is the best so far on the split that the config names.
+    /// Keeps the checkpoint of this position if its evaluation is the best so far on the configured
+    /// split.
     fn keep_best(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(split) = &self.config.train.keep_best else { return Ok(()) };
         let position = self.state.position;

@@ -1,4 +1,4 @@
-//! A run that begins with the warm start of another run, where that is the one it would do itself.
+//! Starting a run from the SFT warm start of another run with the same SFT.
 
 use std::fs;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
     Ok(table)
 }
 
-/// Returns the end of another run's warm start, where it is the one that this config asks for.
+/// Returns the end of another run's warm start, if it is the one that this config needs.
 ///
 /// # Errors
 /// The config has no warm start, the other run's is not whole, or it was done with settings that differ from this config's in more than
@@ -148,8 +148,8 @@ impl Run {
     /// bits that its own would have given.
     ///
     /// # Errors
-    /// As [`Run::start`]; the other run's warm start is not whole, or its settings differ from this config's in more than
-    /// what only reinforcement learning reads.
+    /// Fails like [`Run::start`], if the other warm start is incomplete, or if its settings differ
+    /// in more than reinforcement learning.
     pub fn start_from_warm_start(
         parts: &RunParts,
         config: Config,

@@ -34,8 +34,8 @@ pub struct NewRun<'a> {
     pub directory: &'a RunDirectory,
 }
 
-/// Makes policies for runs. [`NativeSource`] reads the config; a source of one's own brings a learner that lives
-/// elsewhere.
+/// Creates policies for runs. [`NativeSource`] follows the config; other sources provide remote
+/// learners.
 pub trait PolicySource {
     /// Rejects a config whose policy or samplers this source cannot make; called before anything else is done.
     ///

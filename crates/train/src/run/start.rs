@@ -193,8 +193,8 @@ impl Run {
     }
 }
 
-/// Rejects settings that come too late when reinforcement learning has begun: those of the warm start,
-/// and an estimator or a decomposer that needs a critic or rounds if none were begun.
+/// Rejects settings that come too late during reinforcement learning: those of SFT, and an
+/// estimator or decomposer that needs a critic or rounds that the run does not have.
 fn check_begun(
     began: &Config,
     config: &Config,

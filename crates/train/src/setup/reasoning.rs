@@ -8,9 +8,9 @@ use turnwise_text::chat::ChatFormat;
 
 use crate::config::{AutoOnOff, Config, PolicyLearnerConfig};
 
-/// Returns the tags of the reasoning behind which actions are read, and what the chat format opens of it.
-/// `None` for a template whose actions are read wherever they stand (`response.blocks`): its stop strings
-/// end a response wherever they stand, too.
+/// Returns the reasoning tags after which actions are parsed, and what the chat format opens of
+/// them. `None` for templates whose actions may be anywhere (`response.blocks`); their stop strings
+/// then also apply anywhere.
 pub fn reasoning(template: &PromptTemplate, chat: Option<&ChatFormat>) -> Option<ReasoningTags> {
     let rules = template.rules();
     let is_read_behind = match rules.style {
@@ -29,10 +29,9 @@ pub(crate) fn samples_here(config: &Config) -> bool {
     config.rollout.engine.is_none() && config.policy.learner == PolicyLearnerConfig::Native
 }
 
-/// Returns a stop string of the template that would end responses inside of their reasoning: where
-/// sampling cannot pass over that, and the model is sure to reason, because the chat template begins it
-/// or `prompt.thinking` asks for it. What stands there for sure is the end of reasoning as demonstrations
-/// write it.
+/// Returns a stop string of the template that would end responses within their reasoning, for
+/// sampling that cannot skip the reasoning of a model that is sure to reason (the chat template
+/// opens it, or `prompt.thinking` is on).
 pub(super) fn stop_in_reasoning<'t>(
     config: &Config,
     template: &'t PromptTemplate,

@@ -111,7 +111,8 @@ pub(crate) fn step(
     Ok(Some(metrics))
 }
 
-/// Writes the trajectories of a step. Those that were not trained on come last, each as a group of its own: they are in no group that was compared.
+/// Writes the trajectories of a step. Trajectories that were not trained on are last, each in its
+/// own group, because no group was compared with them.
 fn write_trajectories(
     directory: &RunDirectory,
     position: Position,

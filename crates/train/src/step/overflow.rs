@@ -9,7 +9,8 @@ use crate::record::observer::{Event, Observer};
 /// Fraction of the trajectories from which on a warning is worth a line.
 const WORTH_A_WARNING: f64 = 0.1;
 
-/// Counts of what a step sampled, groups included that a selection then leaves out: those that overflow fail whole.
+/// Counts over everything that a step sampled, with groups that the selection drops, since
+/// overflowing groups fail as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overflows {
     sampled: usize,
@@ -31,8 +32,8 @@ impl Overflows {
         self.overflowed as f64 / self.sampled.max(1) as f64
     }
 
-    /// Warns of a first step in which many trajectories overflowed, and rejects one in which no first
-    /// prompt fits: nothing would be learned from it.
+    /// Warns if many trajectories of the first step overflowed, and fails if no first prompt fits,
+    /// because nothing would be learned.
     ///
     /// # Errors
     /// No trajectory has a turn.

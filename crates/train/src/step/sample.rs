@@ -31,8 +31,8 @@ pub(crate) struct Sampled {
     pub(crate) metrics: Metrics,
     /// Prompts that did not fit, of all that was sampled.
     pub(crate) overflows: Overflows,
-    /// Trajectories that are not trained on because they, or too many beside them, failed through no fault of the
-    /// policy.
+    /// Trajectories that are not trained on because they, or too many of their group, failed for
+    /// reasons other than the policy.
     pub(crate) masked: Vec<Trajectory>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct SamplingJob {
     pub(crate) step: u64,
     /// Place in the order of tasks of the step's first one.
     pub(crate) first_task: u64,
-    /// Members that a group needs at least to be trained on, where others of it failed.
+    /// Minimum number of remaining members of a group with failures.
     pub(crate) fewest: usize,
 }
 
@@ -118,7 +118,7 @@ impl Totals {
 }
 
 impl SamplingJob {
-    /// Samples rounds of rollouts until the selection has what it wants; `None` when it was stopped from outside.
+    /// Samples rounds of rollouts until the selection is complete; `None` if it was stopped.
     pub(crate) fn run(
         mut self,
         report: &mut dyn FnMut(Event<'static>),

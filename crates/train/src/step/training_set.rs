@@ -16,8 +16,8 @@ use crate::step::masked_contexts::MaskedPrompts;
 pub(crate) struct TrainingSet {
     /// Trajectories that are trained on.
     pub(crate) trajectories: Vec<TrainingTrajectory>,
-    /// Selected turns without a masked-context pass, because the masked prompt and the response do not
-    /// fit the model; nothing if the loss asks for no such pass.
+    /// Number of selected turns without a masked-context pass, because masked prompt and response
+    /// do not fit the model; `None` if the loss has no such pass.
     pub(crate) masked_too_long: Option<usize>,
 }
 
@@ -97,7 +97,8 @@ pub struct TrainingSequence {
     pub masked_contexts: Vec<(usize, TokenSequence)>,
     /// Targets of a critic.
     pub values: Option<ValueSequence>,
-    /// False where the loss has no gradient: the sequence is not run through the model, and its size counts in the loss's means.
+    /// False if the loss has no gradient. The sequence is then not run, but its size counts in the
+    /// means of the loss.
     pub has_gradient: bool,
 }
 
@@ -115,16 +116,15 @@ pub struct SetInputs<'a> {
     pub values: Option<&'a PerToken<f64>>,
     /// The masked-context sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
     pub masked: &'a [Vec<(usize, TokenSequence)>],
-    /// Run trajectories through no model whose advantages are all zero and that nothing else acts on.
+    /// Do not run trajectories whose advantages are all zero and that no other term affects.
     pub skip_zero: bool,
     /// Leave groups out whose returns are all equal.
     pub skip_equal_groups: bool,
 }
 
-/// Pairs every sequence of the batch with its old log-probs and advantages. Trajectories without response
-/// tokens have nothing to train on and are left out, as are those of groups of equal returns when
-/// `skip_equal_groups` says so. Those whose advantages are all zero have no gradient when `skip_zero`
-/// says so.
+/// Pairs each sequence of the batch with its old log-probs and advantages. Trajectories without
+/// response tokens are left out, and groups of equal returns if `skip_equal_groups` is set. With
+/// `skip_zero`, trajectories whose advantages are all zero have no gradient.
 pub fn paired(batch: &Batch, inputs: &SetInputs<'_>) -> Vec<TrainingTrajectory> {
     let mut set = Vec::new();
     let mut row = 0;

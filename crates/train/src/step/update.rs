@@ -31,18 +31,19 @@ pub struct UpdateReport {
     pub tokens: usize,
     /// Of these, the tokens that were not run through the model, because sequences share them.
     pub shared_tokens: usize,
-    /// Response tokens of the sequences that were not run, because they have no gradient: none of them is clipped.
+    /// Response tokens of sequences that were not run, because they have no gradient; none of them
+    /// is clipped.
     pub left_out_tokens: usize,
-    /// Mean over updates of what scaled the gradient, by metric tag, where something did.
+    /// Means over updates of the metrics of gradient scaling, by name.
     pub scaling: BTreeMap<String, f64>,
     /// The critic's updates, if there is one.
     pub(crate) critic: Option<CriticReport>,
 }
 
 impl UpdateReport {
-    /// Returns the KL coefficient of the next step, by the divergence from the reference policy per token
-    /// in nats: the one measured in the rewards where it is there, else the updates' mean. `None` without
-    /// an update: the coefficient stays as it is.
+    /// Returns the KL coefficient of the next step, from the KL to the reference policy per token
+    /// in nats: that of the rewards if measured, otherwise the mean over updates. `None` without an
+    /// update: the coefficient is unchanged.
     pub(crate) fn next_kl_coef(&self, loss: &Loss, in_reward: Option<f64>) -> Option<f64> {
         let in_loss = self.metrics.mean(self.metrics.reference_kl);
         (self.updates > 0).then(|| loss.next_kl_coef(in_reward.unwrap_or(in_loss)))
@@ -59,8 +60,8 @@ impl UpdateReport {
 /// Runs `train.update_epochs` passes of `train.num_minibatches` updates each over the training set of step `at`.
 ///
 /// # Errors
-/// Losses, gradients or weights that are not finite; the update that gave them is not applied where that can be
-/// helped.
+/// Fails on NaN or infinity in losses, gradients or weights. The update is not applied if that can
+/// be avoided.
 pub(crate) fn update(
     set: &[TrainingTrajectory],
     loss: &Loss,
@@ -206,8 +207,8 @@ fn policy_update(
     Ok(())
 }
 
-/// Multiplies the accumulated gradient with a factor that depends on the pass that made it, and, where it asks for
-/// one, on the norm of a second gradient.
+/// Multiplies the accumulated gradient by a factor that depends on the backward pass and, if
+/// needed, on the norm of a second gradient.
 fn scale_gradient(
     policy: &mut dyn PolicyLearner,
     scaling: &dyn GradientScaling,
@@ -234,8 +235,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a set of groups with these numbers of trajectories; one whose trajectories were all left
-    /// out is not in it.
+    /// Creates a set of groups with these numbers of trajectories; groups without trajectories are
+    /// left out.
     fn set(groups: &[usize]) -> Vec<TrainingTrajectory> {
         let sequence = |group| TrainingSequence {
             group,
