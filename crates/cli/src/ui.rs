@@ -12,7 +12,7 @@ use turnwise_eval::{Agent, EvalError, Evaluation, PlaySettings, evaluate_with};
 use turnwise_train::record::panels::Panels;
 use turnwise_train::{EvaluationPoint, Event, Observer, Phase, Round};
 
-/// Between two progress lines where there is no terminal to draw on.
+/// Interval between progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Set by Ctrl-C.
@@ -63,7 +63,8 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Exit status of work that was interrupted and can be resumed, as a shell gives it for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Returns the flag that Ctrl-C sets. The first one asks for a safe stop, the second ends the program.
+/// Returns the flag that Ctrl-C sets. The first Ctrl-C requests a safe stop, the second ends the
+/// program.
 pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -75,8 +76,8 @@ pub(crate) fn stop_on_interrupt() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Returns the flag that Ctrl-C sets where it only ends what is being done; one that nobody has taken
-/// back ends the program.
+/// Returns the flag that Ctrl-C sets to end only the current activity. A second Ctrl-C before the
+/// flag is cleared ends the program.
 pub(crate) fn interruptions() -> anyhow::Result<&'static AtomicBool> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::SeqCst) {
@@ -140,7 +141,7 @@ impl Meter {
     }
 }
 
-/// Seconds that the rest takes at the pace of what this process has done; `None` before there is any.
+/// Returns the estimated remaining seconds at this process's pace; `None` at the beginning.
 fn seconds_left(elapsed: f64, [first, done, total]: [u64; 3]) -> Option<f64> {
     let new = done.saturating_sub(first);
     (new > 0).then(|| elapsed * total.saturating_sub(done) as f64 / new as f64)

@@ -1,4 +1,4 @@
-//! The worlds of this program: those of `turnwise-env`, with what other crates can read and open for them.
+//! The environments of this program: those of `turnwise-env`, with readers from other crates.
 
 use std::path::Path;
 use std::sync::Arc;

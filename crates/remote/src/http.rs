@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::redirect::Policy;
 
-/// Time in which a connection must stand. Lost packets are sent again after 1, 3 and 7 s, and a request
-/// that fails is repeated: more time would only keep it from another server.
+/// Time limit of a connection. Lost packets are resent after 1, 3 and 7 s, and failed requests are
+/// retried, so a longer limit would only delay the use of another server.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// An answer of any status.
@@ -54,7 +54,7 @@ impl HttpError {
         }
     }
 
-    /// Returns the failure of a request that was given so much time, worded to stand after the server's name.
+    /// Returns the failure of a request with this time limit, worded to follow the server's name.
     pub(crate) fn reason(&self, time: Duration) -> String {
         match self {
             Self::Unreachable(_) => format!("cannot be reached: {}", self.cause()),
@@ -72,8 +72,8 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// Returns the cause at the bottom of a failure, which says most ("connection rejected", "unexpected end
-/// of file"), without an address.
+/// Returns the root cause of a failure ("connection refused", "unexpected end of file"), without an
+/// address.
 fn deepest_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
@@ -118,16 +118,16 @@ pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
 /// The proxies that the environment names (`HTTPS_PROXY`, `NO_PROXY`), and what a client does with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Proxies {
-    /// They are not used. Inference servers and worlds are in the run's own network: a proxy is there to leave it, and often
-    /// finds none of its machines.
+    /// Proxies are not used. Inference servers and environments are in the local network, which
+    /// proxies often cannot reach.
     Ignored,
     /// They are used. A training service may be hosted by others and be reached through a proxy alone; for one in the run's
     /// own network there is `NO_PROXY`.
     OfEnvironment,
 }
 
-/// Returns the settings of all clients. No redirect is followed: a key goes to the address that was
-/// named, and no further.
+/// Returns the settings of all clients. Redirects are not followed, so that a key goes only to the
+/// named address.
 pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
     // The process needs it once, before the first client. One that is there already is as good.
     #[cfg(feature = "tls")]

@@ -83,7 +83,8 @@ impl Drop for RequestThread {
     }
 }
 
-/// Error of a wait for a request whose task ended without an outcome: it panicked, or its thread is gone.
+/// Error while waiting for a request whose task ended without a result: it panicked, or its thread
+/// ended.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the task of a request has ended without an outcome")]
 pub(crate) struct TaskEnded;
@@ -136,8 +137,8 @@ impl<T> Outcomes<T> {
     }
 }
 
-/// The promise of one outcome. Dropped without one, it says so: whoever waits holds a sender of the channel for the requests
-/// to come, so that the channel's own end would never show.
+/// A promise of one result. Dropping it without a result sends an error: the receiver also holds a
+/// sender for later requests, so it would never see the channel close.
 pub(crate) struct Promise<T> {
     request: RequestId,
     sender: Option<Sender<Result<(RequestId, T), TaskEnded>>>,

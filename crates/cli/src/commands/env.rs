@@ -78,7 +78,8 @@ const GENERATOR: [(&str, &str); 6] = [
     ("task_types", "--task-type"),
 ];
 
-/// Those of [`GENERATOR`] that the command line has. The defaults are ALFWorld's and mean nothing to another world.
+/// The options of [`GENERATOR`] that were given. The defaults are ALFWorld's and do not apply to
+/// others.
 struct Given(Vec<(&'static str, &'static str)>);
 
 impl FromArgMatches for Given {
@@ -345,8 +346,8 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     turnwise_files::open(path).with_context(|| path.display().to_string())
 }
 
-/// Returns a replay's result in one line, and the first differences in full. `unit` is what an episode is
-/// called.
+/// Formats the result of a replay in one line, and the first differences in full. `unit` is the
+/// word for an episode.
 fn replay_summary(mut out: String, unit: &str, differences: &[Difference], show: usize) -> String {
     for difference in differences.iter().take(show) {
         let _ = write!(

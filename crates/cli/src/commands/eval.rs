@@ -90,7 +90,7 @@ impl From<AgentName> for Agent {
     }
 }
 
-/// Times that Reflexion tries a task at most, unless it is said.
+/// Default maximum of Reflexion's trials per task.
 const TRIALS: usize = 3;
 
 pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
@@ -160,8 +160,8 @@ pub(crate) fn run(mut args: EvalArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the checkpoint and the file of results that are meant, and rejects what cannot be done before
-/// anything is loaded: what is written after hours of playing must have a file to go to.
+/// Finds the checkpoint and the result file, and rejects invalid options before anything is loaded,
+/// so that hours of playing are not lost for want of a file.
 fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     match args.trials {
         Some(0) => anyhow::bail!("--trials 0: a task must be tried at least once"),
@@ -187,8 +187,8 @@ fn check(args: &mut EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejects to put another evaluation instead of one that training made: comparisons and `train.keep_best`
-/// read it. The same may be played again.
+/// Rejects replacing an evaluation made by training with a different one, because comparisons and
+/// `train.keep_best` read it. The same evaluation may be repeated.
 fn check_replaced(
     path: &Path,
     policy: &Path,
@@ -248,8 +248,8 @@ fn configure(config: &mut Config, args: &EvalArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the file for the results of a policy. In a folder it has the name that training gives to
-/// evaluations of this checkpoint, which is where `turnwise compare --evaluations` looks for it.
+/// Returns the result file of a policy. In a folder it is named like training's evaluations of this
+/// checkpoint, so that `turnwise compare --evaluations` finds it.
 fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     let label = checkpoint_label(policy);
     let is_folder = out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -278,9 +278,9 @@ fn result_file(out: PathBuf, policy: &Path) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
-/// Returns the run whose panels are played: the one that the policy is in, unless the config asks for
-/// other tasks or another world than the run's. Data may lie elsewhere than it did (`env.data`); its
-/// content is compared with the panels.
+/// Returns the run whose panels are played: the policy's run, unless the config asks for other
+/// tasks or another environment. Its data may have moved (`env.data`); the content is verified
+/// against the panels.
 fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirectory>> {
     let Some(run) = enclosing_run(policy).filter(|run| run.join("panel.json").is_file()) else {
         return Ok(None);
@@ -290,9 +290,8 @@ fn own_panels(policy: &Path, config: &Config) -> anyhow::Result<Option<RunDirect
     Ok(if same { Some(RunDirectory::open(&run)?) } else { None })
 }
 
-/// Returns the config that a policy is played with: of the run directory that it is in; else what the
-/// files say; else, for a model that knows how a response ends (one of the hub's), the prompts that such
-/// a model is asked with.
+/// Returns the config for playing a policy: of its run directory, else of the files, else the
+/// default prompts for a hub model.
 pub(crate) fn config_of(
     path: &Path,
     policy: &Policy,
@@ -342,8 +341,8 @@ fn world_defaults(kind: &str) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Settings for a model of the hub: free reasoning, two earlier turns, prompts of 4,096 and responses of 512 tokens;
-/// where an agent keeps the whole history, four times that.
+/// Returns settings for a hub model: free reasoning, two earlier turns, prompts of 4,096 and
+/// responses of 512 tokens; four times that if the agent keeps the whole history.
 fn model_defaults(policy: &Policy, kind: &str, agent: Agent) -> anyhow::Result<Vec<String>> {
     let wanted = if agent == Agent::Plain { 4096 + 512 } else { 4 * (4096 + 512) };
     let context = policy.weights.config().max_position_embeddings.min(wanted);

@@ -28,7 +28,7 @@ pub(crate) enum Pictures {
 }
 
 impl Pictures {
-    /// Form that `auto` stands for. `variable` gives what the environment says of the terminal.
+    /// Resolves `auto`. `variable` reads environment variables about the terminal.
     pub(crate) fn resolve(self, terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
         if self != Self::Auto {
             return self;
@@ -52,7 +52,7 @@ impl Pictures {
         }
     }
 
-    /// Returns a picture as the terminal takes it, without a line break at its end; nothing for `off`.
+    /// Returns a picture in the terminal's form, without a final line break; empty for `off`.
     pub(crate) fn show(self, picture: &Picture) -> anyhow::Result<String> {
         Ok(match self {
             Self::Blocks => blocks(picture),

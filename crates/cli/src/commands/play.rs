@@ -186,8 +186,8 @@ fn insert(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Returns the tasks to play: the one whose id has the wanted text in it, or those of a split in an order
-/// drawn by the seed. At least one.
+/// Returns the tasks to play, at least one: the one whose id contains the given text, or those of a
+/// split in an order drawn by the seed.
 fn choose(set: &dyn TaskSet, usual: &[&str], args: &PlayArgs) -> anyhow::Result<Vec<Task>> {
     let splits = set.splits();
     if let Some(wanted) = &args.task {
@@ -442,7 +442,7 @@ fn steps(count: usize) -> String {
     if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
 }
 
-/// For someone who mistyped: the action that starts and ends most like what was typed.
+/// Suggests the action that is most similar to a mistyped one.
 fn near(action: &str, observation: &Observation) -> String {
     let typed = action.to_lowercase();
     let alike = |candidate: &String| {

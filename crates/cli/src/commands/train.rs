@@ -53,7 +53,8 @@ pub(crate) struct SftArgs {
     runs: PathBuf,
 }
 
-/// Overrides are what has a `=` after a key; files are the rest, and what is there under a name with a `=`.
+/// Splits arguments: overrides have a `=` after a key; the rest, and existing files with a `=` in
+/// their name, are files.
 pub(crate) fn split_arguments(arguments: Vec<String>) -> (Vec<PathBuf>, Vec<String>) {
     let is_override = |argument: &String| {
         let key = argument.split_once('=').map(|(key, _)| key);
@@ -138,7 +139,7 @@ fn exit_code(outcome: RunEnd) -> ExitCode {
     }
 }
 
-/// Reports where everything lies, or how to continue.
+/// Prints where everything is, or how to continue.
 pub(crate) fn report(run: &Run, outcome: RunEnd) -> ExitCode {
     let root = run.directory().root().display();
     match outcome {

@@ -193,8 +193,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// Returns the replay named in the report beside a network, or that of the run whose round it is;
-    /// `None` if there is neither.
+    /// Returns the replay named in the report beside a network, or that of its run; `None` if there
+    /// is neither.
     fn of(network: &Path) -> anyhow::Result<Option<Self>> {
         let path = network.join(REPORT);
         if path.is_file() {
@@ -330,8 +330,8 @@ fn describe(path: &Path, replay: &mut Replay) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the credits of a trajectory; the star marks the turn of the highest credit or, where the return is
-/// not positive, the lowest.
+/// Formats the credits of a trajectory; the star marks the turn with the highest credit, or the
+/// lowest if the return is not positive.
 fn table(index: usize, record: &ReplayRecord, credits: &Credits) -> String {
     let sign = if record.ret > 0.0 { 1.0 } else { -1.0 };
     let by_credit =

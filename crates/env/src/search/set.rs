@@ -28,7 +28,7 @@ pub struct SearchOptions {
     pub reward: SearchReward,
     /// The text that an answer is read from.
     pub answer_from: AnswerFrom,
-    /// Maximum tokens of a observation.
+    /// Maximum tokens of an observation.
     pub observation_tokens: Option<usize>,
     /// A search is done at once.
     pub instant: bool,

@@ -9,8 +9,8 @@ use crate::{Evaluation, KindResult, Outcomes, Rate};
 /// show are the first draw's.
 ///
 /// # Errors
-/// Draws of different panels, temperatures, agents or numbers of trials, two with the same seed, or
-/// greedy ones that are alike; the message states which.
+/// Fails if draws have different panels, temperatures, agents or numbers of trials, if two have the
+/// same seed, or if greedy ones are repeated; the message says which.
 pub(super) fn averaged(draws: Vec<Evaluation>) -> Result<Evaluation, String> {
     for (index, second) in draws.iter().enumerate() {
         for first in &draws[..index] {

@@ -99,9 +99,8 @@ fn training_success(chosen: &Chosen<'_>, steps: usize) -> Option<f64> {
     (!last.is_empty()).then(|| mean(last))
 }
 
-/// Returns the runs of two methods that are compared: where their seeds differ, those of the seeds that
-/// both have. A seed is a warm start of its own, whose success one method alone would count as its own.
-/// All runs of both if no seed is in both.
+/// Returns the compared runs of two methods: if their seeds differ, those with shared seeds,
+/// because each seed has its own warm start. If no seed is shared, all runs.
 fn with_shared_seeds<'c, 'r>(
     method: &[&'c Chosen<'r>],
     baseline: &[&'c Chosen<'r>],
@@ -221,8 +220,8 @@ fn differences_by_kind(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<
     strata.into_values().collect()
 }
 
-/// McNemar's test of each pair of runs with the same seed, or of the only two. It counts tasks that one of two played games solved;
-/// the mean of several draws is no such count.
+/// Performs McNemar's test for each pair of runs with the same seed, or for the only two. It counts
+/// tasks that one of two played games solved, so a mean of several draws cannot be used.
 fn run_pairs(method: &[&Chosen<'_>], baseline: &[&Chosen<'_>]) -> Vec<RunPair> {
     let one_draw = |chosen: &&&Chosen<'_>| chosen.run.folders.len() <= 1;
     let mut found = Vec::new();

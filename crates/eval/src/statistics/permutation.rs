@@ -28,7 +28,8 @@ pub struct PairedTest {
 /// observed one counted in, `(1 + #{T >= T_0}) / (1 + resamples)` (Pitman 1937; Phipson and Smyth 2010). `None` without
 /// tasks.
 ///
-/// The tasks are what is sampled here, not the seeds: it says whether these runs differ on tasks like these.
+/// The population is the tasks, not the seeds: the test says whether these runs differ on tasks
+/// like these.
 pub fn paired_permutation(differences: &[f64], resamples: usize, seed: u64) -> Option<PairedTest> {
     if differences.is_empty() {
         return None;

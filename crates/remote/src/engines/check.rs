@@ -39,7 +39,8 @@ pub(crate) fn probe(prompt: Vec<u32>, max_context: usize) -> PendingRequest {
     }
 }
 
-/// Mean distance after a replacement of weights: up to so many times that of the start, and so many nats more.
+/// Tolerance after weights were replaced: this many times the mean difference at the start, plus
+/// this many nats.
 const AS_AT_THE_START: (f64, f64) = (4.0, 1e-3);
 
 /// The request of the checks, and every server's last response to it.
@@ -79,8 +80,8 @@ impl Seen {
 }
 
 impl Checks {
-    /// Rejects servers whose log-probs are not those of the distribution that they sample from, or that
-    /// serve another model. Returns notes for the user.
+    /// Rejects servers whose log-probs are not those of the sampling distribution, or that serve
+    /// another model. Returns notes for the user.
     pub(crate) fn at_the_start(
         thread: &RequestThread,
         pool: &Arc<ServerPool>,
@@ -127,8 +128,8 @@ impl Checks {
         Ok(thread.wait(async move { pool.generate_once(server, &version, &request).await })?)
     }
 
-    /// Rejects servers that were given new weights and continue with those before, whatever they say. One
-    /// that does not answer now is passed over: every response of it says by which weights it is.
+    /// Rejects servers that still use the old weights after a replacement, whatever they report. A
+    /// server that does not answer now is skipped; its responses state their weights.
     pub(crate) fn after_a_replacement(
         &mut self,
         thread: &RequestThread,
@@ -181,7 +182,8 @@ fn own(
     Ok(scores.into_iter().flat_map(|scores| scores.logprobs).collect())
 }
 
-/// Rejects log-probs that are nearer to those of temperature 1 than to those of what was sampled from.
+/// Rejects log-probs that are closer to those at temperature 1 than to those of the sampling
+/// distribution.
 fn check_temperature(kind: ServerKind, sampled: Difference, raw: Difference) -> Result<(), String> {
     if raw.mean < sampled.mean && raw.mean < SAME {
         let fix = match kind {

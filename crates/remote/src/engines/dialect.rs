@@ -55,7 +55,7 @@ pub(crate) struct GenerateRequest<'a> {
 }
 
 impl GenerateRequest<'_> {
-    /// Returns the name of the adapter, where one is asked for.
+    /// Returns the name of the adapter, if the request has one.
     pub(crate) fn adapter(&self) -> Option<&str> {
         self.adapter.then_some(self.version)
     }
@@ -78,10 +78,9 @@ pub(crate) struct GenerateResponse {
     pub(crate) tokens: Vec<u32>,
     pub(crate) logprobs: Vec<f32>,
     pub(crate) end: End,
-    /// Prompt tokens that the server did not compute again, where it says so.
+    /// Prompt tokens that the server had cached, if reported.
     pub(crate) cached: u64,
-    /// Versions of the weights that sampled, as the server names its own; empty if the response says nothing of
-    /// them.
+    /// Versions of the weights that sampled, as reported by the server; empty if not reported.
     pub(crate) weights: Vec<String>,
 }
 
@@ -144,7 +143,7 @@ pub(crate) fn end(reason: Option<&str>) -> Result<End, String> {
     }
 }
 
-/// Returns the token that a text `token_id:123` names, as vLLM writes it instead of the token's own text.
+/// Parses `token_id:123`, which vLLM writes instead of the token's text.
 pub(crate) fn token_id(text: &str) -> Option<u32> {
     text.strip_prefix("token_id:")?.parse().ok()
 }
@@ -183,8 +182,8 @@ pub(crate) fn request(dialect: Dialect, request: &GenerateRequest<'_>) -> Value 
     }
 }
 
-/// Longest response in bytes to a request of so many tokens: an entry takes some 200, and a token of the prompt, which completions
-/// repeat, up to 8.
+/// Maximum size of a response in bytes: about 200 per new token, and up to 8 per prompt token,
+/// which completions repeat.
 pub(crate) fn response_limit(prompt: usize, max_tokens: usize) -> usize {
     (64 << 10) + prompt.saturating_mul(16) + max_tokens.saturating_mul(1 << 10)
 }

@@ -26,7 +26,7 @@ pub enum EngineError {
         /// The problem and, if known, the flag to start the server with.
         reason: String,
     },
-    /// No server does what was asked.
+    /// No server can serve the request.
     #[error("inference servers: {0}")]
     Backend(String),
     /// The folder of versions.

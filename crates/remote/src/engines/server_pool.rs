@@ -19,7 +19,7 @@ use crate::http::{Http, HttpError, api_key, seconds};
 /// Longest answer of a call that is not sampling.
 pub(crate) const SMALL: usize = 1 << 20;
 
-/// Reasons of attempts without a token that are no news as long as there is an answer in the end.
+/// Transient failures; not logged if a retry succeeds.
 const BUSY: &str = "is busy";
 const BROKEN_OFF: &str = "broke a request off before its next token";
 
@@ -207,8 +207,8 @@ impl ServerPool {
         }
     }
 
-    /// Asks until there is a whole response. Tokens of a server that gave up in between are kept and the rest is asked for;
-    /// of any other attempt that failed nothing is used, so that every token is sampled once.
+    /// Retries until there is a complete response. Tokens of an aborted response are kept and the
+    /// rest is requested. Nothing of other failed attempts is used, so each token is sampled once.
     pub(crate) async fn generate(
         &self,
         place: &AtomicUsize,
@@ -305,9 +305,8 @@ impl ServerPool {
         }
     }
 
-    /// Gives a server the weights of a version that it does not have; `seen` is its count of replacements
-    /// before the attempt, where it had others. `None` if it has them now, else the reason why the
-    /// attempt failed.
+    /// Loads a missing version on a server. `seen` is its number of replacements before the
+    /// attempt, if it had other weights. Returns `None` on success, else the reason of the failure.
     async fn reload(
         &self,
         index: usize,
@@ -388,7 +387,7 @@ impl ServerPool {
         })
     }
 
-    /// Asks every server for its health, and that its context is long enough where it states how long that is.
+    /// Checks the health of every server, and the length of its context if reported.
     pub(crate) async fn check_up(&self, max_context: usize) -> Result<(), EngineError> {
         for (server, Server { url, .. }) in self.servers.iter().enumerate() {
             let failed = |reason: String| EngineError::Server { server, reason };
@@ -468,8 +467,8 @@ fn append(whole: &mut GenerateResponse, response: GenerateResponse, max_tokens: 
 pub(crate) enum Fault {
     Busy(Option<Duration>),
     NoAdapter,
-    /// The response is of other weights than those asked for; with the server's count of replacements before the
-    /// request.
+    /// The response has other weights than requested; with the server's number of replacements
+    /// before the request.
     OtherWeights(u64),
     Refused(String),
     Setup(String),

@@ -48,7 +48,8 @@ impl ServerError {
         }
     }
 
-    /// Returns the error of a reset: an episode that has not begun may begin later, or on another server.
+    /// Converts an error of a reset into a transient one: the episode may start later or on another
+    /// server.
     pub(crate) fn of_reset(self) -> EnvError {
         match self {
             Self::Lost(text) | Self::Full(text) => EnvError::Transient(text),

@@ -1,4 +1,5 @@
-//! JSON objects compared with the part of JSON Schema that tells a policy what is wrong: names, types, values.
+//! Validation of JSON objects against the part of JSON Schema that helps a policy: names, types,
+//! values.
 
 use serde_json::{Map, Value};
 

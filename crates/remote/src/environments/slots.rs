@@ -87,7 +87,8 @@ impl Slots {
     }
 }
 
-/// Returns the servers that sessions may begin on: all if all are closed, so that their failure is said.
+/// Returns the servers on which sessions may start: all if all are closed, so that their failure is
+/// reported.
 fn open(servers: &[Use]) -> Vec<usize> {
     let now = Instant::now();
     let open: Vec<usize> = (0..servers.len()).filter(|&server| !servers[server].is_closed(now)).collect();

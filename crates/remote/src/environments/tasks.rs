@@ -50,11 +50,11 @@ impl Splits {
     }
 }
 
-/// Returns the tasks of files, by split. `read` makes a task of a line's object, or states what is wrong
-/// with it.
+/// Returns the tasks of files, by split. `read` converts a line's object into a task, or returns
+/// what is wrong with it.
 ///
 /// # Errors
-/// A file cannot be read, or a line is no task; the error names both.
+/// Fails if a file cannot be read, or if a line is not a task; the error names both.
 pub(crate) fn read_splits<T: DeserializeOwned>(
     files: &BTreeMap<String, PathBuf>,
     read: impl Fn(T) -> Result<Task, String>,

@@ -10,7 +10,8 @@ pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Returns a text of at most `limit` characters (Unicode scalar values); of a longer one the start, and a mark.
+/// Returns a text of at most `limit` characters (Unicode scalar values); a longer one is truncated
+/// and marked.
 pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(limit) else { return text };
     let keep = limit.saturating_sub(CUT.chars().count());

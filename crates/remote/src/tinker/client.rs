@@ -21,7 +21,8 @@ use crate::thread::{RequestThread, ThreadEnded};
 pub enum Dialect {
     /// Protobuf (SkyRL 0.4, Tinker). Requests have numbers, so that one may be sent again.
     Protobuf,
-    /// JSON (SkyRL 0.3). A pass or step whose fate is not known is not sent again, because it might count twice.
+    /// JSON (SkyRL 0.3). A pass or step with an unknown outcome is not sent again, because it might
+    /// count twice.
     Json,
 }
 
@@ -218,7 +219,8 @@ impl Client {
         self.pass(model, &NamedLoss::plain("cross_entropy"), examples, true)
     }
 
-    /// Adds the gradient of a loss to what the model has accumulated, and returns the log-probs of the targets.
+    /// Adds the gradient of a loss to the model's accumulated gradient, and returns the log-probs
+    /// of the targets.
     ///
     /// # Errors
     /// As [`Client::forward`].
@@ -299,7 +301,7 @@ impl Client {
         }
     }
 
-    /// Applies what is accumulated. Returns the global norm of the gradient, where the service says it.
+    /// Applies the accumulated gradient. Returns its global norm, if the service reports it.
     ///
     /// # Errors
     /// The service rejects.

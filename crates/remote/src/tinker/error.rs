@@ -57,7 +57,7 @@ pub enum TinkerError {
          the last checkpoint with `turnwise train --resume`"
     )]
     SessionExpired,
-    /// An answer that is not what the interface says.
+    /// An answer that violates the interface.
     #[error("the training service's answer to {what} cannot be used: {reason}")]
     Protocol {
         /// The request.

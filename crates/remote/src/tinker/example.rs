@@ -24,7 +24,7 @@ pub(crate) struct Example {
 }
 
 impl Example {
-    /// Creates a sequence whose response tokens have weight 1 and whose other tokens have none.
+    /// Creates an example in which response tokens have weight 1 and others 0.
     pub(crate) fn of(sequence: &TokenSequence) -> Self {
         let mut weights = vec![0.0; sequence.tokens.len().saturating_sub(1)];
         sequence.response_positions().for_each(|position| weights[position - 1] = 1.0);

@@ -1,4 +1,4 @@
-//! A policy that a service trains: what a run asks of it.
+//! The policy of a run that is trained by a service.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,7 +196,8 @@ impl PolicyLearner for TinkerPolicy {
         self.updates.restore(factor)
     }
 
-    /// A model of its own for the phase: a service has no other way to a fresh optimizer.
+    /// Creates a new model for the phase, because a service has no other way to reset the
+    /// optimizer.
     fn begin_phase(&mut self, _config: &Config, _phase: Phase) -> Result<(), TrainError> {
         let weights = self.client.save_weights(&self.model)?;
         // First, for services with room for one model.

@@ -79,9 +79,9 @@ struct Norms {
 
 /// Measures the reduction of a service on a model that is thrown away; no step moves anything.
 ///
-/// The gradient of one token's log-prob is asked for four times: alone (`a`), with all `T` tokens of its
-/// sequence weighted (`b`), beside a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or `T`,
-/// `a/c` is 1 or 2, and `a/d` is 1.
+/// The gradient of one token's log-prob is measured four times: alone (`a`), with all `T` tokens of
+/// its sequence weighted (`b`), with a second sequence (`c`), and negated (`d`). Then `a/b` is 1 or
+/// `T`, `a/c` is 1 or 2, and `a/d` is 1.
 ///
 /// # Errors
 /// The service says no norm of its gradients, or one that fits no reduction.

@@ -143,7 +143,8 @@ impl Requests {
         Tries::new(what, self.timing)
     }
 
-    /// Sends a request until the service has taken it, and returns what it said. `make` gets the number of the try.
+    /// Sends a request until the service accepts it, and returns its answer. `make` gets the number
+    /// of the attempt.
     pub(crate) async fn submit(
         &self,
         path: &str,
@@ -192,8 +193,8 @@ impl Requests {
         }
     }
 
-    /// Waits for the result of a request; `None` if it must be submitted again, which is no matter of
-    /// those that would count twice.
+    /// Waits for the result of a request; `None` if it must be submitted again, which never happens
+    /// for requests that would count twice.
     pub(crate) async fn result(
         &self,
         request_id: &str,

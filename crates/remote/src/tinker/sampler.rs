@@ -20,9 +20,9 @@ use crate::thread::Outcomes;
 
 /// Samples from the weights of one sampling session.
 ///
-/// Log-probs are those at temperature 1 over the full vocabulary, whatever the temperature of sampling;
-/// the service gives no entropies, so that [`Completion::entropies`] is empty. A stop string is looked
-/// for here where stop tokens are sent, as the service takes one or the other.
+/// Log-probs are at temperature 1 over the full vocabulary, for any sampling temperature. The
+/// service reports no entropies, so [`Completion::entropies`] is empty. If stop tokens are sent,
+/// stop strings are checked here, because the service accepts only one of them.
 pub struct TinkerSampler {
     client: Arc<Client>,
     session: String,

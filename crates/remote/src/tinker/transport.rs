@@ -46,8 +46,8 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Creates a transport to the service at `url`, with the key that the environment variable `key_env`
-    /// holds, where one is named.
+    /// Creates a transport to the service at `url`, with the key in the environment variable
+    /// `key_env`, if named.
     ///
     /// # Errors
     /// An address or key that cannot be used.
@@ -100,8 +100,8 @@ impl Transport {
         send(self.http.get(url.clone()).headers(self.headers(&url)), timeout, LARGEST_ANSWER).await
     }
 
-    /// Writes what `path`, or where it redirects to, holds into a file, all within `timeout`. Returns the
-    /// status and, if it is not 200, the body.
+    /// Downloads `path`, following redirects, into a file within `timeout`. Returns the status and,
+    /// if it is not 200, the body.
     pub(crate) async fn download(
         &self,
         path: &str,

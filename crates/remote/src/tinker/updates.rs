@@ -174,7 +174,7 @@ impl Updates {
     }
 }
 
-/// Sends derivatives; false where there is nothing to send.
+/// Sends derivatives; returns false if there is nothing to send.
 fn send(
     client: &Client,
     model: &RemoteModel,

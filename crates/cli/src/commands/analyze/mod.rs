@@ -1,4 +1,4 @@
-//! `turnwise analyze`: what the papers report of a policy or a run besides its success.
+//! `turnwise analyze`: the measurements of turns that the papers report besides success.
 
 mod attribution;
 mod played;

@@ -149,8 +149,8 @@ struct OfSweeps {
     pools: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the run directories that an argument stands for: itself, those in a folder in the order of
-/// their names, or those of a sweep in its order, whose baselines and pools are noted.
+/// Returns the run directories of an argument: itself, those in a folder by name, or those of a
+/// sweep in its order, with the sweep's baselines and pools.
 fn run_folders(argument: &Path, root: &Path, of_sweeps: &mut OfSweeps) -> anyhow::Result<Vec<PathBuf>> {
     if is_run(argument) {
         return Ok(vec![argument.to_path_buf()]);

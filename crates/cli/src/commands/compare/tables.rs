@@ -122,7 +122,8 @@ fn pool_row(pool: &Pool) -> Vec<String> {
     ]
 }
 
-/// Success by kind of task. The longer of the two lists goes down: a sweep may have dozens of methods, a world many kinds.
+/// Success by kind of task. The longer list becomes the rows, because sweeps may have dozens of
+/// methods.
 fn by_kind(split: &SplitComparison) -> Table {
     let methods_go_down = split.methods.len() > split.kinds.len();
     let corner = if methods_go_down { "method" } else { "kind" };
@@ -271,7 +272,7 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// Returns one number a line: what it is of, the number, and its interval if it has one.
+/// Writes one number per line: what it is, its value, and its interval if it has one.
 pub(super) fn csv(comparison: &Comparison) -> String {
     let mut text = String::from("split,method,baseline,measure,kind,run,step,value,low,high\n");
     let mut line = |cells: [&str; 6], step: Option<u64>, estimate: &Estimate| {

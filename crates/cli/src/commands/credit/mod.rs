@@ -104,7 +104,7 @@ impl Reading {
         ReadOptions { format: self.format.0, rewards: self.reward.clone() }
     }
 
-    /// Returns true if nothing was said.
+    /// Returns true if no option is set.
     pub(super) fn is_automatic(&self) -> bool {
         self.format.0.is_none() && self.reward.is_empty()
     }
@@ -163,7 +163,8 @@ impl Learned {
     }
 }
 
-/// Returns the `decomposer` table of the run whose `turnrd/round-NNNN` a network is; `None` if it is in no run.
+/// Returns the `decomposer` table of a network's run (`turnrd/round-NNNN`); `None` if it is in no
+/// run.
 ///
 /// Only this table of the run's settings is read: its world and methods may be those of another program.
 pub(super) fn turnrd_settings_of(network: &Path) -> anyhow::Result<Option<TurnRdSettings>> {

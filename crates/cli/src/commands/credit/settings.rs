@@ -33,8 +33,8 @@ fn overridden(config: &CreditConfig, text: &str) -> anyhow::Result<CreditConfig>
     Ok(credit_with(config, path, serde_json::to_value(value)?)?)
 }
 
-/// Notes on a config for the user, besides its numbers. `encoder` is the model folder that gives the
-/// vectors of observations; empty if there is none.
+/// Returns notes on a config for the user. `encoder` is the model folder for vectors of
+/// observations; empty if there is none.
 pub(in crate::commands) fn notes(preset: &str, pipeline: &Pipeline, encoder: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     if matches!(preset, "dapo" | "aem-dapo" | "salt-dapo" | "gigpo-dynamic" | "stapo-dynamic") {

@@ -130,7 +130,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl BuildArgs {
-    /// Returns the settings of the graph, where one is asked for that can be made.
+    /// Returns the settings of the graph, if one is requested and possible.
     fn graph(&self) -> anyhow::Result<Option<GraphOptions>> {
         if !self.approximate {
             return Ok(None);

@@ -96,8 +96,8 @@ impl Entry {
         format!("{}-seed-{}", self.name, self.seed)
     }
 
-    /// Returns true if the entry is what a name of the command line stands for: a `[[run]]`, its method
-    /// at a point of the grid, or one run.
+    /// Returns true if the entry matches a name of the command line: a `[[run]]`, a grid point, or
+    /// one run.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.run.as_deref() == Some(name) || self.name == name || self.run_name() == name
     }
@@ -155,7 +155,8 @@ impl SweepFile {
     /// Settings `key.sub=value` for every run, which win over the file's.
     ///
     /// # Errors
-    /// One is no setting, is one that the sweep gives itself, or is what the grid or a `[[run]]` varies.
+    /// Fails on an invalid setting, one that the sweep sets, or one that the grid or a `[[run]]`
+    /// varies.
     pub(crate) fn with_overrides(mut self, overrides: &[String]) -> anyhow::Result<Self> {
         for text in overrides {
             let Some(setting) = key_of(text) else {
@@ -342,7 +343,7 @@ impl SweepFile {
         name.map(str::to_owned).into_iter().chain(point).collect::<Vec<_>>().join("-")
     }
 
-    /// Every combination of the grid's values; one without settings where there is no grid.
+    /// Returns all combinations of the grid's values; one empty combination without a grid.
     fn points(&self) -> Vec<Vec<(&str, &Value)>> {
         let mut points: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
         for (key, values) in &self.grid {
@@ -359,8 +360,8 @@ impl SweepFile {
         points
     }
 
-    /// Returns a setting of the grid as a part of a folder's name: the last part of its key, or all of it
-    /// where that is not enough.
+    /// Returns a grid setting as part of a folder name: the last part of its key, or the whole key
+    /// if that is ambiguous.
     fn point_name(&self, key: &str, value: &Value) -> String {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let alone = self.grid.iter().filter(|(other, _)| last(other) == last(key)).count() == 1;

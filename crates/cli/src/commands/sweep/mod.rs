@@ -125,7 +125,7 @@ fn list(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) {
     }
 }
 
-/// Checks each method's first chosen run as it would at its start; the configs of all are checked by then.
+/// Checks each method's first chosen run as at its start; all configs were checked before.
 fn dry_run(runs: &[PlannedRun], chosen: &[usize], layout: &Layout) -> anyhow::Result<ExitCode> {
     let mut seen = BTreeSet::new();
     let (parts, mut ui) = (worlds::parts(), Ui::new());

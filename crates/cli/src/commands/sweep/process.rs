@@ -23,9 +23,9 @@ pub(super) struct RunProcess {
 }
 
 impl RunProcess {
-    /// Starts this program with these arguments; what it says is added to `log`. `beside_others`: it
-    /// shares the machine's memory with runs that its own plan does not know of, and returns what it
-    /// frees.
+    /// Starts this program with these arguments and appends its output to `log`. With
+    /// `beside_others` it shares the machine's memory with other runs, and returns freed memory to
+    /// the system.
     pub(super) fn start(arguments: &[String], log: &Path, beside_others: bool) -> anyhow::Result<Self> {
         if let Some(folder) = log.parent() {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -105,7 +105,7 @@ pub(super) fn is_held(root: &Path) -> anyhow::Result<bool> {
     Ok(root.join(LOCK).is_file() && RunLock::try_take(root)?.is_none())
 }
 
-/// Removes what a run that was killed before it was one left behind, so that it can be started.
+/// Removes the remains of a run that was killed during its start, so that it can start.
 pub(super) fn clear_remains(root: &Path) -> anyhow::Result<()> {
     if !root.is_dir() {
         return Ok(());

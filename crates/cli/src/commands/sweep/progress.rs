@@ -11,7 +11,7 @@ use turnwise_eval::compare::runs::RunResults;
 use turnwise_train::Phase;
 use turnwise_train::record::metrics::MetricsLine;
 
-/// Between two lines of a run where there is no terminal.
+/// Interval between progress lines of a run without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Bytes of the end of `metrics.jsonl` that are read.
@@ -30,7 +30,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Lines for runs whose names are at most `width` long.
+    /// Creates lines for run names of at most `width` characters.
     pub(super) fn new(width: usize) -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         Self { lines: MultiProgress::new(), bars: BTreeMap::new(), terminal, last: BTreeMap::new(), width }

@@ -1,7 +1,7 @@
-//! Runs the runs of a sweep: some at a time, each in a process of its own, again where one failed.
+//! Runs a sweep: some runs at a time, each in its own process, with retries.
 //!
-//! The state of a sweep is in the run directories alone, so that it continues after any end, and several
-//! programs may work on one sweep: a run's lock says whether another one has it.
+//! The only state of a sweep is its run directories, so it can be resumed after any end. Several
+//! programs may work on one sweep: a run's lock shows whether another one has it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

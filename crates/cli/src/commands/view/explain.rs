@@ -21,7 +21,8 @@ pub(super) enum Explained {
     Recomputed,
     /// Computed again by the run's settings, and this is the largest difference to a recorded advantage.
     Differs(f64),
-    /// Computed by the run's settings, where so many trajectories have no recorded advantages.
+    /// Computed with the run's settings, because this many trajectories have no recorded
+    /// advantages.
     Unrecorded(usize),
     /// Computed by the preset of this name.
     Preset(String),
@@ -87,9 +88,9 @@ pub(super) fn of_run(number: u64, mut batch: Batch, config: &Path) -> anyhow::Re
     Ok(Step { number, groups, method, explained, diagnostics })
 }
 
-/// Returns the groups at the end of a step that no method saw, taken out: what failed through no fault of
-/// the policy, and what was left of its group where that was too little. Training writes them after the
-/// others, without advantages; a method that compares across a batch must not see them here either.
+/// Removes and returns the groups at the end of a step that no method used: failed trajectories,
+/// and remaining ones of too small groups. Training writes them last, without advantages; methods
+/// that compare across a batch must not see them.
 fn take_left_out(batch: &mut Batch) -> Vec<Group> {
     let trained = |group: &Group| group.trajectories.iter().any(|member| member.advantages.is_some());
     let whole = |group: &Group| !group.trajectories.iter().all(is_faulty);
@@ -182,7 +183,7 @@ pub(super) fn by_method(
     Ok(Step { number, groups, method: Some(in_words(config)), explained, diagnostics })
 }
 
-/// Returns a step of a file, with what the file says.
+/// Returns a step of a file, with the file's metadata.
 pub(super) fn of_file(number: u64, batch: Batch, dump: Option<&DumpBatch>) -> Step {
     let explained = if batch.trajectories().any(|trajectory| trajectory.explanation.is_some()) {
         Explained::Recorded
@@ -200,8 +201,8 @@ fn recorded(number: u64, batch: Batch, dump: Option<&DumpBatch>, explained: Expl
     Step { number, groups, method: None, explained, diagnostics: BTreeMap::new() }
 }
 
-/// Returns the trajectories with a report's explanations, and its advantages instead of their own unless
-/// they are kept.
+/// Returns the trajectories with a report's explanations, and with its advantages unless their own
+/// are kept.
 fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, keep: bool) -> Vec<Vec<Shown>> {
     let mut explanations = Vec::from(report.explanations);
     shown(batch, dump, |group, index, trajectory| {
@@ -212,7 +213,7 @@ fn with_report(batch: Batch, dump: Option<&DumpBatch>, report: CreditReport, kee
     })
 }
 
-/// The trajectories of a batch with what is known of them, and the credit that `credit` gives each.
+/// Returns the trajectories of a batch with their metadata and the credit from `credit`.
 fn shown(
     batch: Batch,
     dump: Option<&DumpBatch>,

@@ -1,5 +1,5 @@
-//! A group: every turn of its trajectories with what was seen, what was said, and how its advantage was
-//! computed.
+//! The page of a group: each turn of its trajectories with observation, response, and how its
+//! advantage was computed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -155,7 +155,7 @@ fn seen_and_said(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     body
 }
 
-/// Returns the response token by token, the darker the less likely it was; as a text where there are no tokens.
+/// Returns the response token by token, darker for less likely tokens; as text without tokens.
 fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     let texts = match tokens {
         Some(tokens) if turn.old_logprobs.len() == turn.response_ids.len() => {

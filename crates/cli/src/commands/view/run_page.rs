@@ -13,8 +13,7 @@ use super::figure::figure;
 use super::source::Source;
 use crate::commands::pages::html::escape;
 
-/// Metrics that have a curve, where the run has them: what is learned, what credit does, whether updates
-/// are sound, how long a step takes.
+/// Metrics with a curve: learning, credit, health of updates, and time of a step.
 const CURVES: [&str; 12] = [
     "train/success_rate",
     "train/reward/mean",

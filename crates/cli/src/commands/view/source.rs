@@ -39,7 +39,7 @@ impl Method {
 
 /// Origin of the trajectories.
 pub(super) enum Source {
-    /// A run directory, whose steps are read when they are asked for.
+    /// A run directory, whose steps are read on demand.
     Run { directory: RunDirectory, method: Option<Method> },
     /// Files that were read whole.
     Files(Files),
@@ -53,11 +53,11 @@ pub(super) struct Files {
     notes: Vec<String>,
 }
 
-/// A step of a file: its trajectories, and what a dump knows of them besides.
+/// A step of a file: its trajectories, and other data of the dump.
 struct DumpStep {
     number: u64,
     batch: Batch,
-    /// The dump's own reading, where the file is no run's; its batch is taken out.
+    /// Parsed dump if the input is not a run directory (batch moved out).
     dump: Option<DumpBatch>,
 }
 
@@ -74,7 +74,7 @@ impl Source {
     /// Opens a run directory, or reads a file or a folder of files.
     ///
     /// # Errors
-    /// The path and what is wrong with it; a field that the method needs and the files do not have.
+    /// Fails with the path and the problem, or if the files lack a field that the method needs.
     pub(super) fn open(path: &Path, reading: &Reading, method: Option<Method>) -> anyhow::Result<Self> {
         if path.join("config.toml").is_file() {
             if !reading.is_automatic() {
@@ -176,7 +176,8 @@ impl Source {
     /// Returns the trajectories of a step with their credit.
     ///
     /// # Errors
-    /// A file that cannot be read; a method that is named and needs what the trajectories do not have.
+    /// Fails if a file cannot be read, or if the chosen method needs data that the trajectories
+    /// lack.
     pub(super) fn step(&self, number: u64) -> anyhow::Result<Step> {
         match self {
             Self::Run { directory, method } => {
@@ -251,7 +252,7 @@ impl Files {
 /// Returns the files of trajectories in a folder that is no run, such as verl's `rollout_data_dir`.
 ///
 /// # Errors
-/// A folder of runs, whose names are said, or of nothing.
+/// Fails on a folder of runs (named in the error), or without trajectories.
 fn dumps_of(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -316,7 +317,7 @@ fn grouped(trajectories: Vec<Trajectory>) -> Batch {
     Batch { groups: groups.into_values().collect() }
 }
 
-/// Returns the name of a trajectory's group in its file, and where it stands there.
+/// Returns the name of a trajectory's group in its file, and its place there.
 pub(super) fn origin_in_words(trajectory: &Trajectory, origin: Option<&Origin>) -> (String, String) {
     match origin {
         Some(origin) => {

@@ -1,4 +1,4 @@
-//! A step: what it is of, its groups, and their trajectories as rows of turns coloured by advantage.
+//! The page of a step: its groups, and their trajectories as rows of turns coloured by advantage.
 
 use std::fmt::Write as _;
 
@@ -85,8 +85,8 @@ pub(super) fn about(source: &Source, step: &Step) -> String {
     body
 }
 
-/// Returns the metrics of a run's step, folded up. What was sampled for the step and left out is said in
-/// the open: the page shows what was kept.
+/// Returns the metrics of a run's step, folded. Trajectories that were sampled and left out are
+/// mentioned visibly, because the page shows only kept ones.
 pub(super) fn metrics(source: &Source, step: u64) -> String {
     let Some(line) = source.metrics(step) else { return String::new() };
     let of = |tag: &str| line.metrics.get(tag);

@@ -18,8 +18,8 @@ impl TokenTexts {
         Tokenizer::load_folder(&folder).ok().map(Self)
     }
 
-    /// Returns the text that each token adds. A character whose bytes several tokens share stands with
-    /// the last of them.
+    /// Returns the text that each token adds. A character split over several tokens belongs to the
+    /// last.
     pub(super) fn texts(&self, ids: &[u32]) -> Vec<String> {
         let mut stream = DecodeStream::new();
         let mut texts: Vec<String> = ids.iter().map(|&id| stream.push(&self.0, id)).collect();

@@ -38,8 +38,8 @@ struct Served {
 }
 
 impl AppWorldSet {
-    /// Reads the splits (all there are if `splits` is empty) and asks a server what their tasks are. Episodes are cut off after
-    /// `max_turns` actions (0: never).
+    /// Reads the splits (all if `splits` is empty) and gets their tasks from a server. Episodes end
+    /// after `max_turns` actions (0: no limit).
     ///
     /// # Errors
     /// A setting cannot work, a file cannot be read, or a server is not there or does not know a task.

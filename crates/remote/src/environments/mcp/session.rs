@@ -153,8 +153,7 @@ impl Caller {
         Err(ServerError::Answer(format!("its list of tools has more than {PAGES} pages")))
     }
 
-    /// Calls a tool. A call that the server rejects for its name or arguments has failed, as one whose
-    /// tool failed.
+    /// Calls a tool. A call with a rejected name or arguments fails like one whose tool failed.
     ///
     /// # Errors
     /// The server fails.

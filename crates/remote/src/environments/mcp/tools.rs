@@ -14,7 +14,7 @@ use crate::environments::text::{plain, tool_list};
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
     shown: Vec<Value>,
-    /// Names, and the fields of the arguments where the tool says them.
+    /// Tool names, with their argument fields if declared.
     known: Vec<(String, Option<Fields>)>,
     answer: String,
 }
@@ -83,7 +83,7 @@ impl Tools {
     /// Returns the request of an action: a call, or its words `name({..})`, or the JSON object of one.
     ///
     /// # Errors
-    /// It is no call that can be made; the text gives the reason, for the policy to read.
+    /// The call is invalid; the text explains it to the policy.
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),

@@ -44,7 +44,8 @@ struct Served {
 }
 
 impl McpSet {
-    /// Reads the tasks and asks a server for its tools. Episodes are cut off after `max_turns` actions (0: never).
+    /// Reads the tasks and gets the tools from a server. Episodes end after `max_turns` actions (0:
+    /// no limit).
     ///
     /// # Errors
     /// A setting cannot work, a task is none, a server is not there, or it has not the tools that tasks name.
@@ -235,7 +236,7 @@ impl Served {
         Ok((reward, reward >= self.config.success_reward))
     }
 
-    /// Ends a session without waiting for it; the room that it has is free once it has ended.
+    /// Ends a session without waiting; its place is free after it has ended.
     fn end(&self, episode: Episode) {
         let Episode { session, slot, .. } = episode;
         self.thread.handle().spawn(async move {

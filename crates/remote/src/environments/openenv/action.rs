@@ -20,8 +20,8 @@ pub(super) struct ActionSchema {
 }
 
 impl ActionSchema {
-    /// Returns the schema of actions. `text` names the field that plain text goes to; by default the only
-    /// one that is required, or the only one there is.
+    /// Parses the schema of actions. `text` names the field for plain text; by default the only
+    /// required field, or the only one.
     ///
     /// # Errors
     /// It is none that actions can be made for.
@@ -51,9 +51,9 @@ impl ActionSchema {
         Ok(Self { fields, text, calls_tools })
     }
 
-    /// Returns an action as the server takes it. Text that is a JSON object of the schema is that object;
-    /// other text is the value of the field of plain text. A call is a call of a tool where the server
-    /// has tools, and else its arguments are the action.
+    /// Converts an action to the server's form. Text that is a JSON object of the schema is used as
+    /// it is; other text becomes the value of the plain-text field. A call becomes a tool call if
+    /// the server has tools; otherwise its arguments are the action.
     ///
     /// # Errors
     /// It fits in no way; the text gives the reason, for the policy to read.

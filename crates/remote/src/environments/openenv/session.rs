@@ -36,7 +36,7 @@ pub(super) struct Limits {
     pub(super) bytes: usize,
 }
 
-/// A request and where its answer goes.
+/// A request and the channel for its answer.
 struct Order {
     text: String,
     reply: oneshot::Sender<Result<String, ServerError>>,
