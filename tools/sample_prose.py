@@ -23,8 +23,9 @@ PAGES = ["README", "METHODS", "ARCHITECTURE", "CONTRIBUTING", "GLOSSARY", "SECUR
 GENERATED = {"docs/reference/config.md", "docs/glossary.md", "docs/SUMMARY.md"}
 HELP = "docs/reference/cli.md"
 
-# A sentence has at least this many words: shorter ones are labels and cells of numbers.
+# A sentence has at least this many words outside of code: the rest are labels, numbers and lists of names.
 SHORTEST = 4
+WORD = re.compile(r"[A-Za-z]{2,}")
 # A full stop after these ends no sentence.
 ABBREVIATIONS = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|al|Fig|Eq|Sec|approx|etc|No)|\.\.)\.$")
 
@@ -134,8 +135,9 @@ def sentences(paragraph: Lines) -> Iterator[tuple[int, str]]:
         ends = re.search(r"[.!?][)\"'`*]*$", word) and not ABBREVIATIONS.search(word)
         # Code may begin a sentence, a small letter does not.
         if index + 1 == len(words) or (ends and re.match(r"[^a-z]", following)):
-            if len(sentence) >= SHORTEST:
-                yield start, " ".join(sentence)
+            text = " ".join(sentence)
+            if len(WORD.findall(re.sub(r"`[^`]*`", "", text))) >= SHORTEST:
+                yield start, text
             sentence = []
 
 
