@@ -53,7 +53,7 @@ impl DemonstrationRequest<'_> {
     }
 }
 
-/// Rejects what is no probability below 1.
+/// Rejects what is not a probability below 1.
 pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvError> {
     if (0.0..1.0).contains(&probability) {
         return Ok(());
@@ -118,7 +118,7 @@ pub struct Demonstrations {
 /// for an episode that should not be imitated.
 ///
 /// # Errors
-/// The request's probability is none, or an error of `play`.
+/// Fails if the request's probability is none, or an error of `play`.
 pub fn play_all<T: Sync>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -150,7 +150,7 @@ pub fn play_all<T: Sync>(
 /// counted.
 ///
 /// # Errors
-/// The request's probability is none, or the world failed every episode.
+/// Fails if the request's probability is none, or the world failed every episode.
 pub fn play_in_turn<T>(
     tasks: &[T],
     request: &DemonstrationRequest<'_>,
@@ -180,7 +180,7 @@ pub fn play_in_turn<T>(
 /// observation. Failed episodes are left out and counted.
 ///
 /// # Errors
-/// There is no such split, or the world failed in every episode.
+/// Fails if there is no such split, or the world failed in every episode.
 pub fn explore(set: &dyn TaskSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     let tasks = set.tasks(request.split)?;
     play_in_turn(&tasks, request, |task, seed| wander(set, task.clone(), request, seed).map(Some))

@@ -79,7 +79,7 @@ impl Panel {
     /// are compared.
     ///
     /// # Errors
-    /// There is such a task; the error names it.
+    /// Fails if there is such a task; the error names it.
     pub fn check_disjoint(&self, other: &Self) -> Result<(), EnvError> {
         if self.env != other.env {
             return Ok(());
@@ -98,7 +98,7 @@ impl Panel {
     /// Checks that the list is the one its hash was taken of.
     ///
     /// # Errors
-    /// The tasks have another hash than the panel says: it was changed after it was pinned.
+    /// Fails if the tasks have another hash than the panel says: it was changed after it was pinned.
     pub fn check_hash(&self) -> Result<(), EnvError> {
         let found = hash(&self.tasks);
         if found == self.hash {
@@ -113,8 +113,8 @@ impl Panel {
     /// Checks that the panel is whole and that a task set still has every one of its tasks, unchanged.
     ///
     /// # Errors
-    /// The panel was changed or is one of another environment, its split is gone or cannot be read, or a task, which
-    /// the error names, is missing there or has changed.
+    /// Fails if the panel was changed or is one of another environment, its split is gone or cannot be
+    /// read, or a task, which the error names, is missing there or has changed.
     pub fn verify(&self, set: &dyn TaskSet) -> Result<(), EnvError> {
         self.check_hash()?;
         if self.env != set.name() {
@@ -182,7 +182,7 @@ impl PinnedSplit {
     /// Pins a split.
     ///
     /// # Errors
-    /// There is no such split, it has a name twice, or its data cannot be read.
+    /// Fails if there is no such split, it has a name twice, or its data cannot be read.
     pub fn pin(set: &dyn TaskSet, split: &str) -> Result<Self, EnvError> {
         Ok(match set.list(split)? {
             Some(list) => Self::Listed { env: set.name().to_owned(), split: split.to_owned(), list },
@@ -215,7 +215,7 @@ impl PinnedSplit {
     /// contents are compared.
     ///
     /// # Errors
-    /// There is such a task; the error names it.
+    /// Fails if there is such a task; the error names it.
     pub fn check_disjoint(&self, panel: &Panel) -> Result<(), EnvError> {
         let (env, split, list) = match self {
             Self::Panel(own) => return panel.check_disjoint(own),

@@ -144,12 +144,12 @@ pub trait Kind: Send + Sync {
     /// Checks settings and spells their defaults out.
     ///
     /// # Errors
-    /// A key or value is wrong.
+    /// Fails if a key or value is wrong.
     fn resolve(&self, settings: &Table) -> Result<Table, SettingsError>;
     /// [`WorldKind::open`].
     ///
     /// # Errors
-    /// The settings are wrong or the data cannot be read.
+    /// Fails if the settings are wrong or the data cannot be read.
     fn open(&self, settings: &Table, options: &mut OpenOptions<'_>) -> Result<Box<dyn World>, EnvError>;
     /// [`WorldKind::templates`].
     fn templates(&self) -> &[(&str, &str)];
@@ -158,14 +158,14 @@ pub trait Kind: Send + Sync {
     /// [`WorldKind::play_settings`].
     ///
     /// # Errors
-    /// They cannot be written as TOML.
+    /// Fails if they cannot be written as TOML.
     fn play_settings(&self, seed: u64, whole: bool) -> Result<Table, SettingsError>;
     /// [`WorldKind::play_help`].
     fn play_help(&self) -> &str;
     /// [`WorldKind::write_files`].
     ///
     /// # Errors
-    /// The settings are wrong, the world has no files or they cannot be written.
+    /// Fails if the settings are wrong, the world has no files or they cannot be written.
     fn write_files(&self, settings: &Table, folder: &Path) -> Result<usize, EnvError>;
 
     /// [`WorldKind::play_arguments`].
@@ -173,7 +173,7 @@ pub trait Kind: Send + Sync {
     /// [`WorldKind::replay`].
     ///
     /// # Errors
-    /// There are no recordings of this world, or this one cannot be read.
+    /// Fails if there are no recordings of this world, or this one cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError>;
 }
 

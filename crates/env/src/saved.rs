@@ -17,7 +17,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     /// Returns the episode as bytes.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
+    /// Fails if it cannot be written as JSON.
     fn save(&self) -> Result<Snapshot, EnvError> {
         let written = Written { format: Self::FORMAT, version: Self::VERSION, episode: self };
         serde_json::to_vec(&written).map(Snapshot).map_err(|error| EnvError::State(error.to_string()))
@@ -26,7 +26,7 @@ pub(crate) trait SavedEpisode: Serialize + DeserializeOwned {
     /// Returns the episode of saved bytes.
     ///
     /// # Errors
-    /// The bytes are no saved episode of this environment, or one of another version.
+    /// Fails if the bytes are not a saved episode of this environment, or one of another version.
     fn read(snapshot: &Snapshot) -> Result<Self, EnvError> {
         let broken = |error: serde_json::Error| {
             EnvError::State(format!("these bytes are no saved {} episode ({error})", Self::WORLD))

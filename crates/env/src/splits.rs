@@ -18,7 +18,7 @@ pub(crate) fn split_of(digest: &str, test: u8, valid: u8) -> usize {
 /// Returns the tasks of a split by its name.
 ///
 /// # Errors
-/// There is no such split.
+/// Fails if there is no such split.
 pub(crate) fn tasks_of<'a>(splits: &'a [Vec<Task>; 3], split: &str) -> Result<&'a [Task], EnvError> {
     let found = SPLITS.iter().zip(splits).find(|(name, _)| **name == split);
     found

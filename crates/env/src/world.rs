@@ -41,7 +41,7 @@ pub trait World: Any + Send + Sync {
     /// Episodes to imitate; `None` if the world has no expert.
     ///
     /// # Errors
-    /// There is no such split, or the request cannot be met.
+    /// Fails if there is no such split, or the request cannot be met.
     fn demonstrations(&self, request: &DemonstrationRequest<'_>) -> Result<Option<Demonstrations>, EnvError> {
         let _ = request;
         Ok(None)
@@ -55,7 +55,7 @@ pub trait World: Any + Send + Sync {
     /// Fixed phrases of the world's texts, which a small model's tokenizer keeps whole.
     ///
     /// # Errors
-    /// The texts cannot be read.
+    /// Fails if the texts cannot be read.
     fn phrases(&self) -> Result<Vec<String>, EnvError> {
         Ok(Vec::new())
     }
@@ -68,7 +68,7 @@ pub trait World: Any + Send + Sync {
     /// Returns an adviser for a person who plays the task; `None` if the world has no expert.
     ///
     /// # Errors
-    /// The expert cannot be set up.
+    /// Fails if the expert cannot be set up.
     fn advisor(&self, task: &Task) -> Result<Option<Box<dyn Advisor>>, EnvError> {
         let _ = task;
         Ok(None)
@@ -163,7 +163,7 @@ impl<'a> ReplayRequest<'a> {
     /// Data that the recording was made on, for a world that needs it.
     ///
     /// # Errors
-    /// It was not named.
+    /// Fails if it was not named.
     pub fn needed_data(&self, what: &str) -> Result<&'a Path, EnvError> {
         self.data.ok_or_else(|| {
             EnvError::Other(format!(
@@ -210,7 +210,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Opens the environment: reads or generates its data.
     ///
     /// # Errors
-    /// Its data cannot be read.
+    /// Fails if its data cannot be read.
     fn open(
         &self,
         settings: &Self::Settings,
@@ -242,7 +242,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Writes a generated world as files of the official format; the number of tasks.
     ///
     /// # Errors
-    /// The world has no such files, or they cannot be written.
+    /// Fails if the world has no such files, or they cannot be written.
     fn write_files(&self, settings: &Self::Settings, folder: &Path) -> Result<usize, EnvError> {
         let _ = (settings, folder);
         Err(EnvError::Unsupported("to be written as files"))
@@ -256,7 +256,7 @@ pub trait WorldKind: Send + Sync + 'static {
     /// Replays a recording and compares everything the engine says with it.
     ///
     /// # Errors
-    /// There are no recordings of this world, or this one cannot be read.
+    /// Fails if there are no recordings of this world, or this one cannot be read.
     fn replay(&self, request: ReplayRequest<'_>) -> Result<ReplayReport, EnvError> {
         let _ = request;
         Err(EnvError::Unsupported("to be held against recordings"))

@@ -162,8 +162,8 @@ pub struct Evaluation {
 /// and the trajectories. The same settings give the same result.
 ///
 /// # Errors
-/// Those of [`evaluate_with`]. `policy.device` is one that the program was built without or that has no room for the
-/// weights, or `rollout.max_context` is more than the model takes.
+/// Fails like [`evaluate_with`]. `policy.device` is one that the program was built without or that has no
+/// room for the weights, or `rollout.max_context` is more than the model takes.
 pub fn evaluate(
     settings: &EvaluationSettings<'_>,
     panel: &Panel,

@@ -33,7 +33,7 @@ pub use compressed::{Counted, open, open_counted};
 /// replaced ([`is_special`]).
 ///
 /// # Errors
-/// The operating system's, of a folder that does not exist, is full or not writable.
+/// Fails with the operating system's error: of a folder that does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return target::open_special(&path)?.write_all(bytes),
@@ -84,7 +84,7 @@ fn beside(path: &Path) -> PathBuf {
 /// The new file has the permissions of any file that is created (`0o666` less the umask).
 ///
 /// # Errors
-/// Those of `write`, and those of [`write_atomically`].
+/// Fails like `write`, and those of [`write_atomically`].
 pub fn write_shared(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let path = match target::of(path)? {
         Target::Special(path) => return write(&mut target::open_special(&path)?),

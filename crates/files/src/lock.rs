@@ -18,7 +18,7 @@ pub enum Lock {
 /// Takes the exclusive lock of an open file if it is free.
 ///
 /// # Errors
-/// The operating system's, other than that there are no locks.
+/// Fails with the operating system's error: other than that there are no locks.
 pub fn try_lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
         Ok(()) => Ok(Lock::Taken),

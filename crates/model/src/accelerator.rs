@@ -20,7 +20,7 @@ impl Device {
     /// Opens it; what it is, in words, if it is not the CPU.
     ///
     /// # Errors
-    /// If the program was built without it or there is none, with what to do.
+    /// Fails if the program was built without it or there is none, with what to do.
     pub fn open(self) -> Result<Option<String>, ModelError> {
         self.check()?;
         #[cfg(feature = "cuda")]
@@ -43,7 +43,7 @@ impl Device {
     /// Rejects a device that this program was built without. Whether there is one is seen when it is opened.
     ///
     /// # Errors
-    /// [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.
+    /// Returns [`ModelError::Setting`] for CUDA in a program that was built without the feature `cuda`.
     pub fn check(self) -> Result<(), ModelError> {
         if self == Self::Cuda && !cfg!(feature = "cuda") {
             return Err(ModelError::Setting {

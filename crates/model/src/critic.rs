@@ -15,7 +15,7 @@ impl Critic {
     /// [`crate::load_critic`], [`crate::Adapter::critic`]), with a fresh optimizer.
     ///
     /// # Errors
-    /// Weights without a value head, and what [`NativeLearner::new`] rejects.
+    /// Fails on weights without a value head, and what [`NativeLearner::new`] rejects.
     pub fn new(weights: impl std::convert::Into<Weights>, config: LearnerConfig) -> Result<Self, ModelError> {
         let weights = weights.into();
         if !weights.has_value_head() {
@@ -70,7 +70,7 @@ impl Critic {
     /// Brings weights and moments to the host; see [`NativeLearner::fetch`].
     ///
     /// # Errors
-    /// The device fails. On the CPU nothing can.
+    /// Fails if the device fails. On the CPU nothing can.
     pub fn fetch(&self) -> Result<(), LearnError> {
         self.0.fetch()
     }
@@ -98,8 +98,8 @@ impl Critic {
     /// Goes on from a checkpoint's optimizer.
     ///
     /// # Errors
-    /// The state has another number of moments than is trained: it belongs to another model or adapter. Or the device
-    /// fails.
+    /// Fails if the state has another number of moments than is trained: it belongs to another model or
+    /// adapter. Or the device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         self.0.restore_optimizer(state)
     }

@@ -32,7 +32,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
 /// Writes a file whole or not at all.
 ///
 /// # Errors
-/// [`ModelError::Io`] with the path: its folder does not exist, is full or not writable.
+/// Returns [`ModelError::Io`] with the path: its folder does not exist, is full or not writable.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     turnwise_files::write_atomically(path, bytes).map_err(ModelError::io(path))
 }
@@ -101,7 +101,7 @@ impl TensorFile {
     /// Reads a file; rejects one that is not whole.
     ///
     /// # Errors
-    /// The file cannot be read, or is no whole `safetensors` file.
+    /// Fails if the file cannot be read, or is not a whole `safetensors` file.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
         let bytes = read(path)?;
         let wrong = |error| ModelError::file(path, error);

@@ -124,7 +124,8 @@ impl OptimizerState {
     /// PyTorch, and the step count in the header. The write is atomic.
     ///
     /// # Errors
-    /// Name the file: the state has fewer moments than the tensors ask for, or the file cannot be written.
+    /// The error names the file: the state has fewer moments than the tensors ask for, or the file cannot
+    /// be written.
     pub fn save(&self, path: &Path, trained: &[TensorInfo]) -> Result<(), ModelError> {
         let mut tensors = Vec::new();
         for tensor in trained {

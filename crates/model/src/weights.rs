@@ -21,7 +21,7 @@ impl Weights {
     /// Returns an adapter on a base.
     ///
     /// # Errors
-    /// If the adapter was made for another architecture.
+    /// Fails if the adapter was made for another architecture.
     pub fn adapted(base: Arc<Parameters<f32>>, adapter: Adapter<f32>) -> Result<Self, ModelError> {
         adapter.check_base(&base.config)?;
         Ok(Self { base, adapter: Some(Arc::new(adapter)) })
@@ -41,7 +41,7 @@ impl Weights {
     /// adapter, nothing is copied.
     ///
     /// # Errors
-    /// The adapter was made for another architecture than the base.
+    /// Fails if the adapter was made for another architecture than the base.
     pub fn merged(&self) -> Result<Arc<Parameters<f32>>, ModelError> {
         let Some(adapter) = &self.adapter else { return Ok(Arc::clone(&self.base)) };
         let mut merged = (*self.base).clone();

@@ -27,7 +27,7 @@ pub struct BaseModel {
 impl BaseModel {
     /// Creates a model of the hub, named as `ORG/NAME` or `ORG/NAME@REVISION`, that was found in
     /// `folder`: by the commit whose snapshot in the hub's cache that is, since a branch moves on. Where
-    /// it is no snapshot, by the revision that was asked for.
+    /// it is not a snapshot, by the revision that was asked for.
     pub fn of_hub(id: &str, folder: &Path, crc32c: u32) -> Self {
         let (name, asked) = id.split_once('@').map_or((id, None), |(name, revision)| (name, Some(revision)));
         let in_snapshots = folder.parent().is_some_and(|parent| parent.ends_with("snapshots"));
@@ -46,8 +46,9 @@ impl BaseModel {
 /// directory that has one, else what the adapter's config names, seen from here or from there.
 ///
 /// # Errors
-/// The run has no copy and `adapter_config.json` names no model, or names neither a folder with a `config.json` nor a
-/// model that [`policy_folder`] finds; the error has the key `base_model_name_or_path`.
+/// Fails if the run has no copy and `adapter_config.json` names no model, or names neither a folder with
+/// a `config.json` nor a model that [`policy_folder`] finds; the error has the key
+/// `base_model_name_or_path`.
 pub fn find(folder: &Path, named: Option<&AdapterBase>) -> Result<PathBuf, PolicyError> {
     if let Some(own) = enclosing_run(folder).map(|run| run.join(FOLDER)).filter(|own| is_model(own)) {
         return Ok(own);
@@ -85,8 +86,8 @@ fn is_model(folder: &Path) -> bool {
 /// a checkpoint does not say, even where another tool's `state.json` lies beside it.
 ///
 /// # Errors
-/// The CRC-32C of the base's weights is not the one in the checkpoint's `state.json`, that file cannot be read or is,
-/// inside of a run, no state of a checkpoint, or there is no `adapter`.
+/// Fails if the CRC-32C of the base's weights is not the one in the checkpoint's `state.json`, that file
+/// cannot be read or is, inside of a run, no state of a checkpoint, or there is no `adapter`.
 pub fn verify(adapter: &Path, base: &Path, parameters: &Parameters<f32>) -> Result<(), PolicyError> {
     // `policy` and `.` have no parent in their text, and a link's is not that of the adapter.
     let real = adapter.canonicalize().map_err(PolicyError::io(adapter))?;

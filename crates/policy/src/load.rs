@@ -25,8 +25,8 @@ impl Policy {
     /// folder).
     ///
     /// # Errors
-    /// Name the file and what is wrong with it: no model there, an unsupported architecture or tokenizer, a base
-    /// that changed since its adapter was trained.
+    /// The error names the file and what is wrong with it: no model there, an unsupported architecture or
+    /// tokenizer, a base that changed since its adapter was trained.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
         Self::load_with(path, &mut |_| ())
     }
@@ -34,7 +34,7 @@ impl Policy {
     /// Returns the same; `notes` receives what is fetched and from where the model comes.
     ///
     /// # Errors
-    /// Those of [`Policy::load`].
+    /// Fails like [`Policy::load`].
     pub fn load_with(path: &Path, notes: &mut Notes<'_>) -> Result<Self, PolicyError> {
         let folder = policy_folder(path, notes)?;
         if is_adapter(&folder) {
@@ -97,7 +97,7 @@ fn check_vocabulary(
 /// checkpoint), or a model of the hub, which is fetched where that is built in.
 ///
 /// # Errors
-/// There is no model, it cannot be fetched, or a file of the checkpoint is not what was written.
+/// Fails if there is no model, it cannot be fetched, or a file of the checkpoint is not what was written.
 pub fn policy_folder(path: &Path, notes: &mut Notes<'_>) -> Result<PathBuf, PolicyError> {
     if path.join("model.safetensors").is_file() || path.join("config.json").is_file() || is_adapter(path) {
         return Ok(path.to_path_buf());

@@ -15,7 +15,7 @@ pub const COMPLETE: &str = "COMPLETE";
 /// has other names.
 ///
 /// # Errors
-/// The folder `checkpoints` cannot be read.
+/// Fails if the folder `checkpoints` cannot be read.
 pub fn checkpoint_folders(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     let folder = run.join("checkpoints");
     let mut found = Vec::new();
@@ -32,7 +32,7 @@ pub fn checkpoint_folders(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
 /// Returns the folders of a run's whole checkpoints, oldest first.
 ///
 /// # Errors
-/// The folder `checkpoints` cannot be read.
+/// Fails if the folder `checkpoints` cannot be read.
 pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     let mut folders = checkpoint_folders(run)?;
     folders.retain(|path| path.join(COMPLETE).is_file());
@@ -42,7 +42,7 @@ pub fn whole_checkpoints(run: &Path) -> Result<Vec<PathBuf>, PolicyError> {
 /// Returns the policy in a checkpoint, checked file by file.
 ///
 /// # Errors
-/// A file of it that is missing or not what was written.
+/// Fails on a file of it that is missing or not what was written.
 pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
     let manifest = Manifest::read(checkpoint);
     let sound = manifest.and_then(|found| {
@@ -55,7 +55,7 @@ pub fn checked_policy(checkpoint: &Path) -> Result<PathBuf, PolicyError> {
 /// Returns the newest whole checkpoint of a run.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn newest_checkpoint(run: &Path) -> Result<PathBuf, PolicyError> {
     whole_checkpoints(run)?.pop().ok_or_else(|| {
         PolicyError::file(&run.join("checkpoints"), "holds no whole checkpoint; start the run anew")

@@ -91,7 +91,7 @@ fn deepest_cause(error: reqwest::Error) -> String {
 /// Returns the key in an environment variable; none if no variable is named.
 ///
 /// # Errors
-/// The variable holds no key.
+/// Fails if the variable holds no key.
 pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
     turnwise_settings::api_key(variable).map_err(|error| NoClient::Key(error.to_string()))
 }
@@ -99,7 +99,7 @@ pub(crate) fn api_key(variable: &str) -> Result<Option<String>, NoClient> {
 /// Returns the value of a header with a secret, which no log shows.
 ///
 /// # Errors
-/// No header can carry the secret.
+/// Fails if no header can carry the secret.
 pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| NoClient::Key("holds a key that no header can carry".into()))?;
@@ -110,7 +110,7 @@ pub(crate) fn secret_header(text: &str) -> Result<HeaderValue, NoClient> {
 /// Returns the value of an `Authorization` header with a key.
 ///
 /// # Errors
-/// No header can carry the key.
+/// Fails if no header can carry the key.
 pub(crate) fn bearer(key: &str) -> Result<HeaderValue, NoClient> {
     secret_header(&format!("Bearer {key}"))
 }
@@ -142,7 +142,7 @@ pub(crate) fn client_builder(proxies: Proxies) -> reqwest::ClientBuilder {
 /// Makes a client.
 ///
 /// # Errors
-/// The library's, without an address.
+/// Returns the library's error, without an address.
 pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, NoClient> {
     builder.build().map_err(|error| NoClient::Build(deepest_cause(error)))
 }
@@ -150,7 +150,7 @@ pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, 
 /// Sends a request and reads its answer of at most `limit` bytes, all within `timeout`.
 ///
 /// # Errors
-/// There is no answer, or it is too large.
+/// Fails if there is no answer, or it is too large.
 pub(crate) async fn send(
     request: reqwest::RequestBuilder,
     timeout: Duration,
@@ -163,7 +163,7 @@ pub(crate) async fn send(
 /// Reads an answer of at most `limit` bytes.
 ///
 /// # Errors
-/// The connection broke, or the answer is too large.
+/// Fails if the connection broke, or the answer is too large.
 pub(crate) async fn read(mut response: reqwest::Response, limit: usize) -> Result<Reply, HttpError> {
     let status = response.status().as_u16();
     let retry_after = header(&response, RETRY_AFTER).parse::<u64>().ok().map(Duration::from_secs);

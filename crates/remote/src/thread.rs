@@ -27,7 +27,7 @@ impl RequestThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// Fails if the system gives no thread.
     pub(crate) fn start() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -48,7 +48,7 @@ impl RequestThread {
     /// Runs a future on the thread and waits for its result.
     ///
     /// # Errors
-    /// The thread has ended.
+    /// Fails if the thread has ended.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -63,7 +63,7 @@ impl RequestThread {
     /// Runs a future that can fail on the thread and waits for its result.
     ///
     /// # Errors
-    /// The future's, or the thread has ended.
+    /// Returns the error of the future, or fails if the thread has ended.
     pub(crate) fn try_wait<T: Send + 'static, E: From<ThreadEnded> + Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -115,7 +115,7 @@ impl<T> Outcomes<T> {
     /// Waits for an outcome, until `deadline` if there is one; `None` if that has passed.
     ///
     /// # Errors
-    /// A promise was broken.
+    /// Fails if a promise was broken.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Result<Option<(RequestId, T)>, TaskEnded> {
         let found = match deadline {
             None => self.receiver.recv().map_err(RecvTimeoutError::from),
@@ -131,7 +131,7 @@ impl<T> Outcomes<T> {
     /// Returns an outcome that is there already.
     ///
     /// # Errors
-    /// A promise was broken.
+    /// Fails if a promise was broken.
     pub(crate) fn take(&self) -> Result<Option<(RequestId, T)>, TaskEnded> {
         self.receiver.try_recv().ok().transpose()
     }

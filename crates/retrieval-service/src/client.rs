@@ -75,7 +75,8 @@ impl HttpRetriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] for an address that is none, or one of another machine that was not allowed.
+    /// Returns [`RetrievalError::Setting`] for an address that is none, or one of another machine that
+    /// was not allowed.
     pub fn new(servers: &[String], options: HttpOptions) -> Result<Self, RetrievalError> {
         let setting = |reason: String| RetrievalError::Setting { key: "servers".to_owned(), reason };
         if servers.is_empty() {

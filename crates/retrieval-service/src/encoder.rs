@@ -58,7 +58,7 @@ impl PrefixedEncoder {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] with the file and what is wrong with it.
+    /// Returns [`RetrievalError::Setting`] with the file and what is wrong with it.
     pub fn load(folder: &Path, options: EncoderOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting { key: "encoder".to_owned(), reason };
         let encoder =

@@ -127,11 +127,11 @@ impl Default for RetrievalConfig {
 }
 
 impl RetrievalConfig {
-    /// Rejects settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] names the key and what would do.
+    /// Returns [`RetrievalError::Setting`], which names the key and what would do.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })

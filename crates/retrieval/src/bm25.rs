@@ -25,7 +25,7 @@ impl Bm25Retriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Index`] where it can't be made.
+    /// Returns [`RetrievalError::Index`] if it can't be made.
     pub fn in_memory(passages: impl IntoIterator<Item = Passage>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::in_memory(passages);
         let mut builder = IndexBuilder::in_memory()?;
@@ -40,7 +40,8 @@ impl Bm25Retriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] and [`RetrievalError::Index`] where the folder holds no whole index of this program.
+    /// Returns [`RetrievalError::File`] and [`RetrievalError::Index`] if the folder holds no whole index
+    /// of this program.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let terms = folder.join(BM25);

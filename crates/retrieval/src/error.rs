@@ -22,7 +22,7 @@ pub enum RetrievalError {
         /// The problem and how to fix it.
         reason: String,
     },
-    /// A line of a file is no passage.
+    /// A line of a file is not a passage.
     #[error("{}, line {line}: {reason}", path.display())]
     Line {
         /// The file.

@@ -40,8 +40,8 @@ pub trait Retriever: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError`], for all queries of the call together; [`RetrievalError::is_transient`] says whether the same
-    /// call may succeed later.
+    /// Returns [`RetrievalError`], for all queries of the call together; [`RetrievalError::is_transient`]
+    /// says whether the same call may succeed later.
     fn search(&self, queries: &[&str], top_k: usize) -> Result<Vec<Vec<Hit>>, RetrievalError>;
 }
 

@@ -23,7 +23,7 @@ pub enum AddressError {
 /// port, and these.
 ///
 /// # Errors
-/// The first problem.
+/// Returns the first problem.
 pub fn check_address(address: &str) -> Result<(), AddressError> {
     let rest = address.strip_prefix("http://").or_else(|| address.strip_prefix("https://"));
     let rest = rest.ok_or(AddressError::Scheme)?;

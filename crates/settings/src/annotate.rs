@@ -18,7 +18,7 @@ const WIDTH: usize = 100;
 /// are not set are there as comments.
 ///
 /// # Errors
-/// Settings that TOML cannot hold.
+/// Fails on settings that TOML cannot hold.
 pub fn annotate<T: JsonSchema + Serialize + 'static>(settings: &T) -> Result<String, SettingsError> {
     let fail = |reason: String| SettingsError(vec![Problem::new("settings", reason)]);
     let text = toml::to_string_pretty(settings).map_err(|error| fail(error.to_string()))?;

@@ -25,7 +25,7 @@ pub enum ApiKeyError {
 /// later, and names neither the setting nor the variable.
 ///
 /// # Errors
-/// The variable does not hold a key.
+/// Fails if the variable does not hold a key.
 pub fn api_key(variable: &str) -> Result<Option<String>, ApiKeyError> {
     if variable.is_empty() {
         return Ok(None);

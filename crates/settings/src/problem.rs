@@ -48,7 +48,7 @@ impl SettingsError {
     /// The error of a list of problems, if there are any.
     ///
     /// # Errors
-    /// The problems.
+    /// Returns the problems.
     pub fn of(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
     }

@@ -109,7 +109,7 @@ pub(crate) fn description(schema: &Value) -> Option<&str> {
     schema.get("description").and_then(Value::as_str)
 }
 
-/// Returns the alternatives of a union that is no tagged one.
+/// Returns the alternatives of a union that is not a tagged one.
 pub(crate) fn alternatives(schema: &Value) -> Option<&Vec<Value>> {
     ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)).and_then(Value::as_array)
 }

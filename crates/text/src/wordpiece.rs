@@ -52,8 +52,9 @@ impl WordPiece {
     ///
     /// # Errors
     ///
-    /// [`TextError`] with the file: neither is there, or it puts no marker before and behind a text, as those of BERT and
-    /// its kin do. (The pieces themselves may be other ones: E5's small multilingual model is a BERT with those of XLM-R.)
+    /// Returns [`TextError`] with the file: neither is there, or it puts no marker before and behind a
+    /// text, as those of BERT and its kin do. (The pieces themselves may be other ones: E5's small
+    /// multilingual model is a BERT with those of XLM-R.)
     pub fn load_folder(folder: &Path, max_tokens: usize) -> Result<Self, TextError> {
         let whole = folder.join("tokenizer.json");
         let wrong =
@@ -88,7 +89,7 @@ impl WordPiece {
     ///
     /// # Errors
     ///
-    /// [`TextError::Tokenizer`] where the tokenizer's file is broken in a way that only this text shows.
+    /// Returns [`TextError::Tokenizer`] if the tokenizer's file is broken in a way that only this text shows.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let encoding =
             self.library.encode_fast(text, true).map_err(|error| TextError::Tokenizer(error.to_string()))?;

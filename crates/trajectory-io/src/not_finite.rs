@@ -7,8 +7,8 @@ const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 /// of texts everything stays.
 ///
 /// # Errors
-/// The reason, where one of them stands under a key that is `used`. The keys are those that lead to it, outermost first; places
-/// in lists have none.
+/// Returns the reason, where one of them stands under a key that is `used`. The keys are those that lead
+/// to it, outermost first; places in lists have none.
 pub(crate) fn as_null(text: &str, used: impl Fn(&[&str]) -> bool) -> Result<Option<String>, String> {
     let bytes = text.as_bytes();
     let mut out = String::new();

@@ -46,8 +46,8 @@ fn reason(error: &ParquetError) -> String {
 /// bytes that are not UTF-8 in a column of bytes.
 ///
 /// # Errors
-/// The file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a type that JSON has nothing for
-/// (INTERVAL), which is named.
+/// Fails if the file cannot be read, is no Parquet file, has a text that is not UTF-8, or a column of a
+/// type that JSON has nothing for (INTERVAL), which is named.
 pub fn parquet_rows(path: &Path) -> Result<Vec<Value>, DumpError> {
     Ok(read(path)?.rows.into_iter().map(Value::Object).collect())
 }

@@ -66,7 +66,7 @@ fn form_of(path: &Path) -> Result<Form, DumpError> {
 /// Rejects a name that [`write_rows`] would reject, before the rows are made.
 ///
 /// # Errors
-/// Another extension.
+/// Fails on another extension.
 pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
     form_of(path).map(|_| ())
 }
@@ -79,7 +79,7 @@ pub fn check_rows_name(path: &Path) -> Result<(), DumpError> {
 /// stages as JSON text). The file is written aside and renamed when whole.
 ///
 /// # Errors
-/// Another extension, or what the system or the Parquet writer said.
+/// Fails on another extension, or what the system or the Parquet writer said.
 pub fn write_rows(path: &Path, rows: &[Row]) -> Result<(), DumpError> {
     let form = form_of(path)?;
     let bytes = if form == Form::Parquet {

@@ -72,7 +72,7 @@ fn is_pipe(_: &Path) -> bool {
 /// devices and pipes are written to.
 ///
 /// # Errors
-/// Those of `write`; the file cannot be written, with the option's name.
+/// Fails like `write`; the file cannot be written, with the option's name.
 pub(crate) fn write_output<T>(
     option: &str,
     path: &Path,

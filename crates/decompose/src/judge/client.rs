@@ -21,7 +21,7 @@ const PROBE_TOKENS: u32 = 16;
 pub(super) struct Secret(Option<String>);
 
 impl Secret {
-    /// Reads the variable of this name; an empty name is no key.
+    /// Reads the variable of this name; an empty name is not a key.
     pub(super) fn from_env(name: &str) -> Result<Self, JudgeError> {
         let refused = |error: ApiKeyError| JudgeError::setting("api_key_env", error.to_string());
         api_key(name).map(Self).map_err(refused)

@@ -77,7 +77,7 @@ impl Default for JudgeConfig {
 }
 
 impl JudgeConfig {
-    /// Rejects settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     /// Name the key and what would do.

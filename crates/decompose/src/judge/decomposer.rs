@@ -137,7 +137,7 @@ impl Judge {
     /// Creates a judge; `seed` decides the jitter between repetitions.
     ///
     /// # Errors
-    /// A setting that cannot work, a template that cannot be read, a cache folder that cannot be made,
+    /// Fails on an invalid setting, a template that cannot be read, a cache folder that cannot be made,
     /// an API key that is not in the environment.
     pub fn new(config: JudgeConfig, seed: u64) -> Result<Self, JudgeError> {
         config.check()?;
@@ -256,7 +256,7 @@ impl Judge {
     /// With a `call_budget` of 0, nothing is asked.
     ///
     /// # Errors
-    /// The service does not answer, or rejects the request.
+    /// Fails if the service does not answer, or rejects the request.
     pub fn check_service(&self) -> Result<(), JudgeError> {
         if self.config.call_budget == 0 {
             return Ok(());
@@ -333,8 +333,8 @@ impl Judge {
     /// counts the trajectories without scores at the end.
     ///
     /// # Errors
-    /// More than `max_failed_share` of the last questions stayed without an answer: the judge is dead, or nearly so,
-    /// and credits would be a uniform split under the judge's name.
+    /// Fails if more than `max_failed_share` of the last questions stayed without an answer: the judge is
+    /// dead, or nearly so, and credits would be a uniform split under the judge's name.
     pub fn credits(&self, batch: &Batch, warn: &mut dyn FnMut(String)) -> Result<PerTurn<f64>, JudgeError> {
         let mut questions: Vec<Question> = Vec::new();
         let mut known: HashMap<Key, usize> = HashMap::new();

@@ -35,7 +35,7 @@ impl Template {
     /// Reads a template file, or the built-in one where the path is empty.
     ///
     /// # Errors
-    /// A file that cannot be read, is not such a TOML file or has an unknown placeholder.
+    /// Fails on a file that cannot be read, is not such a TOML file or has an unknown placeholder.
     pub fn load(path: &Path) -> Result<Self, JudgeError> {
         if path.as_os_str().is_empty() {
             return Self::parse(BUILT_IN, Path::new("the built-in template"));

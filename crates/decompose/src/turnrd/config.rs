@@ -151,7 +151,7 @@ impl Default for TurnRdConfig {
 }
 
 impl TurnRdConfig {
-    /// Rejects settings that cannot work.
+    /// Rejects invalid settings.
     ///
     /// # Errors
     /// Name the key, its value and what would do.

@@ -84,7 +84,7 @@ impl TurnRd {
     /// Creates a new network for vectors of width `input_dim`.
     ///
     /// # Errors
-    /// A setting that cannot work.
+    /// Fails on an invalid setting.
     pub fn new(config: TurnRdConfig, input_dim: usize, seed: u64) -> Result<Self, ModelError> {
         let mut model = Self::zeros(config, input_dim)?;
         model.weights = model.tensors.init(seed);
@@ -179,7 +179,7 @@ impl TurnRd {
     /// [`TurnRd::credits`] of many trajectories, given as (turns, goal, return), on all cores.
     ///
     /// # Errors
-    /// Those of [`TurnRd::credits`].
+    /// Fails like [`TurnRd::credits`].
     pub fn credits_of(&self, trajectories: &[(&[f32], &[f32], f64)]) -> Result<Vec<Credits>, ModelError> {
         trajectories.par_iter().map(|(turns, goal, ret)| self.credits(turns, goal, *ret)).collect()
     }
@@ -191,7 +191,7 @@ impl TurnRd {
     /// same bits. `progress` is called after every minibatch.
     ///
     /// # Errors
-    /// No samples, a sample that cannot be read or does not fit, a gradient that is not finite. The
+    /// Fails on no samples, a sample that cannot be read or does not fit, a gradient that is not finite. The
     /// weights are then those of the last whole minibatch.
     pub fn train(
         &mut self,
@@ -293,7 +293,7 @@ impl TurnRd {
     /// Returns the fit of the estimated returns, without dropout.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn fit(&self, samples: &mut dyn SampleSource) -> Result<Fit, ModelError> {
         let mut fit = Fit { samples: samples.len(), ..Fit::default() };
         let (mut weights, mut returns, mut squares) = (0.0, 0.0, 0.0);

@@ -63,7 +63,7 @@ impl TurnRd {
     /// Returns the change of the values where FiLM is set to zero; 0 without FiLM.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn probe_film_zeroed(&self, samples: &mut dyn SampleSource) -> Result<FilmZeroed, ModelError> {
         let zeroed = self.without_film();
         let (mut change, mut size) = (0.0, 0.0);
@@ -82,7 +82,7 @@ impl TurnRd {
     /// Returns the loss of fit with the goals of other trajectories, dealt by `seed`.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn probe_goals_shuffled(
         &self,
         samples: &mut dyn SampleSource,
@@ -131,7 +131,7 @@ impl TurnRd {
     /// Returns the norms of gamma and beta; `None` without FiLM or samples.
     ///
     /// # Errors
-    /// A sample that cannot be read or does not fit.
+    /// Fails on a sample that cannot be read or does not fit.
     pub fn probe_film_norms(&self, samples: &mut dyn SampleSource) -> Result<Option<FilmNorms>, ModelError> {
         if self.tensors.film.is_none() || samples.is_empty() {
             return Ok(None);

@@ -91,7 +91,7 @@ pub trait SampleSource {
     /// Returns one of them, by its index in `0..len()`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if it cannot be read.
     fn sample(&mut self, index: usize) -> Result<Sample, ModelError>;
 }
 

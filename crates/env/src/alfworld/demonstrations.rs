@@ -29,7 +29,7 @@ pub enum Source {
 /// Plays the episodes of a request on the games of its split, the expert searching in this order, and keeps the solved ones.
 ///
 /// # Errors
-/// [`EnvError::UnknownSplit`], and those of [`play_all`].
+/// Returns [`EnvError::UnknownSplit`], and those of [`play_all`].
 pub fn demonstrate(
     set: &AlfworldSet,
     request: &DemonstrationRequest<'_>,

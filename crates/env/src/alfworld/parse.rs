@@ -37,8 +37,9 @@ impl Game {
     /// the game's id. A path with fewer folders gets the split `games`.
     ///
     /// # Errors
-    /// [`EnvError::File`] naming the file if it is not JSON, lacks a key, is marked unsolvable, is cut short,
-    /// has facts or a goal that no ALFWorld game has, or sits in a folder of another kind of task.
+    /// Returns [`EnvError::File`] naming the file if it is not JSON, lacks a key, is marked unsolvable,
+    /// is cut short, has facts or a goal that no ALFWorld game has, or sits in a folder of another kind
+    /// of task.
     pub fn parse(name: &str, text: &str) -> Result<Self, EnvError> {
         let unsolvable = || {
             "the game is marked `solvable: false`, and only solvable games are played; choose another"

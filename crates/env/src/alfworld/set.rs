@@ -47,7 +47,7 @@ impl AlfworldSet {
     /// order of the files.
     ///
     /// # Errors
-    /// If `path` cannot be read, or holds no playable game.
+    /// Fails if `path` cannot be read, or holds no playable game.
     pub fn load(path: &Path) -> Result<(Self, Vec<EnvError>), EnvError> {
         Self::found(path, files::read(path, &|_| true)?)
     }
@@ -167,7 +167,7 @@ impl AlfworldSet {
     /// Returns a game by its id.
     ///
     /// # Errors
-    /// [`EnvError::UnknownTask`] for an id that no game has.
+    /// Returns [`EnvError::UnknownTask`] for an id that no game has.
     pub fn game(&self, id: &str) -> Result<&Arc<Game>, EnvError> {
         self.games.get(id)
     }
@@ -175,7 +175,7 @@ impl AlfworldSet {
     /// Returns the games of a split, in its order.
     ///
     /// # Errors
-    /// [`EnvError::UnknownSplit`], with the splits there are.
+    /// Returns [`EnvError::UnknownSplit`], with the splits there are.
     pub fn split(&self, split: &str) -> Result<&[Arc<Game>], EnvError> {
         let found = self.games.splits.iter().find(|(name, _)| name == split);
         found.map(|(_, games)| games.as_slice()).ok_or_else(|| EnvError::UnknownSplit {

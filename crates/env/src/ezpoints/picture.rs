@@ -104,7 +104,7 @@ impl Cards {
     /// compressed once per deal.
     ///
     /// # Errors
-    /// The picture cannot be written.
+    /// Fails if the picture cannot be written.
     pub fn png(&self, game: &Game) -> Result<Vec<u8>, EnvError> {
         self.start(game.deal())?.finish(&self.formula(game))
     }

@@ -105,7 +105,7 @@ impl EzPointsSet {
     /// Deals in splits. With a `panel`, `test` is that, and its cards are in no other split.
     ///
     /// # Errors
-    /// The panel leaves nothing to train on.
+    /// Fails if the panel leaves nothing to train on.
     pub fn new(
         config: &EzPointsGenerator,
         panel: Option<Vec<Deal>>,
@@ -170,7 +170,7 @@ impl EzPointsSet {
     /// Returns the deal of a task.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if there is no such task.
     pub fn deal(&self, id: &str) -> Result<Deal, EnvError> {
         self.shared.deal(id)
     }
@@ -178,7 +178,7 @@ impl EzPointsSet {
     /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }

@@ -7,7 +7,7 @@ use turnwise_core::ToolCall;
 /// is parsed as that object (OpenAI's form), and missing arguments are an empty object.
 ///
 /// # Errors
-/// The reason why the text is no call.
+/// Returns the reason why the text is not a call.
 pub(super) fn read(block: &str) -> Result<ToolCall, &'static str> {
     let value: Value = serde_json::from_str(block).map_err(|_| "the block of the call is not JSON")?;
     let Value::Object(mut fields) = value else { return Err("the block of the call is not a JSON object") };

@@ -131,7 +131,7 @@ impl ResponseRules {
     /// may stay.
     ///
     /// # Errors
-    /// The first such key and what would read it.
+    /// Returns the first such key and what would read it.
     pub(crate) fn check_effect<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<(), String> {
         for key in keys {
             let (read, by) = match key {
@@ -172,7 +172,7 @@ impl ResponseRules {
     /// Rejects rules that can find nothing.
     ///
     /// # Errors
-    /// The key that is wrong and what it must be.
+    /// Returns the invalid key and its valid values.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (key, tags) in [("action_tags", &self.action_tags), ("reasoning_tags", &self.reasoning_tags)] {
             if tags.iter().any(String::is_empty) || tags[0] == tags[1] {

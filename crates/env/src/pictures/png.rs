@@ -18,7 +18,7 @@ const MOST_SIDE: u32 = 4096;
 /// Returns a picture as the bytes of a PNG file, the same for the same picture in every version of one build.
 ///
 /// # Errors
-/// The picture has no pixels.
+/// Fails if the picture has no pixels.
 pub fn encode(picture: &Picture) -> Result<Vec<u8>, EnvError> {
     if picture.rgb().is_empty() {
         return Err(EnvError::Other("a picture cannot be written: it has no pixels".to_owned()));
@@ -51,7 +51,7 @@ impl Start {
     /// Returns the first rows of pictures of `height` rows.
     ///
     /// # Errors
-    /// There are more rows than that, or none.
+    /// Fails if there are more rows than that, or none.
     pub fn new(rows: &Picture, height: usize) -> Result<Self, EnvError> {
         let (width, count) = (rows.width(), rows.height());
         if !(1..=height).contains(&count) {
@@ -78,7 +78,7 @@ impl Start {
     /// Returns the file of the picture that continues with these rows.
     ///
     /// # Errors
-    /// They are not as wide, or not as many as the picture needs.
+    /// Fails if they are not as wide, or not as many as the picture needs.
     pub fn finish(&self, rest: &Picture) -> Result<Vec<u8>, EnvError> {
         if (rest.width(), self.rows + rest.height()) != (self.width, self.height) {
             return Err(EnvError::Other(format!(

@@ -22,7 +22,7 @@ impl PictureStore {
     /// Creates a store in this folder, which is made if it is not there.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Fails if it cannot be made.
     pub fn new(folder: &Path) -> Result<Self, EnvError> {
         fs::create_dir_all(folder)
             .map_err(|source| EnvError::Io { path: folder.display().to_string(), source })?;
@@ -32,7 +32,7 @@ impl PictureStore {
     /// Returns the handle of a state's picture; if it is not known yet `draw` makes the bytes of its PNG file.
     ///
     /// # Errors
-    /// The picture cannot be drawn, or the file cannot be written.
+    /// Fails if the picture cannot be drawn, or the file cannot be written.
     pub fn handle(
         &self,
         state: &[u8],

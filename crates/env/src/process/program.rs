@@ -266,7 +266,7 @@ impl Process {
     /// Returns the same, with the answer's form checked.
     ///
     /// # Errors
-    /// Those of [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
+    /// Fails like [`Process::call`], and [`ProcessError::Form`] for an answer of another form than `T`'s.
     pub fn ask<T: DeserializeOwned>(&self, request: &Request<'_>) -> Result<T, ProcessError> {
         read(request.op(), self.call(request)?)
     }

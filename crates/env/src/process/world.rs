@@ -84,7 +84,7 @@ impl ProcessSet {
     /// Starts the program and asks for its tasks. Episodes are cut off after `max_turns` actions (0: never).
     ///
     /// # Errors
-    /// The program does not start, speaks another protocol, or its tasks are not as tasks should be.
+    /// Fails if the program does not start, speaks another protocol, or its tasks are not as tasks should be.
     pub fn open(config: &ProcessConfig, max_turns: usize) -> Result<Self, EnvError> {
         let settings = ProgramSettings {
             command: config.command.clone(),
@@ -148,7 +148,7 @@ fn seconds(seconds: f64) -> Duration {
 /// program failed left out.
 ///
 /// # Errors
-/// The program failed every one of them.
+/// Fails if the program failed every one of them.
 fn demonstrate(set: &ProcessSet, request: &DemonstrationRequest<'_>) -> Result<Demonstrations, EnvError> {
     play_in_turn(&set.tasks(request.split)?, request, |task, seed| {
         let shown = set.demonstrate(task, seed)?;

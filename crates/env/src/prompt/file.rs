@@ -190,7 +190,7 @@ impl PromptTemplate {
     /// Returns an embedded template. A file of this name goes before it, as in [`PromptTemplate::find`].
     ///
     /// # Errors
-    /// There is neither, or the file cannot be read or is no template.
+    /// Fails if there is neither, or the file cannot be read or is not a template.
     pub fn named(name: &str) -> Result<Self, EnvError> {
         Self::find(name, &Registry::builtin())
     }
@@ -199,7 +199,7 @@ impl PromptTemplate {
     /// environment in the registry.
     ///
     /// # Errors
-    /// There is neither, or it is no template.
+    /// Fails if there is neither, or it is not a template.
     pub fn find(name: &str, registry: &Registry) -> Result<Self, EnvError> {
         let path = Path::new(name);
         if path.is_file() {
@@ -214,7 +214,7 @@ impl PromptTemplate {
     /// Returns a template file.
     ///
     /// # Errors
-    /// [`EnvError::Io`] where the file cannot be read, and those of [`PromptTemplate::parse`].
+    /// Returns [`EnvError::Io`] if the file cannot be read, and those of [`PromptTemplate::parse`].
     pub fn load(path: &Path) -> Result<Self, EnvError> {
         let file = path.display().to_string();
         let source =

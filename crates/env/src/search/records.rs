@@ -38,7 +38,7 @@ impl CountedFrom {
 /// it names none.
 ///
 /// # Errors
-/// The reason why the record is no question that can be judged.
+/// Returns the reason why the record is not a question that can be judged.
 pub(super) fn question(
     record: &Value,
     number: usize,

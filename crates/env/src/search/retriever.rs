@@ -62,7 +62,7 @@ impl RetrieverSettings {
     /// Opens the retriever; `passages` are what `bm25` without an index searches in.
     ///
     /// # Errors
-    /// The index or the passages cannot be used, or nobody here can open this kind.
+    /// Fails if the index or the passages cannot be used, or nobody here can open this kind.
     pub(super) fn open(
         &self,
         others: Option<&OpenRetriever>,

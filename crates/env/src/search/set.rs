@@ -132,7 +132,7 @@ impl SearchSet {
     /// Returns the question of a task.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if there is no such task.
     pub fn question(&self, task: &str) -> Result<&Question, EnvError> {
         self.shared.question(task)
     }
@@ -140,7 +140,7 @@ impl SearchSet {
     /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }

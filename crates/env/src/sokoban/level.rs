@@ -13,7 +13,7 @@ use super::solver::{Solution, Solver};
 /// floor too).
 ///
 /// # Errors
-/// Rows are not equally long, a symbol is unknown, or it is no level ([`Room::new`]).
+/// Rows are not equally long, a symbol is unknown, or it is not a level ([`Room::new`]).
 pub fn parse(text: &str) -> Result<Room, String> {
     let rows: Vec<&str> = text.lines().collect();
     let mut cells = Vec::with_capacity(text.len());
@@ -58,7 +58,7 @@ impl RecordedRoom {
     /// Returns the room.
     ///
     /// # Errors
-    /// The tables are not of one shape, a number is unknown, or it is no level ([`Room::new`]).
+    /// Fails if the tables are not of one shape, a number is unknown, or it is not a level ([`Room::new`]).
     pub(super) fn room(&self) -> Result<Room, String> {
         let width = self.room_state.first().map_or(0, Vec::len);
         if self.room_fixed.len() != self.room_state.len() {

@@ -211,7 +211,7 @@ impl SokobanSet {
     /// Returns the level of a task.
     ///
     /// # Errors
-    /// There is no such task.
+    /// Fails if there is no such task.
     pub fn level(&self, id: &str) -> Result<&Room, EnvError> {
         self.shared.level(id)
     }
@@ -219,7 +219,7 @@ impl SokobanSet {
     /// Returns the tasks of a split, as they are kept.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub fn split(&self, split: &str) -> Result<&[Task], EnvError> {
         tasks_of(&self.shared.splits, split)
     }

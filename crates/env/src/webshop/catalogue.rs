@@ -52,7 +52,7 @@ impl Catalogue {
     /// products.
     ///
     /// # Errors
-    /// If two products have one identifier.
+    /// Fails if two products have one identifier.
     pub fn from_products(products: Vec<Product>, random: &mut PythonRandom) -> Result<Self, EnvError> {
         let mut by_asin = HashMap::with_capacity(products.len());
         for (index, product) in products.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Catalogue {
     /// Returns the product at this place.
     ///
     /// # Errors
-    /// There is no such place, or the product's record in the file is broken.
+    /// Fails if there is no such place, or the product's record in the file is broken.
     pub fn product(&self, index: u32) -> Result<Arc<Product>, EnvError> {
         let missing = || EnvError::Other(format!("the catalogue has no product number {index}"));
         match &self.products {
@@ -150,7 +150,7 @@ impl Catalogue {
     /// Returns the indices of all products that fulfil a condition, in the catalogue's order.
     ///
     /// # Errors
-    /// A product's record in the catalogue's file is broken.
+    /// Fails if a product's record in the catalogue's file is broken.
     pub fn filter(&self, mut wanted: impl FnMut(&Product) -> bool) -> Result<Vec<u32>, EnvError> {
         let mut found = Vec::new();
         for index in 0..self.len() as u32 {

@@ -16,7 +16,7 @@ use super::product::Product;
 /// [`super::Splits`]: training first, tests last and unchanged.
 ///
 /// # Errors
-/// A product's record in the catalogue's file is broken.
+/// Fails if a product's record in the catalogue's file is broken.
 pub(super) fn take_out(
     goals: &Goals,
     catalogue: &Catalogue,

@@ -13,7 +13,7 @@ use turnwise_core::Observation;
 use super::environment::DEFAULT_MAX_STEPS;
 use super::page::SEARCH;
 
-/// Buttons, which are no option values.
+/// Buttons, which are not option values.
 const BUTTONS: [&str; 8] =
     ["back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now"];
 

@@ -55,7 +55,7 @@ impl Goal {
     /// the instruction, and all requirements.
     ///
     /// # Errors
-    /// The catalogue does not have the goal's product, or its record in the file is broken.
+    /// Fails if the catalogue does not have the goal's product, or its record in the file is broken.
     pub fn digest(&self, catalogue: &Catalogue) -> Result<String, EnvError> {
         let product = catalogue.product(self.product)?;
         let mut parts: Vec<&str> = vec![
@@ -139,7 +139,7 @@ impl Goals {
     /// `most`.
     ///
     /// # Errors
-    /// A product's record in the catalogue's file is broken.
+    /// Fails if a product's record in the catalogue's file is broken.
     pub fn make(
         catalogue: &Catalogue,
         kind: GoalKind,
@@ -277,7 +277,7 @@ impl Goals {
     /// Returns the first byte of the SHA-256 of the identifier of the goal's product.
     ///
     /// # Errors
-    /// There is no goal at this index, or a catalogue in memory does not have its product.
+    /// Fails if there is no goal at this index, or a catalogue in memory does not have its product.
     pub fn product_byte(&self, catalogue: &Catalogue, index: usize) -> Result<u8, EnvError> {
         let spec = self.spec(index)?;
         catalogue.identifier_byte(spec.product)

@@ -102,7 +102,7 @@ pub fn size_of(folder: &Path) -> Size {
 /// but the first of several with one identifier. `limit`: only the first products of the file.
 ///
 /// # Errors
-/// A file is missing or is not JSON, or none of its products can be read.
+/// Fails if a file is missing or is not JSON, or none of its products can be read.
 pub fn read(
     folder: &Path,
     size: Size,

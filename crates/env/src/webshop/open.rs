@@ -82,7 +82,7 @@ impl WebshopSet {
     /// Returns a shop of generated products, in memory: nothing to download.
     ///
     /// # Errors
-    /// The products give no goals, for example because there are none.
+    /// Fails if the products give no goals, for example because there are none.
     pub fn generated(config: GeneratorConfig, options: &WebshopOptions) -> Result<Self, EnvError> {
         Self::with_search(generator::products(config).collect(), options)
     }
@@ -91,8 +91,8 @@ impl WebshopSet {
     /// `built` named after the number of products and the other settings.
     ///
     /// # Errors
-    /// A file in `built` cannot be written, is damaged or does not belong to the others, or the products give no
-    /// goals, for example because there are none.
+    /// Fails if a file in `built` cannot be written, is damaged or does not belong to the others, or the
+    /// products give no goals, for example because there are none.
     pub fn generated_in(
         built: &Path,
         config: GeneratorConfig,
@@ -111,7 +111,7 @@ impl WebshopSet {
     /// Returns a shop of products in memory, with its search.
     ///
     /// # Errors
-    /// Two products have one identifier, or none gives a goal of the kind asked for.
+    /// Fails if two products have one identifier, or none gives a goal of the kind asked for.
     pub fn with_search(products: Vec<Product>, options: &WebshopOptions) -> Result<Self, EnvError> {
         let documents = products.iter().map(|product| (product.asin.clone(), document_text(product)));
         let index = SearchIndex::build_in_memory(documents).map_err(|error| failed(&error))?;

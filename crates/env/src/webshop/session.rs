@@ -185,8 +185,8 @@ impl Session {
     /// [`Session::close`].
     ///
     /// # Errors
-    /// The search fails, a product that the new page lists cannot be read, or the open page cannot be shown
-    /// ([`Session::view`]).
+    /// Fails if the search fails, a product that the new page lists cannot be read, or the open page
+    /// cannot be shown ([`Session::view`]).
     pub fn step(&mut self, action: &Action) -> Result<Effect, EnvError> {
         match action {
             Action::Search(query) => {
@@ -274,7 +274,7 @@ impl Session {
     /// Returns the open page.
     ///
     /// # Errors
-    /// The visit was closed ([`Session::close`]) while no product was looked at.
+    /// Fails if the visit was closed ([`Session::close`]) while no product was looked at.
     pub fn view(&self) -> Result<PageView<'_>, EnvError> {
         let mut view = PageView::default();
         match (self.visit.page, self.product.as_deref()) {

@@ -166,7 +166,7 @@ impl WebshopSet {
     /// Creates a set over products in memory. `ranker` must know the same products.
     ///
     /// # Errors
-    /// Two products have one identifier, or none gives a goal of the kind asked for.
+    /// Fails if two products have one identifier, or none gives a goal of the kind asked for.
     pub fn from_products(
         products: Vec<Product>,
         ranker: Box<dyn Ranker>,
@@ -302,7 +302,7 @@ impl WebshopSet {
     /// Returns the goal at this place of the shuffled order of all goals.
     ///
     /// # Errors
-    /// There is no goal at this place, or its product cannot be read.
+    /// Fails if there is no goal at this place, or its product cannot be read.
     pub fn goal(&self, place: usize) -> Result<Goal, EnvError> {
         self.world.goals.get(self.world.shop.catalogue(), place)
     }
@@ -310,7 +310,7 @@ impl WebshopSet {
     /// Returns the goal of a task, ready to judge purchases by.
     ///
     /// # Errors
-    /// [`EnvError::UnknownTask`] for an id that no goal has; a product that cannot be read.
+    /// Returns [`EnvError::UnknownTask`] for an id that no goal has; a product that cannot be read.
     pub fn judge(&self, id: &str) -> Result<Judge, EnvError> {
         self.world.judge(id)
     }
@@ -318,7 +318,7 @@ impl WebshopSet {
     /// Returns the places of a split's goals in the shuffled order of all goals.
     ///
     /// # Errors
-    /// [`EnvError::UnknownSplit`], with the splits that have goals.
+    /// Returns [`EnvError::UnknownSplit`], with the splits that have goals.
     pub fn split(&self, split: &str) -> Result<&[u32], EnvError> {
         let found = self.world.splits.iter().find(|(name, _)| *name == split);
         found.map(|(_, places)| places.as_slice()).ok_or_else(|| EnvError::UnknownSplit {
@@ -340,7 +340,7 @@ impl WebshopSet {
     /// Returns a goal as a task.
     ///
     /// # Errors
-    /// There is no goal at this place, or its product cannot be read.
+    /// Fails if there is no goal at this place, or its product cannot be read.
     pub fn task(&self, place: usize) -> Result<Task, EnvError> {
         let goal = self.goal(place)?;
         let kind = self.world.shop.catalogue().product(goal.product)?.category.clone();
@@ -354,7 +354,7 @@ impl WebshopSet {
     /// models, and the product identifiers if there are few.
     ///
     /// # Errors
-    /// A product's record in the catalogue's file is broken.
+    /// Fails if a product's record in the catalogue's file is broken.
     pub fn phrases(&self) -> Result<Vec<String>, EnvError> {
         super::phrases::phrases(self.world.shop.catalogue())
     }

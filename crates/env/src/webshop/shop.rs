@@ -12,7 +12,7 @@ pub trait Ranker: Send + Sync + std::fmt::Debug {
     /// Returns the identifiers of the best products, best first, at most `limit`.
     ///
     /// # Errors
-    /// The search cannot be done, for example because its index is damaged.
+    /// Fails if the search cannot be done, for example because its index is damaged.
     fn rank(&self, query: &str, limit: usize) -> Result<Vec<String>, EnvError>;
 }
 
@@ -50,7 +50,7 @@ impl Shop {
     /// search fails.
     ///
     /// # Errors
-    /// The ranker fails, or a product that `<c>` or `<q>` looks at cannot be read.
+    /// Fails if the ranker fails, or a product that `<c>` or `<q>` looks at cannot be read.
     pub fn search(&self, query: &str) -> Result<Vec<u32>, EnvError> {
         let (first, rest) = query.split_once(' ').unwrap_or((query, ""));
         let rest = crate::python::strip(rest);

@@ -52,7 +52,7 @@ impl<'a> StoreWriter<'a> {
     /// Starts a file. Nothing exists at `path` before [`StoreWriter::finish`].
     ///
     /// # Errors
-    /// The folder of `path` does not exist or is not writable.
+    /// Fails if the folder of `path` does not exist or is not writable.
     pub fn new(path: &'a Path) -> Result<Self, EnvError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(".catalogue-").tempfile_in(folder).map_err(io(folder))?;
@@ -64,7 +64,7 @@ impl<'a> StoreWriter<'a> {
     /// Adds a product. Its identifier must be new and have at most 10 bytes.
     ///
     /// # Errors
-    /// The identifier is empty or has more than 10 bytes, or the file cannot be written.
+    /// Fails if the identifier is empty or has more than 10 bytes, or the file cannot be written.
     pub fn add(&mut self, product: &Product) -> Result<(), EnvError> {
         let fail = |reason: String| EnvError::Other(format!("product `{}`: {reason}", product.asin));
         let asin = product.asin.as_bytes();
@@ -90,7 +90,7 @@ impl<'a> StoreWriter<'a> {
     /// Writes the table and puts the file in its place. Returns the number of products.
     ///
     /// # Errors
-    /// Two products have one identifier, or the file cannot be written or put in its place.
+    /// Fails if two products have one identifier, or the file cannot be written or put in its place.
     pub fn finish(mut self) -> Result<usize, EnvError> {
         self.asins.sort_unstable();
         if let Some(pair) = self.asins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -170,7 +170,7 @@ impl Store {
     /// Reads one product.
     ///
     /// # Errors
-    /// Name the file: there is no product at this index, or its record is broken.
+    /// The error names the file: there is no product at this index, or its record is broken.
     pub fn product(&self, index: usize) -> Result<Product, EnvError> {
         let refuse = |reason: String| EnvError::File { path: self.path.clone(), reason };
         if index >= self.count {

@@ -75,7 +75,8 @@ impl BertConfig {
     ///
     /// # Errors
     ///
-    /// [`ModelError::File`] with the key: another kind of model, a missing number, an activation or positions that are not known.
+    /// Returns [`ModelError::File`] with the key: another kind of model, a missing number, an activation
+    /// or positions that are not known.
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join("config.json");
         let wrong = |reason: String| ModelError::file(&path, reason);

@@ -23,7 +23,7 @@ impl Bert {
     ///
     /// # Errors
     ///
-    /// [`ModelError`] with the file and the key or tensor.
+    /// Returns [`ModelError`] with the file and the key or tensor.
     pub fn load(folder: &Path, compute: Compute) -> Result<Self, ModelError> {
         let config = BertConfig::load(folder)?;
         let weights = load(folder, &config)?;
@@ -39,7 +39,8 @@ impl Bert {
     ///
     /// # Errors
     ///
-    /// [`ModelError::Setting`] for a sequence that is empty or too long, or a token beyond the vocabulary.
+    /// Returns [`ModelError::Setting`] for a sequence that is empty or too long, or a token beyond the
+    /// vocabulary.
     pub fn forward(&self, sequences: &[Vec<u32>]) -> Result<Vec<f32>, ModelError> {
         let (config, weights) = (&self.config, &self.weights);
         let hidden = config.hidden_size;

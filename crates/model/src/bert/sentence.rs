@@ -88,7 +88,8 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// [`ModelError`] with the file and the key: no BERT, no tokenizer, a module or a pooling that is not known.
+    /// Returns [`ModelError`] with the file and the key: no BERT, no tokenizer, a module or a pooling
+    /// that is not known.
     pub fn load(folder: &Path, options: SentenceOptions) -> Result<Self, ModelError> {
         let bert = Bert::load(folder, options.compute)?;
         let (mut pooling, mut normalise) = (Pooling::Mean, true);
@@ -135,7 +136,7 @@ impl SentenceEncoder {
     ///
     /// # Errors
     ///
-    /// [`ModelError`] where the tokenizer and the model do not belong together.
+    /// Returns [`ModelError`] if the tokenizer and the model do not belong together.
     pub fn encode(&self, texts: &[&str]) -> Result<Vec<f32>, ModelError> {
         let wrong = |error: turnwise_text::TextError| ModelError::Setting {
             key: "tokenizer".to_owned(),

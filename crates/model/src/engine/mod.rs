@@ -154,7 +154,7 @@ impl NativeEngine {
     /// Creates an engine of its own. The tokenizer is needed for stop strings only.
     ///
     /// # Errors
-    /// Those of [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
+    /// Fails like [`EngineWeights::pack`] and [`NativeEngine::with_weights`].
     pub fn new(
         parameters: Arc<Parameters<f32>>,
         weights_version: u64,
@@ -169,8 +169,8 @@ impl NativeEngine {
     /// Returns an engine on weights that others use too.
     ///
     /// # Errors
-    /// [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or above the model's
-    /// `max_position_embeddings`.
+    /// Returns [`ModelError::Engine`] with the key: `max_num_seqs` is 0, or `max_context` is below 2 or
+    /// above the model's `max_position_embeddings`.
     pub fn with_weights(
         weights: Arc<EngineWeights>,
         config: EngineConfig,
@@ -185,7 +185,7 @@ impl NativeEngine {
     /// engines on the CPU share them, and so do those on a device.
     ///
     /// # Errors
-    /// Those of [`NativeEngine::with_weights`]; on a device also a memory that does not suffice.
+    /// Fails like [`NativeEngine::with_weights`]; on a device also a memory that does not suffice.
     pub fn with_shared(
         weights: &SharedWeights,
         config: EngineConfig,

@@ -69,7 +69,8 @@ impl EngineWeights {
     /// Packs a model's weights for products of `f32`. `version` is what completions report.
     ///
     /// # Errors
-    /// A config that [`ModelConfig::check`] rejects, or another number of weights than the layout says.
+    /// Fails on a config that [`ModelConfig::check`] rejects, or another number of weights than the
+    /// layout says.
     pub fn pack(parameters: &Parameters<f32>, version: u64) -> Result<Self, ModelError> {
         Self::pack_network(parameters.into(), version, Compute::F32, false)
     }
@@ -82,7 +83,7 @@ impl EngineWeights {
     /// would lose it. Keys, values, softmax and logits stay `f32`.
     ///
     /// # Errors
-    /// Those of [`EngineWeights::pack`], and an adapter that was made for another architecture.
+    /// Fails like [`EngineWeights::pack`], and an adapter that was made for another architecture.
     pub fn of(weights: &Weights, version: u64, compute: Compute) -> Result<Self, ModelError> {
         Self::pack_network(weights.into(), version, compute, Beside::is_used(compute))
     }

@@ -17,7 +17,7 @@ pub(super) const CONFIG: &str = "config.json";
 /// `generation_config.json`, its tokens go before those of `config.json`.
 ///
 /// # Errors
-/// Those of [`read_config`], and a `generation_config.json` that cannot be read or is no JSON.
+/// Fails like [`read_config`], and a `generation_config.json` that cannot be read or is no JSON.
 pub fn load_config(folder: &Path) -> Result<ModelConfig, ModelError> {
     let mut config = read_config(&folder.join(CONFIG))?;
     let path = folder.join(GENERATION_CONFIG);

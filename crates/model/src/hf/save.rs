@@ -59,7 +59,7 @@ impl Default for SaveOptions {
 /// `f32`, a tied output left out; see [`save_model_as`].
 ///
 /// # Errors
-/// Those of [`save_model_as`].
+/// Fails like [`save_model_as`].
 pub fn save_model(parameters: &Parameters<f32>, folder: &Path) -> Result<(), ModelError> {
     save_model_as(parameters, folder, SaveOptions::default())
 }

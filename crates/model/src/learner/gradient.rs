@@ -44,7 +44,7 @@ impl NativeLearner {
     /// L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// The device fails. On the CPU nothing can.
+    /// Fails if the device fails. On the CPU nothing can.
     pub fn gradient_norm(&self) -> Result<f64, LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {

@@ -99,7 +99,7 @@ impl NativeLearner {
     /// Weights are not copied.
     ///
     /// # Errors
-    /// Settings out of their ranges, with the key, or a device that fails.
+    /// Fails on settings out of their ranges, with the key, or a device that fails.
     pub fn restart(&mut self, config: LearnerConfig) -> Result<(), ModelError> {
         config.check()?;
         #[cfg(feature = "cuda")]
@@ -166,7 +166,7 @@ impl NativeLearner {
     /// [`NativeLearner::optimizer_state`] until the next update. Does nothing on the CPU.
     ///
     /// # Errors
-    /// If the device fails. The two would then give out what they had before.
+    /// Fails if the device fails. The two would then give out what they had before.
     pub fn fetch(&self) -> Result<(), LearnError> {
         #[cfg(feature = "cuda")]
         if let Some(cuda) = &self.cuda {
@@ -195,7 +195,7 @@ impl NativeLearner {
     /// Returns the current weights for sampling engines; on a device they are read in place.
     ///
     /// # Errors
-    /// Those of [`EngineWeights::of`]; on a device none.
+    /// Fails like [`EngineWeights::of`]; on a device none.
     pub fn engine_weights(&self) -> Result<SharedWeights, ModelError> {
         let version = self.optimizer.step;
         #[cfg(feature = "cuda")]
@@ -257,8 +257,8 @@ impl NativeLearner {
     /// Goes on from a checkpoint's optimizer; the weights' version becomes its step count.
     ///
     /// # Errors
-    /// The state has another number of moments than is trained: it belongs to another model or adapter. Or the device
-    /// fails.
+    /// Fails if the state has another number of moments than is trained: it belongs to another model or
+    /// adapter. Or the device fails.
     pub fn restore_optimizer(&mut self, state: OptimizerState) -> Result<(), ModelError> {
         let len = self.trained_len();
         if state.first.len() != len || state.second.len() != len {
@@ -286,7 +286,8 @@ impl NativeLearner {
     /// memory: the adapter switched off.
     ///
     /// # Errors
-    /// The reference has other tensors than the policy. On a device also: its memory does not suffice, or it fails.
+    /// Fails if the reference has other tensors than the policy. On a device also: its memory does not
+    /// suffice, or it fails.
     pub fn set_reference(&mut self, reference: impl std::convert::Into<Weights>) -> Result<(), ModelError> {
         let reference = reference.into();
         if reference.base.layout != self.parameters.layout {
@@ -309,8 +310,8 @@ impl NativeLearner {
     /// Log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
-    /// No reference was given ([`NativeLearner::set_reference`]), a sequence does not fit the model, or the device
-    /// fails.
+    /// Fails if no reference was given ([`NativeLearner::set_reference`]), a sequence does not fit the
+    /// model, or the device fails.
     pub fn reference_logprobs(&mut self, batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         let reference = self.reference()?;
         #[cfg(feature = "cuda")]
@@ -323,7 +324,7 @@ impl NativeLearner {
     /// `temperature` (above 0).
     ///
     /// # Errors
-    /// A sequence that does not fit the model.
+    /// Fails on a sequence that does not fit the model.
     pub fn score(
         &mut self,
         batch: &[TokenSequence],
@@ -340,7 +341,7 @@ impl NativeLearner {
     /// ascending and disjoint. A token's state is the one after it was read.
     ///
     /// # Errors
-    /// A range that is empty or outside its sequence, a sequence that does not fit the model.
+    /// Fails on a range that is empty or outside its sequence, a sequence that does not fit the model.
     pub fn mean_hidden(
         &mut self,
         batch: &[(Vec<u32>, Vec<Range<usize>>)],

@@ -53,7 +53,7 @@ impl AdapterLayout {
     /// Returns the layout for a model of this shape; a critic's has a value head.
     ///
     /// # Errors
-    /// Settings that cannot work.
+    /// Fails on invalid settings.
     pub fn new(model: &ModelConfig, config: &LoraConfig, critic: bool) -> Result<Self, ModelError> {
         config.check()?;
         let modules = config.modules()?;
@@ -124,7 +124,7 @@ impl Adapter<f32> {
     /// This is PEFT's initialization, `kaiming_uniform_(A, a = sqrt(5))`.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`].
+    /// Fails like [`LoraConfig::check`].
     pub fn init(model: &ModelConfig, config: &LoraConfig, seed: Seed) -> Result<Self, ModelError> {
         let mut adapter = Self::zeros(model, config)?;
         let mut rng = seed.rng();
@@ -142,7 +142,7 @@ impl<T: Real> Adapter<T> {
     /// Returns all zeros.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`].
+    /// Fails like [`LoraConfig::check`].
     pub fn zeros(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, false)?)
     }
@@ -150,7 +150,7 @@ impl<T: Real> Adapter<T> {
     /// Returns a critic's adapter of all zeros: with a value head, which is trained whole.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`].
+    /// Fails like [`LoraConfig::check`].
     pub fn critic(model: &ModelConfig, config: &LoraConfig) -> Result<Self, ModelError> {
         Self::with_layout(model, config, AdapterLayout::new(model, config, true)?)
     }
@@ -167,7 +167,7 @@ impl<T: Real> Adapter<T> {
     /// Returns a critic's adapter that starts from this one; its value is 0 everywhere.
     ///
     /// # Errors
-    /// Those of [`LoraConfig::check`], where [`Adapter::config`] was changed after the adapter was made.
+    /// Fails like [`LoraConfig::check`], where [`Adapter::config`] was changed after the adapter was made.
     pub fn to_critic(&self) -> Result<Self, ModelError> {
         let mut critic = Self::critic(&self.model, &self.config)?;
         // The value head comes last.
@@ -232,7 +232,7 @@ impl<T: Real> Adapter<T> {
     /// Merges the adapter into its base weights. The value head is not part of it.
     ///
     /// # Errors
-    /// If the adapter belongs to another architecture.
+    /// Fails if the adapter belongs to another architecture.
     pub fn merge_into(&self, parameters: &mut Parameters<T>) -> Result<(), ModelError> {
         self.check_base(&parameters.config)?;
         let layers: Vec<LayerLayout> = parameters.layout.layers.clone();

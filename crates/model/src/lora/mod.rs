@@ -80,7 +80,7 @@ impl LoraConfig {
     /// Returns the linear layers that get an adapter, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// A name that is none, with those there are. An empty list gives no layers; [`LoraConfig::check`]
+    /// Fails on a name that is none, with those there are. An empty list gives no layers; [`LoraConfig::check`]
     /// rejects it.
     pub fn modules(&self) -> Result<Vec<Module>, ModelError> {
         let fail = |reason: String| Err(ModelError::Setting { key: "targets".into(), reason });
@@ -105,13 +105,13 @@ impl LoraConfig {
     /// Returns the same settings with every target by its own name, in the order of [`Module::ALL`].
     ///
     /// # Errors
-    /// Those of [`LoraConfig::modules`].
+    /// Fails like [`LoraConfig::modules`].
     pub fn spelled_out(&self) -> Result<Self, ModelError> {
         let targets = self.modules()?.into_iter().map(|module| module.name().to_owned()).collect();
         Ok(Self { targets, ..self.clone() })
     }
 
-    /// Rejects settings that cannot work, naming the key.
+    /// Rejects invalid settings, naming the key.
     ///
     /// # Errors
     /// Fails on a rank, alpha or dropout out of range, an empty list of targets, and as

@@ -78,8 +78,8 @@ impl AdapterFile {
     /// Reads `adapter_config.json` and rejects what would run wrongly here.
     ///
     /// # Errors
-    /// Name the file and the key: another method than LoRA, weights of whole modules, biases, ranks or
-    /// scales by module, variants of the computation.
+    /// The error names the file and the key: another method than LoRA, weights of whole modules, biases,
+    /// ranks or scales by module, variants of the computation.
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG);
         let value: Value =
@@ -196,8 +196,8 @@ fn has_effect(key: &str, value: &Value) -> bool {
 /// `f32`, `bf16` or `f16` become `f32`.
 ///
 /// # Errors
-/// Name the file and the key or tensor: what [`AdapterFile::read`] rejects, a tensor that is missing or of
-/// another shape, one that is not part of such an adapter.
+/// The error names the file and the key or tensor: what [`AdapterFile::read`] rejects, a tensor that is
+/// missing or of another shape, one that is not part of such an adapter.
 pub fn load_adapter(folder: &Path, model: &ModelConfig) -> Result<Adapter<f32>, ModelError> {
     let AdapterFile { mut config, .. } = AdapterFile::read(folder)?;
     let path = folder.join(WEIGHTS);

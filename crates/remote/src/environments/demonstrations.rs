@@ -34,7 +34,7 @@ fn action(value: &Value) -> Action {
 /// success are left out. `None` if no task of the split keeps any.
 ///
 /// # Errors
-/// There is no such split, or the servers failed every episode.
+/// Fails if there is no such split, or the servers failed every episode.
 pub(crate) fn demonstrate(
     set: &dyn TaskSet,
     request: &DemonstrationRequest<'_>,

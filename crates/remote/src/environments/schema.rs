@@ -50,7 +50,7 @@ impl Fields {
     /// Compares an object with the fields.
     ///
     /// # Errors
-    /// The first field that is wrong or missing, for the policy to read.
+    /// Returns the first field that is wrong or missing, for the policy to read.
     pub(crate) fn check(&self, object: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in object {
             match self.position(name) {
@@ -87,7 +87,7 @@ impl Field {
     /// Text as a value of this field.
     ///
     /// # Errors
-    /// It is none, for the policy to read.
+    /// Fails if it is none, for the policy to read.
     pub(crate) fn value(&self, text: &str) -> Result<Value, String> {
         let text_fits = self.types.is_empty() || self.types.iter().any(|known| known == "string");
         let value = if text_fits {

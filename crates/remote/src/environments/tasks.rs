@@ -15,7 +15,7 @@ impl Splits {
     /// These splits, the one called `train` first and the others as they come.
     ///
     /// # Errors
-    /// A split is empty, or two tasks have the same name.
+    /// Fails if a split is empty, or two tasks have the same name.
     pub(crate) fn new(mut splits: Vec<(String, Vec<Task>)>) -> Result<Self, EnvError> {
         splits.sort_by_key(|(name, _)| name != "train");
         let mut seen = HashSet::new();
@@ -41,7 +41,7 @@ impl Splits {
     /// Returns the tasks of a split.
     ///
     /// # Errors
-    /// There is no such split.
+    /// Fails if there is no such split.
     pub(crate) fn tasks(&self, split: &str) -> Result<Vec<Task>, EnvError> {
         let found = self.0.iter().find(|(name, _)| name == split);
         found
@@ -79,7 +79,7 @@ pub(crate) fn read_splits<T: DeserializeOwned>(
 /// Returns the lines of a file that are not blank, with their numbers from 1.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Fails if the file cannot be read.
 pub(crate) fn lines(path: &Path) -> Result<Vec<(usize, String)>, EnvError> {
     let failed = |source| EnvError::Io { path: path.display().to_string(), source };
     let file = BufReader::new(std::fs::File::open(path).map_err(failed)?);

@@ -22,7 +22,7 @@ const LARGEST_HEADER: u64 = 64 << 20;
 /// model are at the top level.
 ///
 /// # Errors
-/// Something else than an adapter or a model, or a file that cannot be read or written.
+/// Fails on something else than an adapter or a model, or a file that cannot be read or written.
 pub(crate) fn unpack(archive: &Path, folder: &Path, base: &Path) -> Result<(), TinkerError> {
     let fail = |reason: String| TinkerError::File { path: archive.display().to_string(), reason };
     let io = |error: std::io::Error| fail(format!("is no whole archive: {error}"));

@@ -108,7 +108,7 @@ impl Client {
     /// Opens a session, finds the dialect out and starts the heartbeat.
     ///
     /// # Errors
-    /// An address, key or service that cannot be used.
+    /// Fails on an address, key or service that cannot be used.
     pub fn connect(options: &ClientOptions) -> Result<Self, TinkerError> {
         let transport = Transport::new(&options.url, &options.api_key_env)?;
         let requests = Arc::new(Requests::new(transport, options.timing));
@@ -165,7 +165,7 @@ impl Client {
     /// Makes a LoRA adapter on a base model.
     ///
     /// # Errors
-    /// The service rejects, for example for want of room.
+    /// Fails if the service rejects, for example for want of room.
     pub fn create_model(&self, base_model: &str, rank: usize, seed: u32) -> Result<RemoteModel, TinkerError> {
         let what = "create_model";
         let lora = json!({ "rank": rank, "seed": seed & 0x7fff_ffff, "train_attn": true, "train_mlp": true,
@@ -195,10 +195,10 @@ impl Client {
         Ok(RemoteModel { id, next: AtomicI32::new(1) })
     }
 
-    /// Drops a model. A service that has dropped it already is no error.
+    /// Drops a model. A service that has dropped it already is not an error.
     ///
     /// # Errors
-    /// There is no answer.
+    /// Fails if there is no answer.
     pub fn unload_model(&self, model: &RemoteModel) -> Result<(), TinkerError> {
         let body = json!({ "model_id": model.id });
         match self.ask_json("unload_model", "api/v1/unload_model", &body, Repeat::Harmless) {
@@ -210,7 +210,7 @@ impl Client {
     /// Log-probs of the targets, one row a sequence.
     ///
     /// # Errors
-    /// The service rejects, or its answer does not fit.
+    /// Fails if the service rejects, or its answer does not fit.
     pub(crate) fn forward(
         &self,
         model: &RemoteModel,
@@ -223,7 +223,7 @@ impl Client {
     /// of the targets.
     ///
     /// # Errors
-    /// As [`Client::forward`].
+    /// Fails like [`Client::forward`].
     pub(crate) fn forward_backward(
         &self,
         model: &RemoteModel,
@@ -304,7 +304,7 @@ impl Client {
     /// Applies the accumulated gradient. Returns its global norm, if the service reports it.
     ///
     /// # Errors
-    /// The service rejects.
+    /// Fails if the service rejects.
     pub fn optim_step(&self, model: &RemoteModel, adam: &AdamParams) -> Result<Option<f64>, TinkerError> {
         let mut params = json!({
             "learning_rate": adam.learning_rate, "beta1": adam.beta1, "beta2": adam.beta2, "eps": adam.eps,
@@ -323,7 +323,7 @@ impl Client {
     /// Saves weights and optimizer of a model; returns the path that [`Client::load_weights`] takes.
     ///
     /// # Errors
-    /// The service rejects.
+    /// Fails if the service rejects.
     pub fn save_weights(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights", "api/v1/save_weights", model)
     }
@@ -331,7 +331,7 @@ impl Client {
     /// Saves the weights of a model in the form that is sampled and downloaded.
     ///
     /// # Errors
-    /// The service rejects.
+    /// Fails if the service rejects.
     pub fn save_for_sampler(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         self.save("save_weights_for_sampler", "api/v1/save_weights_for_sampler", model)
     }
@@ -357,7 +357,7 @@ impl Client {
     /// Saves the weights of a model for sampling alone and opens a sampling session over them.
     ///
     /// # Errors
-    /// The service rejects.
+    /// Fails if the service rejects.
     pub fn sampling_session(&self, model: &RemoteModel) -> Result<String, TinkerError> {
         let what = "save_weights_for_sampler";
         let first = self.counter.fetch_add(1000, Ordering::SeqCst);
@@ -375,7 +375,7 @@ impl Client {
     /// Loads saved weights into a model that has done nothing yet.
     ///
     /// # Errors
-    /// The service has no such weights, or they are those of another rank.
+    /// Fails if the service has no such weights, or they are those of another rank.
     pub fn load_weights(&self, model: &RemoteModel, path: &str, optimizer: bool) -> Result<(), TinkerError> {
         let body =
             json!({ "model_id": model.id, "path": path, "optimizer": optimizer, "seq_id": model.number() });
@@ -385,7 +385,7 @@ impl Client {
     /// Downloads weights that [`Client::save_for_sampler`] saved, as an archive.
     ///
     /// # Errors
-    /// The service has none, or the file cannot be written.
+    /// Fails if the service has none, or the file cannot be written.
     pub fn download(&self, path: &str, to: &Path) -> Result<(), TinkerError> {
         let what = "a download";
         // SkyRL names a checkpoint `MODEL/NAME`, Tinker `MODEL/sampler_weights/NAME`.

@@ -160,7 +160,7 @@ pub fn token_bytes(tokens: &[u32]) -> Vec<u8> {
 /// `float32` elements.
 ///
 /// # Errors
-/// A length that is no multiple of 4.
+/// Fails on a length that is not a multiple of 4.
 pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
@@ -172,7 +172,7 @@ pub fn read_floats(bytes: &[u8]) -> Result<Vec<f32>, String> {
 /// Token ids.
 ///
 /// # Errors
-/// A length that is no multiple of 4, or a negative id.
+/// Fails on a length that is not a multiple of 4, or a negative id.
 pub fn read_tokens(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let (chunks, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {

@@ -84,7 +84,7 @@ struct Norms {
 /// `T`, `a/c` is 1 or 2, and `a/d` is 1.
 ///
 /// # Errors
-/// The service says no norm of its gradients, or one that fits no reduction.
+/// Fails if the service says no norm of its gradients, or one that fits no reduction.
 pub fn calibrate(client: &Client, base_model: &str, rank: usize) -> Result<Reduction, TinkerError> {
     let model = client.create_model(base_model, rank, 1)?;
     let measured = measure(client, &model);

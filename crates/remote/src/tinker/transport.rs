@@ -50,7 +50,7 @@ impl Transport {
     /// `key_env`, if named.
     ///
     /// # Errors
-    /// An address or key that cannot be used.
+    /// Fails on an address or key that cannot be used.
     pub(crate) fn new(url: &str, key_env: &str) -> Result<Self, TinkerError> {
         let fail = |key, reason: String| TinkerError::Setting { key, reason };
         let text = format!("{}/", url.trim_end_matches('/'));

@@ -117,7 +117,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] for an address that is none, is taken, or is for other machines and that was not allowed.
+    /// Returns [`RetrievalError::Setting`] for an address that is none, is taken, or is for other
+    /// machines and that was not allowed.
     pub fn bind(address: &str, options: ServerOptions) -> Result<Self, RetrievalError> {
         let wrong = |reason: String| RetrievalError::Setting {
             key: "address".to_owned(),
@@ -161,7 +162,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] if no connection can be taken any more.
+    /// Returns [`RetrievalError::Setting`] if no connection can be taken any more.
     pub fn run(&self, retriever: &Arc<dyn Retriever>) -> Result<(), RetrievalError> {
         let mut failures = 0;
         loop {

@@ -171,7 +171,8 @@ const EXAMPLE: &str = r#"{"id": "0", "contents": "\"Title\"\nText"}"#;
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Line`] for a line that is no passage, [`RetrievalError::File`] where the file can't be read.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] if the file
+/// can't be read.
 pub fn read_passages(path: &Path) -> Result<Vec<Passage>, RetrievalError> {
     let mut pieces = Pieces::open(path)?;
     let mut passages = Vec::new();

@@ -75,7 +75,7 @@ impl BuildFolder {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where another process builds there, or the folder cannot be written to.
+    /// Returns [`RetrievalError::File`] if another process builds there, or the folder cannot be written to.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let failed = |error: std::io::Error| RetrievalError::file(folder, &error);
         fs::create_dir_all(folder).map_err(failed)?;
@@ -173,8 +173,9 @@ pub enum Parts {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Line`] for a line that is no passage, [`RetrievalError::File`] for files, [`RetrievalError::Setting`]
-/// where there is nothing to build from or to build, [`RetrievalError::Interrupted`] where `watch` said so.
+/// Returns [`RetrievalError::Line`] for a line that is not a passage, [`RetrievalError::File`] for files,
+/// [`RetrievalError::Setting`] if there is nothing to build from or to build,
+/// [`RetrievalError::Interrupted`] if `watch` said so.
 pub fn build(
     folder: &BuildFolder,
     files: &[PathBuf],

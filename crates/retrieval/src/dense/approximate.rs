@@ -129,7 +129,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] if there is none, or one of other vectors.
+    /// Returns [`RetrievalError::File`] if there is none, or one of other vectors.
     pub fn open(folder: &Path, vectors: &Arc<VectorStore>) -> Result<Self, RetrievalError> {
         let place = folder.join(HNSW);
         let Description { options, passages, encoder, vectors: count, recall, sha256 } =
@@ -181,8 +181,9 @@ impl Graph {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] for options out of range; [`RetrievalError::File`] without vectors, or where a graph is there already or
-/// can't be written; [`RetrievalError::Encoder`] for vectors that have not length 1; [`RetrievalError::Interrupted`] where `watch` said so.
+/// Returns [`RetrievalError::Setting`] for options out of range; [`RetrievalError::File`] without
+/// vectors, or where a graph is there already or can't be written; [`RetrievalError::Encoder`] for
+/// vectors that have not length 1; [`RetrievalError::Interrupted`] if `watch` said so.
 pub fn build_graph(
     folder: &BuildFolder,
     options: GraphOptions,

@@ -33,8 +33,9 @@ pub struct DenseOptions {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] where there are vectors already or they can't be written,
-/// [`RetrievalError::Encoder`] where the encoder fails, [`RetrievalError::Interrupted`] where `watch` said so.
+/// Returns [`RetrievalError::Setting`] without passages, [`RetrievalError::File`] if there are vectors
+/// already or they can't be written, [`RetrievalError::Encoder`] if the encoder fails,
+/// [`RetrievalError::Interrupted`] if `watch` said so.
 pub fn build_vectors(
     folder: &BuildFolder,
     encoder: &dyn Encoder,

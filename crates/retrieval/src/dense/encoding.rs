@@ -25,7 +25,7 @@ impl Encoding {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where the folder has no whole vectors.
+    /// Returns [`RetrievalError::File`] if the folder has no whole vectors.
     pub fn of(folder: &Path) -> Result<Option<Self>, RetrievalError> {
         Ok(open_vectors(folder)?.encoding().cloned())
     }

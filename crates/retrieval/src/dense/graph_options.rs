@@ -30,7 +30,7 @@ impl GraphOptions {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`] names the key.
+    /// Returns [`RetrievalError::Setting`], which names the key.
     pub fn check(&self) -> Result<(), RetrievalError> {
         let fail = |key: &str, reason: &str| {
             Err(RetrievalError::Setting { key: key.to_owned(), reason: reason.to_owned() })

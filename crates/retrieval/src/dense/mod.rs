@@ -70,14 +70,14 @@ pub trait Encoder: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Encoder`].
+    /// Returns [`RetrievalError::Encoder`].
     fn queries(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 
     /// Returns the vectors of passages, `[passages, dimensions]`.
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Encoder`].
+    /// Returns [`RetrievalError::Encoder`].
     fn passages(&self, texts: &[&str]) -> Result<Vec<f32>, RetrievalError>;
 }
 
@@ -117,8 +117,9 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where the folder has no whole vectors, or those of other passages or of another encoder;
-    /// [`RetrievalError::Setting`] where the encoder has other prefixes or another length than the vectors were made with.
+    /// Returns [`RetrievalError::File`] if the folder has no whole vectors, or those of other passages or
+    /// of another encoder; [`RetrievalError::Setting`] if the encoder has other prefixes or another
+    /// length than the vectors were made with.
     pub fn open(folder: &Path, encoder: Arc<dyn Encoder>) -> Result<Self, RetrievalError> {
         let passages = PassageStore::open(&folder.join(PASSAGES))?;
         let dense = folder.join(DENSE);
@@ -154,7 +155,7 @@ impl DenseRetriever {
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`], always.
+/// Returns [`RetrievalError::Setting`], always.
 #[cfg(not(feature = "hnsw"))]
 pub fn build_graph(
     _folder: &BuildFolder,
@@ -168,7 +169,7 @@ pub fn build_graph(
 ///
 /// # Errors
 ///
-/// [`RetrievalError::Setting`] without the feature `hnsw`.
+/// Returns [`RetrievalError::Setting`] without the feature `hnsw`.
 pub fn check_graphs_are_built_in() -> Result<(), RetrievalError> {
     #[cfg(feature = "hnsw")]
     return Ok(());
@@ -182,7 +183,8 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where there is no graph, or one of other vectors; [`RetrievalError::Setting`] without the feature `hnsw`.
+    /// Returns [`RetrievalError::File`] if there is no graph, or one of other vectors;
+    /// [`RetrievalError::Setting`] without the feature `hnsw`.
     #[cfg(feature = "hnsw")]
     pub fn approximate(mut self, folder: &Path) -> Result<Self, RetrievalError> {
         if !folder.join(HNSW).is_dir() {
@@ -199,7 +201,7 @@ impl DenseRetriever {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Setting`], always.
+    /// Returns [`RetrievalError::Setting`], always.
     #[cfg(not(feature = "hnsw"))]
     pub fn approximate(self, _folder: &Path) -> Result<Self, RetrievalError> {
         Err(graph_options::not_built())

@@ -108,7 +108,7 @@ impl VectorStore {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where files are missing, cut or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, cut or of another format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let description: Description = Manifest::read(folder, MANIFEST, FORMAT, "vectors")?.description;
         let path = folder.join(VECTORS);

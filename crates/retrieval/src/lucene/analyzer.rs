@@ -154,7 +154,7 @@ impl Analyzer {
     /// Creates an analyzer over the compiled grammar.
     ///
     /// # Errors
-    /// [`SearchError::Grammar`] where the token grammar, a part of this program, does not compile.
+    /// Returns [`SearchError::Grammar`] if the token grammar, a part of this program, does not compile.
     pub fn new() -> Result<Self, SearchError> {
         match &*AUTOMATON {
             Ok(automaton) => Ok(Self::over(automaton)),

@@ -84,7 +84,7 @@ impl SearchIndex {
     /// Makes an index of (name, text) pairs in memory.
     ///
     /// # Errors
-    /// Those of [`IndexBuilder::in_memory`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
+    /// Fails like [`IndexBuilder::in_memory`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
     pub fn build_in_memory<N, T>(texts: impl IntoIterator<Item = (N, T)>) -> Result<Self, SearchError>
     where
         N: AsRef<str>,
@@ -96,7 +96,7 @@ impl SearchIndex {
     /// Writes an index of (name, text) pairs to a new or empty folder and opens it.
     ///
     /// # Errors
-    /// Those of [`IndexBuilder::create`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
+    /// Fails like [`IndexBuilder::create`], [`IndexBuilder::add`] and [`IndexBuilder::finish`].
     pub fn create<N, T>(
         folder: &Path,
         texts: impl IntoIterator<Item = (N, T)>,
@@ -127,9 +127,9 @@ impl SearchIndex {
     ///
     /// # Errors
     ///
-    /// [`SearchError::Unfinished`] where writing was interrupted, [`SearchError::Stale`] where another version of
-    /// the format wrote it, [`SearchError::Damaged`] where files are missing or cut, [`SearchError::Io`] where there
-    /// is no such folder or it cannot be read.
+    /// Returns [`SearchError::Unfinished`] if writing was interrupted, [`SearchError::Stale`] if another
+    /// version of the format wrote it, [`SearchError::Damaged`] if files are missing or cut,
+    /// [`SearchError::Io`] if there is no such folder or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, SearchError> {
         let manifest = Manifest::read(folder)?;
         let opened = Self::over(Postings::open(&folder.join(POSTINGS))?, &manifest)?;
@@ -147,7 +147,7 @@ impl SearchIndex {
     ///
     /// # Errors
     ///
-    /// [`SearchError::Stale`] where the texts differ, and those of [`SearchIndex::open`].
+    /// Returns [`SearchError::Stale`] if the texts differ, and those of [`SearchIndex::open`].
     pub fn open_for<'a>(
         folder: &Path,
         texts: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -209,7 +209,7 @@ impl SearchIndex {
     /// Returns the best `limit` texts for a query, best first; fewer where fewer have any of its terms.
     ///
     /// # Errors
-    /// [`SearchError::Damaged`] where the postings of one of the query's terms are broken.
+    /// Returns [`SearchError::Damaged`] if the postings of one of the query's terms are broken.
     pub fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, SearchError> {
         self.search_pruning(query, limit, MANY_POSTINGS)
     }

@@ -68,7 +68,7 @@ impl PassageStore {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::File`] where files are missing, cut or of another format.
+    /// Returns [`RetrievalError::File`] if files are missing, cut or of another format.
     pub fn open(folder: &Path) -> Result<Self, RetrievalError> {
         let Description { passages, fingerprint } =
             Manifest::read(folder, MANIFEST, FORMAT, "passages")?.description;
@@ -109,7 +109,7 @@ impl PassageStore {
     ///
     /// # Errors
     ///
-    /// [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] where the file is broken.
+    /// Returns [`RetrievalError::Index`] beyond the last one, [`RetrievalError::File`] if the file is broken.
     pub fn get(&self, position: u32) -> Result<Arc<Passage>, RetrievalError> {
         let index = position as usize;
         if index >= self.len() {

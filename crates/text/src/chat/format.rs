@@ -47,7 +47,7 @@ impl ChatFormat {
     /// Returns the format of a model with a chat template.
     ///
     /// # Errors
-    /// There is no chat template, it cannot be rendered, or nothing states how a reply ends.
+    /// Fails if there is no chat template, it cannot be rendered, or nothing states how a reply ends.
     pub fn new(tokenizer: &Tokenizer, settings: ChatSettings) -> Result<Self, TextError> {
         let Some(template) = tokenizer.chat_template() else {
             return Err(TextError::Chat(
@@ -103,9 +103,9 @@ impl ChatFormat {
     /// Rejects formats whose conversations cannot be grown turn by turn, with the reason.
     ///
     /// # Errors
-    /// [`TextError::Chat`]: the template cannot render several turns, leaves replies or what follows them out, closes
-    /// a reply with no token of its own, repeats the system message, or writes after a reply what depends on earlier
-    /// turns.
+    /// Returns [`TextError::Chat`]: the template cannot render several turns, leaves replies or what
+    /// follows them out, closes a reply with no token of its own, repeats the system message, or writes
+    /// after a reply what depends on earlier turns.
     pub fn check_growth(&self) -> Result<(), TextError> {
         match &self.single_turn {
             None => Ok(()),
@@ -119,7 +119,7 @@ impl ChatFormat {
     /// Returns true if the template reads `enable_thinking` at all.
     ///
     /// # Errors
-    /// The template rejects a single question or cannot be rendered; the error has the line.
+    /// Fails if the template rejects a single question or cannot be rendered; the error has the line.
     pub fn knows_thinking(&self) -> Result<bool, TextError> {
         let render = |thinking| {
             let options = RenderOptions { add_generation_prompt: true, thinking, ..RenderOptions::default() };
@@ -131,7 +131,7 @@ impl ChatFormat {
     /// Returns the prompt of a conversation that starts with these words.
     ///
     /// # Errors
-    /// The template rejects these words or cannot be rendered; the error has the line.
+    /// Fails if the template rejects these words or cannot be rendered; the error has the line.
     pub fn first(&self, tokenizer: &Tokenizer, user: &str) -> Result<Vec<u32>, TextError> {
         Ok(tokenizer.encode(&self.render(&[Message::user(user)], true)?))
     }
@@ -141,7 +141,7 @@ impl ChatFormat {
     /// sampled.
     ///
     /// # Errors
-    /// Those of [`check_growth`](Self::check_growth), and a template that rejects these words, cannot be
+    /// Fails like [`check_growth`](Self::check_growth), and a template that rejects these words, cannot be
     /// rendered with them, or closes this reply otherwise than others.
     pub fn next(&self, tokenizer: &Tokenizer, user: &str, last: Option<u32>) -> Result<Vec<u32>, TextError> {
         self.check_growth()?;

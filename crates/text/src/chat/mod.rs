@@ -74,7 +74,7 @@ impl Message {
     /// `transformers`.
     ///
     /// # Errors
-    /// [`TextError::Chat`] for a text that is no JSON, or no object with a `role`.
+    /// Returns [`TextError::Chat`] for a text that is no JSON, or no object with a `role`.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         let message = value_of(json, "a message")?;
         if message.kind() != ValueKind::Map || message.get_attr("role").is_ok_and(|role| role.is_undefined())
@@ -113,7 +113,7 @@ impl Tool {
     /// Creates a tool as JSON.
     ///
     /// # Errors
-    /// [`TextError::Chat`] for a text that is no JSON.
+    /// Returns [`TextError::Chat`] for a text that is no JSON.
     pub fn from_json(json: &str) -> Result<Self, TextError> {
         Ok(Self(value_of(json, "a tool")?))
     }
@@ -158,8 +158,8 @@ impl ChatTemplate {
     /// `tool_use`, if there is one. `named_tokens` are the texts that templates know as `bos_token`, `eos_token` ..
     ///
     /// # Errors
-    /// A template that does not compile, with its name and line; none at all, or several of which none is named
-    /// `default`.
+    /// Fails on a template that does not compile, with its name and line; none at all, or several of
+    /// which none is named `default`.
     pub fn new(
         sources: BTreeMap<String, String>,
         named_tokens: BTreeMap<String, String>,
@@ -202,7 +202,7 @@ impl ChatTemplate {
     /// Creates a single template without named tokens.
     ///
     /// # Errors
-    /// The template does not compile; the error has the line.
+    /// Fails if the template does not compile; the error has the line.
     pub fn from_source(source: &str) -> Result<Self, TextError> {
         Self::new([("default".to_owned(), source.to_owned())].into(), BTreeMap::new())
     }
@@ -232,7 +232,7 @@ impl ChatTemplate {
     /// Returns the conversation as text.
     ///
     /// # Errors
-    /// The template rejects (`raise_exception`) or cannot be rendered; the error has the line.
+    /// Fails if the template rejects (`raise_exception`) or cannot be rendered; the error has the line.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TextError> {
         let name = self.name(!options.tools.is_empty());
         let mut variables: BTreeMap<&str, Value> = self

@@ -49,7 +49,7 @@ fn is_raw(tag: &str) -> bool {
 }
 
 /// Returns the bytes of a `raw` block from behind its opening up to the opening of its end: what stands
-/// in it is no program.
+/// in it is not a program.
 fn raw_length(tag: &str) -> usize {
     let end = tag.match_indices("{%").find(|(at, open)| is_tag(&tag[at + open.len()..], "endraw"));
     end.map_or(tag.len(), |(at, open)| at + open.len())

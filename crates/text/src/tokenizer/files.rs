@@ -72,8 +72,9 @@ impl Tokenizer {
     /// Reads the tokenizer of a model folder with all that its files say about text.
     ///
     /// # Errors
-    /// Name the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`, an unsupported kind of
-    /// tokenizer, an added token whose id does not follow, an end token that is no token, a broken chat template.
+    /// The error names the file and the key: neither `tokenizer.json` nor `vocab.json` with `merges.txt`,
+    /// an unsupported kind of tokenizer, an added token whose id does not follow, an end token that is no
+    /// token, a broken chat template.
     pub fn load_folder(folder: &Path) -> Result<Self, TextError> {
         let settings = object(folder, SETTINGS)?.unwrap_or_default();
         let whole = folder.join(TOKENIZER);
@@ -111,7 +112,7 @@ impl Tokenizer {
     /// [`Tokenizer::save_folder_sampled`] with temperature 1 and nothing cut off.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::save_folder_sampled`].
+    /// Fails like [`Tokenizer::save_folder_sampled`].
     pub fn save_folder(&self, folder: &Path) -> Result<(), TextError> {
         self.save_folder_sampled(folder, GenerationSampling::default())
     }
@@ -121,7 +122,7 @@ impl Tokenizer {
     /// settings of sampling are these: a server that reads the file should sample the policy that was trained.
     ///
     /// # Errors
-    /// A folder cannot be made, or a file cannot be read or written, which the error names.
+    /// Fails if a folder cannot be made, or a file cannot be read or written, which the error names.
     pub fn save_folder_sampled(&self, folder: &Path, sampling: GenerationSampling) -> Result<(), TextError> {
         std::fs::create_dir_all(folder).map_err(failed(folder))?;
         let generation = folder.join(GENERATION);

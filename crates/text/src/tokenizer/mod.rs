@@ -76,7 +76,7 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// Name the file: it cannot be read, or [`Tokenizer::from_json`] rejects it.
+    /// The error names the file: it cannot be read, or [`Tokenizer::from_json`] rejects it.
     pub fn load(path: &Path) -> Result<Self, TextError> {
         Self::from_json(&read(path)?).map_err(|error| match error {
             TextError::Tokenizer(reason) => wrong(path, reason),
@@ -87,7 +87,7 @@ impl Tokenizer {
     /// Reads the text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// The text is no `tokenizer.json`, or not one of a byte-level BPE tokenizer with ids below 2^24.
+    /// Fails if the text is not a `tokenizer.json`, or not one of a byte-level BPE tokenizer with ids below 2^24.
     pub fn from_json(json: &[u8]) -> Result<Self, TextError> {
         Self::new(tokenizers::Tokenizer::from_bytes(json).map_err(refused)?)
     }
@@ -95,7 +95,7 @@ impl Tokenizer {
     /// Returns the text of its `tokenizer.json`; equal tokenizers give equal bytes.
     ///
     /// # Errors
-    /// The `tokenizers` library cannot write it as JSON.
+    /// Fails if the `tokenizers` library cannot write it as JSON.
     pub fn to_json(&self) -> Result<String, TextError> {
         self.library.to_string(true).map_err(refused)
     }
@@ -103,7 +103,7 @@ impl Tokenizer {
     /// Writes a `tokenizer.json`, whole or not at all.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::to_json`], and a file that cannot be written.
+    /// Fails like [`Tokenizer::to_json`], and a file that cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TextError> {
         write(path, self.to_json()?.as_bytes())
     }

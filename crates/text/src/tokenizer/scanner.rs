@@ -54,7 +54,7 @@ impl Scanner {
     }
 
     /// Returns the regex with the numbers of some ASCII characters instead of them; the others are
-    /// escaped if they are no words.
+    /// escaped if they are not words.
     fn spelt(&self, as_number: fn(char) -> bool) -> String {
         let mut regex = String::new();
         for phrase in &self.phrases {

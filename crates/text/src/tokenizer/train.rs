@@ -53,8 +53,8 @@ impl Tokenizer {
     /// spent on parts of words.
     ///
     /// # Errors
-    /// There are more phrases than `max_pieces`, or a special token is given twice, is shorter than two characters or
-    /// has one that is not visible ASCII.
+    /// Fails if there are more phrases than `max_pieces`, or a special token is given twice, is shorter
+    /// than two characters or has one that is not visible ASCII.
     pub fn train<'a>(
         texts: impl Iterator<Item = &'a str> + Send,
         config: &TokenizerConfig,

@@ -32,7 +32,7 @@ impl Config {
     /// comments.
     ///
     /// # Errors
-    /// A config that TOML cannot hold.
+    /// Fails on a config that TOML cannot hold.
     pub fn to_annotated_toml(&self) -> Result<String, TrainError> {
         Ok(annotate(self)?)
     }

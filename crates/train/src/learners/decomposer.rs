@@ -170,9 +170,9 @@ impl RunDecomposer {
 /// TurnRD's credits for trajectories that are already there, from the hidden states of a policy. Every trajectory must have its token sequences.
 ///
 /// # Errors
-/// The network reads vectors of another width than the policy's hidden states (0 if there are none), or a
-/// trajectory lacks the token ids of some turns or has more turns than the network takes. A sequence that
-/// the policy does not take, or hidden states that are not finite.
+/// Fails if the network reads vectors of another width than the policy's hidden states (0 if there are
+/// none), or a trajectory lacks the token ids of some turns or has more turns than the network takes. A
+/// sequence that the policy does not take, or hidden states that are not finite.
 pub fn turnrd_credits(
     batch: &Batch,
     network: &TurnRd,

@@ -63,7 +63,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// sequences of `max_context` tokens.
     ///
     /// # Errors
-    /// No sampler can be had.
+    /// Fails if no sampler can be had.
     fn samplers(
         &mut self,
         lanes: usize,
@@ -80,7 +80,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// `temperature` (above 0).
     ///
     /// # Errors
-    /// They cannot be had.
+    /// Fails if they cannot be had.
     fn score(&mut self, _batch: &[TokenSequence], _temperature: f64) -> Result<Vec<TokenScores>, LearnError> {
         Err(unsupported("scoring pass with entropies"))
     }
@@ -88,7 +88,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Log-probs of the response tokens under the reference policy.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if there is none.
     fn reference_logprobs(&mut self, _batch: &[TokenSequence]) -> Result<Vec<Vec<f32>>, LearnError> {
         Err(unsupported("a reference policy"))
     }
@@ -97,7 +97,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// start of the phase.
     ///
     /// # Errors
-    /// The learner keeps no reference policy, or the checkpoint cannot be read.
+    /// Fails if the learner keeps no reference policy, or the checkpoint cannot be read.
     fn set_reference(&mut self, _start: &Path) -> Result<(), TrainError> {
         Err(unsupported("a reference policy").into())
     }
@@ -113,7 +113,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// L2 norm of the accumulated gradient.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// Fails if it cannot be had.
     fn gradient_norm(&self) -> Result<f64, LearnError> {
         Err(unsupported("the norm of a gradient before the update"))
     }
@@ -129,7 +129,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Starts a phase from the weights as they are: a fresh optimizer, that phase's settings.
     ///
     /// # Errors
-    /// The settings do not fit.
+    /// Fails if the settings do not fit.
     fn begin_phase(&mut self, config: &Config, phase: Phase) -> Result<(), TrainError>;
 
     /// Gives the memory of passes and gradients back until it is needed again.
@@ -189,7 +189,7 @@ impl NativePolicy {
     /// Creates a policy of these weights at the start of a phase.
     ///
     /// # Errors
-    /// Settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
+    /// Fails on settings that do not fit the model; those of [`setup::template`] and [`setup::chat`].
     pub fn new(
         config: &Config,
         phase: Phase,
@@ -205,7 +205,7 @@ impl NativePolicy {
     /// Returns the policy of a checkpoint, its optimizer included.
     ///
     /// # Errors
-    /// Files that are missing or do not fit the config.
+    /// Fails on files that are missing or do not fit the config.
     pub fn load(config: &Config, checkpoint: &Checkpoint) -> Result<Self, TrainError> {
         let state = checkpoint.state()?;
         let policy = Policy::load(&checkpoint.policy())?;

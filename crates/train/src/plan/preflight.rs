@@ -55,7 +55,8 @@ pub(crate) struct Checked {
 /// both accept the same configs; a start also contacts a judge.
 ///
 /// # Errors
-/// Settings that cannot run, a folder that holds a run already, a world that cannot be built, or a split without tasks.
+/// Fails on settings that cannot run, a folder that holds a run already, a world that cannot be built, or
+/// a split without tasks.
 pub(crate) fn checked(
     config: &Config,
     root: &Path,

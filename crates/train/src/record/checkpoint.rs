@@ -71,7 +71,7 @@ impl Checkpoint {
     /// Returns the names of the files and folders that the learners wrote: all but the run's own.
     ///
     /// # Errors
-    /// The folder cannot be read.
+    /// Fails if the folder cannot be read.
     pub(crate) fn learner_files(&self) -> Result<Vec<OsString>, TrainError> {
         let failed = |error| TrainError::io(&self.path, error);
         let entries = fs::read_dir(&self.path).map_err(failed)?;
@@ -143,7 +143,7 @@ pub fn write(
 /// Returns the whole checkpoints of a run, oldest first. Unfinished and incomplete ones are left out.
 ///
 /// # Errors
-/// The run's folder `checkpoints` cannot be read.
+/// Fails if the run's folder `checkpoints` cannot be read.
 pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
     Ok(folders(run)?
         .into_iter()
@@ -154,7 +154,7 @@ pub fn list(run: &RunDirectory) -> Result<Vec<Checkpoint>, TrainError> {
 /// Returns the newest whole checkpoint.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
     list(run)?.pop().ok_or_else(|| nothing_to_resume(run))
 }
@@ -162,7 +162,7 @@ pub fn latest(run: &RunDirectory) -> Result<Checkpoint, TrainError> {
 /// Returns the newest checkpoint with correct checksums; calls `report` for newer, broken ones.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub fn latest_verified(run: &RunDirectory, mut report: impl FnMut(String)) -> Result<Checkpoint, TrainError> {
     for checkpoint in folders(run)?.into_iter().rev() {
         match verify(&checkpoint.path, Check::Contents) {
@@ -197,7 +197,8 @@ pub fn at(run: &RunDirectory, position: Position) -> Result<Checkpoint, TrainErr
 /// from there with other settings reaches these positions with other weights.
 ///
 /// # Errors
-/// The run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it cannot be renamed.
+/// Fails if the run's folder `checkpoints` cannot be read or flushed to disk, or a checkpoint in it
+/// cannot be renamed.
 pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), TrainError> {
     for checkpoint in folders(run)? {
         if checkpoint.position > position {
@@ -213,7 +214,7 @@ pub fn abandon_after(run: &RunDirectory, position: Position) -> Result<(), Train
 /// and what kills left. Checkpoints behind `written` are broken ones that a resume passed over: they do not count, and are written again.
 ///
 /// # Errors
-/// The run's folder `checkpoints` cannot be read, or a folder in it cannot be renamed or removed.
+/// Fails if the run's folder `checkpoints` cannot be read, or a folder in it cannot be renamed or removed.
 pub fn prune(
     run: &RunDirectory,
     written: Position,

@@ -120,7 +120,7 @@ impl RunDirectory {
     /// Writes a file aside and renames it when whole.
     ///
     /// # Errors
-    /// The file or the folder that it is in cannot be made or written.
+    /// Fails if the file or the folder that it is in cannot be made or written.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), TrainError> {
         write_atomically(&self.root.join(name), content)
     }
@@ -128,7 +128,7 @@ impl RunDirectory {
     /// Writes a value as indented JSON.
     ///
     /// # Errors
-    /// The value has no form in JSON, or the file cannot be written.
+    /// Fails if the value has no form in JSON, or the file cannot be written.
     pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), TrainError> {
         let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| TrainError::file(&self.root.join(name), error.to_string()))?;
@@ -203,7 +203,7 @@ impl RunDirectory {
 /// Writes trajectories as JSON lines, compressed with zstd where the name ends in `.zst`.
 ///
 /// # Errors
-/// The file or the folder that it is in cannot be made or written.
+/// Fails if the file or the folder that it is in cannot be made or written.
 pub fn write_trajectories<'a>(
     path: &Path,
     trajectories: impl Iterator<Item = &'a Trajectory>,

@@ -26,7 +26,7 @@ impl RunLock {
     /// file system without locks it always succeeds.
     ///
     /// # Errors
-    /// The folder cannot be made or written to.
+    /// Fails if the folder cannot be made or written to.
     pub fn try_take(root: &Path) -> Result<Option<Self>, TrainError> {
         let made = !root.exists();
         let path = root.join(LOCK);
@@ -52,7 +52,7 @@ impl RunLock {
     /// Locks a run directory.
     ///
     /// # Errors
-    /// Another process holds it.
+    /// Fails if another process holds it.
     pub fn take(root: &Path) -> Result<Self, TrainError> {
         Self::try_take(root)?.ok_or_else(|| {
             let holder = fs::read_to_string(root.join(LOCK)).unwrap_or_default();

@@ -89,8 +89,8 @@ pub trait Observer {
     /// interrupted. An error ends the run.
     ///
     /// # Errors
-    /// The reason why the evaluation could not be carried out, or why its file could not be written; it ends the run
-    /// as [`crate::TrainError::Observer`].
+    /// Returns the reason why the evaluation could not be carried out, or why its file could not be
+    /// written; it ends the run as [`crate::TrainError::Observer`].
     fn evaluate(&mut self, point: &mut EvaluationPoint<'_>) -> Result<ControlFlow<()>, String>;
 }
 

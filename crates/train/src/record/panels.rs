@@ -40,7 +40,8 @@ pub fn pin(config: &Config, set: &dyn TaskSet) -> Result<Panels, TrainError> {
 /// Returns the first `count` tasks of a split in content-hash order; 0 takes all.
 ///
 /// # Errors
-/// The split is not there, its data cannot be read, it has two tasks of one name, or it has fewer than `count` tasks.
+/// Fails if the split is not there, its data cannot be read, it has two tasks of one name, or it has
+/// fewer than `count` tasks.
 pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, TrainError> {
     Ok(Panel::pin(set, split, Choice { count: (count > 0).then_some(count), ..Choice::default() })?)
 }
@@ -49,7 +50,7 @@ pub fn pin_first(set: &dyn TaskSet, split: &str, count: usize) -> Result<Panel, 
 /// `None` if the run has none for this split.
 ///
 /// # Errors
-/// A task of it is gone, or is another one under its name.
+/// Fails if a task of it is gone, or is another one under its name.
 pub fn pinned(run: &RunDirectory, split: &str, set: &dyn TaskSet) -> Result<Option<Panel>, TrainError> {
     let mut panels: Panels = run.read_json("panel.json")?;
     let Some(panel) = panels.evaluation.remove(split) else { return Ok(None) };

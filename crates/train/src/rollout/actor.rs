@@ -32,7 +32,7 @@ impl Actor {
     /// Returns the actor of a config in a world.
     ///
     /// # Errors
-    /// A template that cannot be read, a chat format that does not fit.
+    /// Fails on a template that cannot be read, a chat format that does not fit.
     pub fn new(config: &Config, world: World, tokenizer: Arc<Tokenizer>) -> Result<Self, TrainError> {
         let template = setup::template(config)?;
         let chat = setup::chat(config, &tokenizer)?;

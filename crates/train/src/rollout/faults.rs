@@ -21,7 +21,7 @@ pub fn is_faulty(trajectory: &Trajectory) -> bool {
 /// Returns the trajectories in job order and how many were sampled again; `None` when it was stopped from outside.
 ///
 /// # Errors
-/// Those of [`super::run`].
+/// Fails like [`super::run`].
 pub fn run_with_resampling<S: Sampler + Send>(
     context: &RolloutContext<'_>,
     jobs: &[Job],
@@ -81,7 +81,7 @@ impl Faults {
     /// Rejects to continue without a group.
     ///
     /// # Errors
-    /// The number of those that failed, and the first reason.
+    /// Returns the number of those that failed, and the first reason.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         match self.reason() {
             Some(reason) => Err(TrainError::Rollout {

@@ -147,7 +147,7 @@ pub struct RolloutProgress {
 /// the rollout was stopped from outside. `tick` is called about ten times a second.
 ///
 /// # Errors
-/// A sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that
+/// Fails on a sampler that failed as a whole ([`turnwise_core::SampleError::Backend`]), or a lane's thread that
 /// ended in a panic. A request that is rejected and an environment that fails end their own trajectory
 /// only.
 pub fn run<S: Sampler + Send>(

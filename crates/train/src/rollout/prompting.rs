@@ -30,7 +30,7 @@ impl Prompter<'_> {
     /// Returns a prompt that starts a sequence.
     ///
     /// # Errors
-    /// The chat template rejects the text or cannot be rendered. Without a chat format there are none.
+    /// Fails if the chat template rejects the text or cannot be rendered. Without a chat format there are none.
     pub fn start(&self, text: &str) -> Result<Vec<u32>, TextError> {
         match self.chat {
             Some(chat) => chat.first(self.tokenizer, text),

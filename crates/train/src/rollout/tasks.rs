@@ -18,7 +18,7 @@ impl TaskOrder {
     /// `count` tasks from place `first` of the order on. Depends on only the seed and these.
     ///
     /// # Errors
-    /// The data of a task cannot be read.
+    /// Fails if the data of a task cannot be read.
     pub fn draw(&self, first: u64, count: usize) -> Result<Vec<Task>, EnvError> {
         let length = self.tasks.len();
         let mut pass = None;

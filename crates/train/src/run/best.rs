@@ -26,7 +26,7 @@ pub struct Best {
 /// Returns the best checkpoint so far; `None` if none is marked.
 ///
 /// # Errors
-/// The marker cannot be read.
+/// Fails if the marker cannot be read.
 pub fn read(run: &RunDirectory) -> Result<Option<Best>, TrainError> {
     if run.path(MARKER).is_file() { run.read_json(MARKER).map(Some) } else { Ok(None) }
 }

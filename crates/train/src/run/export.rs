@@ -37,8 +37,8 @@ pub enum Exported {
 /// `generation_config.json` names the sampling that it was trained with, of another the whole distribution.
 ///
 /// # Errors
-/// Something is there already, unless it is a model's folder and `force` is set; or the policy or its run's `config.toml`
-/// cannot be read.
+/// Fails if something is there already, unless it is a model's folder and `force` is set; or the policy
+/// or its run's `config.toml` cannot be read.
 pub fn export(source: &Path, out: &Path, options: ExportOptions) -> Result<Exported, TrainError> {
     check_target(out, options.force)?;
     let folder = policy_folder(source, &mut |_| ())?;

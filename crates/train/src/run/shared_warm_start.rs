@@ -80,7 +80,7 @@ const RL_ONLY: [&str; 44] = [
 /// warm starts of the same bits. `None` without a warm start.
 ///
 /// # Errors
-/// A config that TOML cannot hold.
+/// Fails on a config that TOML cannot hold.
 pub fn warm_start_settings(config: &Config) -> Result<Option<String>, TrainError> {
     if config.sft.steps == 0 {
         return Ok(None);
@@ -116,8 +116,8 @@ fn table_of(config: &Config) -> Result<Table, TrainError> {
 /// Returns the end of another run's warm start, if it is the one that this config needs.
 ///
 /// # Errors
-/// The config has no warm start, the other run's is not whole, or it was done with settings that differ from this config's in more than
-/// what only reinforcement learning reads.
+/// Fails if the config has no warm start, the other run's is not whole, or it was done with settings that
+/// differ from this config's in more than what only reinforcement learning reads.
 pub fn warm_start_of(
     parts: &RunParts,
     config: &Config,

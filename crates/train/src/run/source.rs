@@ -58,13 +58,13 @@ pub trait PolicySource {
     /// Returns the policy of a new run.
     ///
     /// # Errors
-    /// Settings or files that do not fit.
+    /// Fails on settings or files that do not fit.
     fn start(&self, run: &NewRun<'_>, observer: &mut dyn Observer) -> Result<SourcedPolicy, TrainError>;
 
     /// Returns the policy of a checkpoint.
     ///
     /// # Errors
-    /// Files that are missing or do not fit.
+    /// Fails on files that are missing or do not fit.
     fn resume(&self, config: &Config, checkpoint: &Checkpoint) -> Result<SourcedPolicy, TrainError>;
 }
 

@@ -68,7 +68,7 @@ impl Run {
     /// Starts a run with parts of one's own.
     ///
     /// # Errors
-    /// As [`Run::start`].
+    /// Fails like [`Run::start`].
     pub fn start_with(
         parts: &RunParts,
         config: Config,
@@ -114,7 +114,7 @@ impl Run {
     /// Opens a run at its newest whole checkpoint.
     ///
     /// # Errors
-    /// There is none, or the world is not the one that the run began with.
+    /// Fails if there is none, or the world is not the one that the run began with.
     pub fn resume(root: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
         Self::resume_with(&RunParts::default(), root, &Resume::default(), observer)
     }
@@ -122,7 +122,7 @@ impl Run {
     /// Opens a run with parts of one's own, from a checkpoint of choice, with settings that change.
     ///
     /// # Errors
-    /// As [`Run::resume`]; settings that a run cannot change once it has begun.
+    /// Fails like [`Run::resume`]; settings that a run cannot change once it has begun.
     pub fn resume_with(
         parts: &RunParts,
         root: &Path,

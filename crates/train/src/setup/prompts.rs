@@ -14,7 +14,7 @@ use crate::config::{AutoOnOff, Config, Layout, Validity};
 /// Returns the template a config names: one that comes with a world of its registry, or a file.
 ///
 /// # Errors
-/// There is neither, or it is no template.
+/// Fails if there is neither, or it is not a template.
 pub fn template(config: &Config) -> Result<PromptTemplate, TrainError> {
     Ok(PromptTemplate::find(&config.prompt.template, &config.env.worlds)?)
 }
@@ -28,9 +28,10 @@ pub fn parser(config: &Config, template: &PromptTemplate) -> ActionParser {
 /// Returns the chat format that a config wraps its prompts in, if any.
 ///
 /// # Errors
-/// One is wanted and the model has none, or it cannot be used with the config's layout, or it has no switch for
-/// thinking and the config turns it. None is wanted, and `prompt.system` or `prompt.thinking` is set all the same. The model
-/// reasons first, and servers or a service that sample would end its responses at a stop string of the template in there.
+/// Fails if one is wanted and the model has none, or it cannot be used with the config's layout, or it
+/// has no switch for thinking and the config turns it. None is wanted, and `prompt.system` or
+/// `prompt.thinking` is set all the same. The model reasons first, and servers or a service that sample
+/// would end its responses at a stop string of the template in there.
 pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>, TrainError> {
     let fail =
         |key: &str, reason: String| Err(TrainError::Config { origin: format!("prompt.{key}"), reason });
@@ -84,7 +85,7 @@ pub fn chat(config: &Config, tokenizer: &Tokenizer) -> Result<Option<ChatFormat>
 /// Returns the reasoning that the engines of this process pass over under a config.
 ///
 /// # Errors
-/// Those of [`template`] and [`chat`].
+/// Fails like [`template`] and [`chat`].
 pub(crate) fn engine_reasoning(
     config: &Config,
     tokenizer: &Tokenizer,

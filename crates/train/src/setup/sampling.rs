@@ -18,7 +18,7 @@ pub(crate) fn sampling(config: &Config) -> GenerationSampling {
 /// may be of worlds and methods that this program does not have.
 ///
 /// # Errors
-/// The file cannot be read or is no TOML.
+/// Fails if the file cannot be read or is no TOML.
 pub(crate) fn sampling_of_run(root: &Path) -> Result<GenerationSampling, TrainError> {
     let path = root.join("config.toml");
     let text = std::fs::read_to_string(&path).map_err(|error| TrainError::io(&path, error))?;

@@ -29,7 +29,7 @@ impl World {
     /// Opens the environment of a config for these splits. Left-out data is noted.
     ///
     /// # Errors
-    /// The registry has no such world, its settings are wrong, or its data cannot be read.
+    /// Fails if the registry has no such world, its settings are wrong, or its data cannot be read.
     pub fn new(
         config: &EnvConfig,
         splits: &[&str],
@@ -48,7 +48,7 @@ impl World {
     /// after `Break` no more are played, and those that come back are not all.
     ///
     /// # Errors
-    /// The split has no tasks, or the world has no expert.
+    /// Fails if the split has no tasks, or the world has no expert.
     pub fn demonstrations(
         &self,
         config: &Config,

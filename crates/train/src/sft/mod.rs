@@ -57,7 +57,7 @@ impl Builder {
 /// (`windowed`).
 ///
 /// # Errors
-/// Those of [`Prompter::start`] and, for a concatenated sequence, of [`Prompter::between`].
+/// Fails like [`Prompter::start`] and, for a concatenated sequence, of [`Prompter::between`].
 pub fn sequences(
     demonstration: &Demonstration,
     prompter: Prompter<'_>,

@@ -26,7 +26,7 @@ impl MaskedPrompts<'_> {
     /// the windowed form, because only that form can hide parts.
     ///
     /// # Errors
-    /// Those of [`Prompter::start`] for the masked prompt.
+    /// Fails like [`Prompter::start`] for the masked prompt.
     pub fn masked(&self, trajectory: &Trajectory, turn: usize) -> Result<TokenSequence, TextError> {
         let data = &trajectory.turns[turn];
         let window = match self.layout {
@@ -57,7 +57,7 @@ impl MaskedPrompts<'_> {
     /// order. Turns whose masked prompt is empty or does not fit the model are left out.
     ///
     /// # Errors
-    /// The first of [`MaskedPrompts::masked`] in batch order.
+    /// Returns the first of [`MaskedPrompts::masked`] in batch order.
     pub fn of_batch(
         &self,
         batch: &Batch,

@@ -36,7 +36,7 @@ impl Overflows {
     /// because nothing would be learned.
     ///
     /// # Errors
-    /// No trajectory has a turn.
+    /// Fails if no trajectory has a turn.
     pub(crate) fn check(
         self,
         step: u64,

@@ -80,7 +80,7 @@ impl Switches {
     /// Returns the credit part of a preset with these switches.
     ///
     /// # Errors
-    /// A preset or a switch that is not there.
+    /// Fails on a preset or a switch that is not there.
     pub(super) fn config(&self, preset: &str) -> anyhow::Result<CreditConfig> {
         settings::config(preset, self.verl_agent, &self.set)
     }
@@ -269,7 +269,7 @@ pub(crate) fn run(args: &CreditArgs) -> anyhow::Result<ExitCode> {
 /// Rejects a dump without a field that a stage of a preset needs.
 ///
 /// # Errors
-/// The first line and turn without it, and what to do.
+/// Returns the first line and turn without it, and what to do.
 pub(super) fn require(dump: &Dump, preset: &str, method: &str, field: TurnField) -> anyhow::Result<()> {
     dump.require(method, field).map_err(|error| anyhow::anyhow!("{error}. {}", hint(preset, field)))
 }

@@ -18,7 +18,7 @@ use self::http::{Reply, Request};
 /// Returns a listener at the address that an option names; port 0 takes a free one.
 ///
 /// # Errors
-/// The option, its value and what is wrong with it.
+/// Returns the option, its value and what is wrong with it.
 pub(super) fn listen(option: &str, address: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let wrong = || format!("{option} {address}");
     let listener = TcpListener::bind(address).map_err(|error| {

@@ -107,7 +107,7 @@ impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// A mistake in the file; the error names file, key and fix.
+    /// Fails on a mistake in the file; the error names file, key and fix.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
@@ -284,7 +284,7 @@ impl SweepFile {
     /// Returns all runs in the order of the file: by `[[run]]`, point of the grid, seed.
     ///
     /// # Errors
-    /// Two runs with the same name.
+    /// Fails on two runs with the same name.
     pub(crate) fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let runs = if self.run.is_empty() { vec![RunTable::default()] } else { self.run.clone() };
         let mut entries = Vec::new();

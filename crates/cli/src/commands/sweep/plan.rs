@@ -40,7 +40,7 @@ pub(super) enum OnDisk {
 /// Resolves every entry's config and finds the warm starts that are the same.
 ///
 /// # Errors
-/// The first config that cannot be used, with its entry.
+/// Returns the first config that cannot be used, with its entry.
 pub(super) fn plan(sweep: &SweepFile, path: &Path) -> anyhow::Result<Vec<PlannedRun>> {
     let mut runs = Vec::new();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
@@ -68,7 +68,7 @@ fn short_hash(text: &str) -> String {
 /// Returns the progress of the run in a folder.
 ///
 /// # Errors
-/// It was begun with other settings than `config`, if one is given.
+/// Fails if it was begun with other settings than `config`, if one is given.
 pub(super) fn on_disk(root: &Path, config: Option<&Config>) -> anyhow::Result<OnDisk> {
     let file = root.join("config.toml");
     if !file.is_file() {

@@ -76,7 +76,7 @@ impl<'a> Supervisor<'a> {
     /// Returns the work on these runs of a sweep, by index.
     ///
     /// # Errors
-    /// A run that was begun with other settings.
+    /// Fails on a run that was begun with other settings.
     pub(super) fn new(
         runs: &'a [PlannedRun],
         chosen: &[usize],

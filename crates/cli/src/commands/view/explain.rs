@@ -155,7 +155,7 @@ fn compared(batch: &Batch, advantages: &PerTurn<f64>) -> Explained {
 /// Returns a step with the advantages that a named method gives.
 ///
 /// # Errors
-/// A field that the method needs and a turn does not have.
+/// Fails on a field that the method needs and a turn does not have.
 pub(super) fn by_method(
     number: u64,
     mut batch: Batch,

@@ -185,7 +185,7 @@ fn response(turn: &Turn, tokens: Option<&TokenTexts>) -> String {
     body + "</pre>"
 }
 
-/// Returns the numbers of a turn that are no explanation.
+/// Returns the numbers of a turn that are not explanation.
 fn numbers(turn: &Turn) -> String {
     let mut found = vec![("reward", turn.reward)];
     found.extend(turn.shaped_reward.map(|reward| ("shaped reward", reward)));

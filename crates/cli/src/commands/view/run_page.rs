@@ -41,7 +41,7 @@ const COLUMNS: [(&str, &str); 5] = [
 /// Returns the body of the page.
 ///
 /// # Errors
-/// A file of the run that cannot be read.
+/// Fails on a file of the run that cannot be read.
 pub(super) fn page(source: &Source) -> anyhow::Result<String> {
     match source {
         Source::Run { directory, .. } => run(source, directory),

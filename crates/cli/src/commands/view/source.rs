@@ -30,7 +30,7 @@ impl Method {
     /// Returns the method with its pipeline made.
     ///
     /// # Errors
-    /// A setting that cannot work.
+    /// Fails on an invalid setting.
     pub(super) fn new(name: &str, config: CreditConfig, seed: u64) -> anyhow::Result<Self> {
         let pipeline = Pipeline::from_config(&config)?;
         Ok(Self { name: name.to_owned(), config, pipeline, seed })
@@ -249,7 +249,7 @@ impl Files {
     }
 }
 
-/// Returns the files of trajectories in a folder that is no run, such as verl's `rollout_data_dir`.
+/// Returns the files of trajectories in a folder that is not a run, such as verl's `rollout_data_dir`.
 ///
 /// # Errors
 /// Fails on a folder of runs (named in the error), or without trajectories.

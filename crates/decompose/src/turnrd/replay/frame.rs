@@ -40,7 +40,7 @@ pub(super) fn payload(frame: &[u8]) -> Option<&[u8]> {
 pub(super) enum Found<'a> {
     /// A payload, and where it starts.
     Whole { offset: u64, payload: &'a [u8] },
-    /// Bytes that are no record.
+    /// Bytes that are not a record.
     Corrupt(Range<u64>),
     /// From here to the end of the file: the beginning of a frame.
     Torn(u64),

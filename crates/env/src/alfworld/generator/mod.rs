@@ -169,7 +169,7 @@ const ATTEMPTS: u64 = 200;
 /// Makes the games as texts, split by split, each split in the order of its trial numbers.
 ///
 /// # Errors
-/// [`EnvError::Other`] naming the key of a setting that cannot work.
+/// Returns [`EnvError::Other`] naming the key of an invalid setting.
 pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvError> {
     make(config, game_file)
 }
@@ -177,7 +177,7 @@ pub fn generate_files(config: &GeneratorConfig) -> Result<Vec<GameFile>, EnvErro
 /// Makes the games and parses them with the engine. See [`generate_files`].
 ///
 /// # Errors
-/// [`EnvError::Other`] naming the key of a setting that cannot work.
+/// Returns [`EnvError::Other`] naming the key of an invalid setting.
 pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
     let games = make(config, |house, scene, split, index| {
         let game = Arc::new(game_file(house, scene, split, index)?.parse()?);
@@ -191,7 +191,7 @@ pub fn generate(config: &GeneratorConfig) -> Result<AlfworldSet, EnvError> {
 /// many there are. Files of the same name are overwritten.
 ///
 /// # Errors
-/// As [`generate_files`], and [`EnvError::Io`] naming what cannot be written.
+/// Fails like [`generate_files`], and [`EnvError::Io`] naming what cannot be written.
 pub fn write_games(config: &GeneratorConfig, dir: &Path) -> Result<usize, EnvError> {
     let files = generate_files(config)?;
     files.par_iter().try_for_each(|file| {

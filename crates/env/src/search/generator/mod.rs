@@ -85,7 +85,7 @@ pub struct Generated {
 /// Makes an encyclopaedia and its questions.
 ///
 /// # Errors
-/// The encyclopaedia has fewer questions of these kinds than are asked for.
+/// Fails if the encyclopaedia has fewer questions of these kinds than are asked for.
 pub fn generate(config: &SearchGenerator) -> Result<Generated, EnvError> {
     let mut rng = Seed::derive(config.seed, Purpose::World, &[0]).rng();
     let encyclopaedia = Encyclopaedia::draw(config, &mut rng);

@@ -40,7 +40,7 @@ pub fn printed_scores(hits: &[Hit]) -> Vec<f32> {
 /// Asks the index one query.
 ///
 /// # Errors
-/// Those of [`SearchIndex::search`].
+/// Fails like [`SearchIndex::search`].
 pub fn answer(index: &SearchIndex, query: &str, limit: usize) -> Result<Answer, SearchError> {
     let hits = index.search(query, limit)?;
     let printed = printed_scores(&hits);

@@ -42,7 +42,7 @@ impl AppWorldSet {
     /// after `max_turns` actions (0: no limit).
     ///
     /// # Errors
-    /// A setting cannot work, a file cannot be read, or a server is not there or does not know a task.
+    /// Fails if a setting cannot work, a file cannot be read, or a server is not there or does not know a task.
     pub fn open(config: &AppWorldConfig, splits: &[&str], max_turns: usize) -> Result<Self, EnvError> {
         let client = Client::new(config)?;
         let mut found = Vec::new();

@@ -21,7 +21,7 @@ impl Rules {
 /// under `result` or `reward`) or as its text.
 ///
 /// # Errors
-/// The tool failed, or its result has no such number.
+/// Fails if the tool failed, or its result has no such number.
 pub(super) fn reward(called: &Called) -> Result<f64, ServerError> {
     let wrong =
         |what: &str| ServerError::Answer(format!("the tool that judges {what}: {}", short(&called.text)));

@@ -71,7 +71,7 @@ impl Session {
     /// Starts or connects to a server and greets it.
     ///
     /// # Errors
-    /// There is no server, or it speaks no version of MCP that is known here.
+    /// Fails if there is no server, or it speaks no version of MCP that is known here.
     pub(super) async fn open(
         transport: Transport,
         key: Option<String>,
@@ -131,7 +131,7 @@ impl Caller {
     /// The tools there are, as the protocol describes them.
     ///
     /// # Errors
-    /// The server fails, or the list has no end.
+    /// Fails if the server fails, or the list has no end.
     pub(super) async fn tools(&self) -> Result<Vec<Value>, ServerError> {
         let mut tools = Vec::new();
         let mut cursor = None;
@@ -156,7 +156,7 @@ impl Caller {
     /// Calls a tool. A call with a rejected name or arguments fails like one whose tool failed.
     ///
     /// # Errors
-    /// The server fails.
+    /// Fails if the server fails.
     pub(super) async fn call(
         &self,
         name: String,

@@ -77,7 +77,7 @@ pub(super) struct Line {
 /// Returns the task of a line.
 ///
 /// # Errors
-/// Nothing says when it is solved, or its pattern is none.
+/// Fails if nothing says when it is solved, or its pattern is none.
 pub(super) fn task(line: Line) -> Result<Task, String> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),
@@ -117,7 +117,7 @@ pub(super) fn pattern(answer: &str) -> Result<regex::Regex, regex::Error> {
 /// Returns the rules of a task.
 ///
 /// # Errors
-/// It is none of these files.
+/// Fails if it is none of these files.
 pub(super) fn rules(task: &Task) -> Result<Rules, String> {
     let rules = task.metadata.get(RULES).ok_or("it has no rules")?;
     Rules::deserialize(rules).map_err(|error| error.to_string())

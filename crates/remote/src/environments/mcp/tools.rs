@@ -38,7 +38,7 @@ impl Tools {
     /// tools that judge tasks.
     ///
     /// # Errors
-    /// A tool of `env.tools` is not there, or one has the name of the answer.
+    /// Fails on a tool of `env.tools` is not there, or one has the name of the answer.
     pub(super) fn new(
         listed: &[Value],
         config: &McpConfig,
@@ -83,7 +83,7 @@ impl Tools {
     /// Returns the request of an action: a call, or its words `name({..})`, or the JSON object of one.
     ///
     /// # Errors
-    /// The call is invalid; the text explains it to the policy.
+    /// Fails if the call is invalid; the text explains it to the policy.
     pub(super) fn read(&self, action: &Action) -> Result<Asked, String> {
         let ToolCall { name, arguments, .. } = match action {
             Action::Call(call) => call.clone(),

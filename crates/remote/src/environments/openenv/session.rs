@@ -53,7 +53,7 @@ impl Session {
     /// Connects to an address (`ws://` or `wss://`), with a key if there is one.
     ///
     /// # Errors
-    /// There is no server, or it takes no WebSocket here.
+    /// Fails if there is no server, or it takes no WebSocket here.
     pub(super) async fn open(url: &str, key: Option<&str>, limits: Limits) -> Result<Self, ServerError> {
         let mut request = url.into_client_request().map_err(|error| lost(&error, limits))?;
         if let Some(key) = key {
@@ -74,7 +74,8 @@ impl Session {
     /// Sends a message and waits for the answer.
     ///
     /// # Errors
-    /// The connection broke, or the answer took too long or was too long. The session is of no use afterwards.
+    /// Fails if the connection broke, or the answer took too long or was too long. The session is of no
+    /// use afterwards.
     pub(super) async fn ask(&self, text: String) -> Result<String, ServerError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ServerError::Lost("the connection is closed".into());
