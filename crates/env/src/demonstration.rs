@@ -1,4 +1,4 @@
-//! Demonstrations: episodes to imitate, of whatever world.
+//! Demonstrations: episodes to imitate, for all environments.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,9 @@ use turnwise_core::{Action, EnvError, Observation, Purpose, Rng, Seed, Task, Tas
 /// A request for demonstrations.
 #[derive(Clone, Copy)]
 pub struct DemonstrationRequest<'a> {
-    /// The split whose tasks are played, taken in turn from the first.
+    /// Split to play, its tasks in order from the first.
     pub split: &'a str,
-    /// Episodes played; fewer come back where some miss their goal.
+    /// Number of episodes to play; fewer are returned if some fail.
     pub count: usize,
     /// Probability of an action before a step that the environment does not understand, or that
     /// changes nothing. It is not imitated. Environments that play their own episodes
@@ -68,11 +68,11 @@ pub(crate) fn check_probability(name: &str, probability: f64) -> Result<(), EnvE
 pub struct DemonstrationTurn {
     /// Observation that the agent acted on.
     pub observation: String,
-    /// Actions it could have taken, if these were to be kept.
+    /// Admissible actions, if kept.
     pub admissible: Vec<String>,
     /// Action it took.
     pub action: String,
-    /// True if the action is to be imitated; `false` for inserted invalid actions, which get no loss.
+    /// Whether to imitate the action; `false` for inserted invalid actions, which have no loss.
     pub imitate: bool,
     /// The reward of the action.
     pub reward: f64,

@@ -167,7 +167,7 @@ impl Panel {
 pub enum PinnedSplit {
     /// All tasks.
     Panel(Panel),
-    /// A split that is too large for all of its tasks to be made.
+    /// A split that is too large to create all its tasks.
     Listed {
         /// Name of the environment.
         env: String,

@@ -234,7 +234,7 @@ pub trait WorldKind: Send + Sync + 'static {
         Self::Settings::default()
     }
 
-    /// More help for a person who plays, after the program's own.
+    /// Additional help text for players.
     fn play_help(&self) -> &'static str {
         ""
     }

@@ -125,7 +125,7 @@ pub struct Evaluation {
     /// Each trial of `reflexion`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trials: Vec<TrialResult>,
-    /// By kind of task.
+    /// Success by kind of task.
     pub kinds: BTreeMap<String, KindResult>,
     /// Mean number of turns.
     pub mean_turns: f64,

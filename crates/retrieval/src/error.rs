@@ -55,7 +55,7 @@ pub enum RetrievalError {
         /// Time that was given.
         seconds: String,
     },
-    /// No connection, or one that broke off.
+    /// The connection failed or was closed.
     #[error("{server}: no connection: {reason}")]
     Unreachable {
         /// Address of the server.

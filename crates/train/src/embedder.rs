@@ -10,7 +10,7 @@ use turnwise_model::bert::{SentenceEncoder, SentenceOptions};
 
 use crate::TrainError;
 
-/// Texts whose vectors are kept; then all are forgotten.
+/// Number of cached vectors; the cache is cleared when full.
 const KEPT: usize = 1 << 16;
 
 /// Returns the embedder that a config names: a model folder, or hashed n-grams where it names none.

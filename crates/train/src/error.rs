@@ -26,7 +26,7 @@ pub enum TrainError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file of the run directory is not what it should be.
+    /// A file of the run directory is invalid.
     #[error("{path}: {reason}")]
     File {
         /// Path of the file.

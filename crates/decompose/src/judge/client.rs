@@ -46,7 +46,7 @@ pub(super) enum Failure {
     Budget,
     /// No answer in time.
     Timeout,
-    /// No connection, or one that broke off.
+    /// The connection failed or was closed.
     Transport(String),
     /// Another status than 200.
     Status(u16, String),

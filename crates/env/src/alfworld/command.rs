@@ -113,7 +113,7 @@ fn join<const N: usize>(parts: [&str; N]) -> String {
     text
 }
 
-/// Python's `str.strip`, which also takes the four ASCII separators for blanks.
+/// Strips like Python's `str.strip`, which also removes the four ASCII separators.
 fn strip(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || ('\x1c'..='\x1f').contains(&c))
 }

@@ -29,7 +29,7 @@ Available commands:
 /// Result of one command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// The command was admissible; otherwise nothing changed.
+    /// Whether the command was admissible; if not, nothing changed.
     pub understood: bool,
     /// The goal holds now.
     pub won: bool,
@@ -75,7 +75,7 @@ impl Episode {
         episode
     }
 
-    /// Takes up a saved state; the caller has checked that it fits the game.
+    /// Restores a saved state, which the caller has checked against the game.
     pub(super) fn resume(
         game: Arc<Game>,
         words: Vec<u64>,
@@ -180,7 +180,7 @@ impl Episode {
         self.game.world.at_place(usize::from(self.place))
     }
 
-    /// Carries a command out. Anything that is not admissible changes nothing, but is a step.
+    /// Executes a command. An inadmissible one changes nothing, but counts as a step.
     pub fn step(&mut self, action: &str) -> StepOutcome {
         let command = Command::parse(&self.game, action).filter(|&command| self.admits(command));
         self.steps = self.steps.saturating_add(1);
@@ -350,7 +350,7 @@ impl Episode {
     }
 }
 
-/// `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
+/// Formats a list: `a X`, `a X, and a Y`, `a X, a Y, and a Z`, or `nothing`.
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let text = join(names, "a ");
     if text.is_empty() { "nothing".into() } else { text }

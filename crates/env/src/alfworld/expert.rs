@@ -1,4 +1,4 @@
-//! An expert that knows only what it has read.
+//! An expert that knows only what it has observed.
 //!
 //! It sees what any agent sees: the introduction with its list of receptacles, the task sentence, the
 //! feedback to its commands and the admissible commands. What it does not have is the scene: it looks in
@@ -75,7 +75,7 @@ impl Wish {
     }
 }
 
-/// A receptacle as far as it is known.
+/// What is known about a receptacle.
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
@@ -83,7 +83,7 @@ struct Spot {
     contents: Option<Vec<String>>,
     /// It was seen open and has not been closed since, or has no door.
     open: bool,
-    /// Nothing can be put there.
+    /// Whether nothing can be put there.
     refused: bool,
 }
 
@@ -297,7 +297,7 @@ impl<'a> Expert<'a> {
             })
     }
 
-    /// Carries the held object to where it belongs.
+    /// Brings the held object to its destination.
     fn place(&self, scene: &View<'_>, wish: &Wish, held: &str) -> Decision {
         let Some(index) = self.destination(scene, wish) else { return self.put_away(scene, held) };
         let spot = &self.spots[index].name;

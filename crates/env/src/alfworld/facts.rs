@@ -16,7 +16,7 @@ const OBJECT_TRAITS: [(&str, u16); 7] = [
     ("isreceptacleobject", trait_bit::VESSEL),
 ];
 
-/// Facts of the domain that no command asks for.
+/// Facts of the domain that no command uses.
 const IDLE: [&str; 10] = [
     "moveable",
     "ison",

@@ -10,7 +10,7 @@ use turnwise_core::EnvError;
 use super::game::Game;
 use super::parse;
 
-/// The name that every official game file has; its folders tell the games apart.
+/// File name of every official game; the folders identify the games.
 pub(super) const GAME_FILE: &str = "game.tw-pddl";
 
 /// The ending of archives of games.
@@ -27,7 +27,7 @@ const WAITING: usize = 64;
 pub(super) struct Found {
     pub(super) games: Vec<Game>,
     pub(super) errors: Vec<EnvError>,
-    /// Games that say of themselves that they cannot be solved.
+    /// Number of games that are marked as unsolvable.
     pub(super) unsolvable: usize,
 }
 
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-/// Reads every game under `path` whose split is wanted.
+/// Reads all games of the wanted splits under `path`.
 pub(super) fn read(path: &Path, wanted: &(dyn Fn(&str) -> bool + Sync)) -> Result<Found, EnvError> {
     let metadata = std::fs::metadata(path).map_err(|source| io(path, source))?;
     if metadata.is_file() {

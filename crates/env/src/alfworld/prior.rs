@@ -30,7 +30,7 @@ pub struct Prior {
     counts: BTreeMap<String, BTreeMap<String, Count>>,
 }
 
-/// Weight of a pair that was never counted: enough to be looked at last, not never.
+/// Weight of a pair that was never counted, so that it is searched last.
 const SMOOTHING: f64 = 0.02;
 
 static EMBEDDED: LazyLock<Result<Prior, String>> = LazyLock::new(|| {

@@ -105,7 +105,7 @@ pub fn replay(
     Ok(report)
 }
 
-/// Reads one line; the message names the key that is wrong.
+/// Parses one line; the message names the invalid key.
 fn parse(line: &str) -> Result<Recording, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
     let object = value.as_object().ok_or("not a JSON object; each line is one episode")?;

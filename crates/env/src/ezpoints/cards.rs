@@ -94,7 +94,7 @@ impl fmt::Display for Card {
     }
 }
 
-/// The two cards of an episode, in the order in which they lie.
+/// The two cards of an episode, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deal(pub [Card; 2]);
 

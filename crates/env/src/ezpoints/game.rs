@@ -3,10 +3,10 @@
 use super::cards::Deal;
 use super::formula::{Symbol, eval, text};
 
-/// Value that a formula has to come to.
+/// Target value of the formula.
 pub const TARGET: i128 = 12;
 
-/// The reward of a formula of both cards that comes to the target.
+/// Reward of a formula of both cards that equals the target.
 pub const REWARD: f64 = 10.0;
 
 /// The longest formula that anything can be added to; one symbol more, and the next action ends the episode.
@@ -22,7 +22,7 @@ pub enum Action {
     Add(Symbol),
     /// `=`: the formula is evaluated.
     Evaluate,
-    /// Anything else (the original's -1), which does nothing.
+    /// Any other action (the original's -1), which does nothing.
     Nothing,
 }
 

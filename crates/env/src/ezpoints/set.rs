@@ -32,10 +32,10 @@ const MOST_DRAWS: usize = 100_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EzPointsReward {
-    /// verl-agent's: 10 for a formula that comes to 12, 0 for everything else.
+    /// As in verl-agent: 10 for a formula that equals 12, otherwise 0.
     #[default]
     Original,
-    /// 1 for a formula that comes to 12, 0 for everything else.
+    /// 1 for a formula that equals 12, otherwise 0.
     Success,
 }
 

@@ -30,7 +30,7 @@ use crate::python::{is_space, strip};
 pub struct ParsedAction {
     /// Text that is sent to the environment.
     pub action: String,
-    /// The structured call, where the response has one; `action` is then the call as words.
+    /// The structured call, if any; `action` is then the call as text.
     pub call: Option<ToolCall>,
     /// True if the response counts as a valid action.
     pub valid: bool,

@@ -8,7 +8,8 @@ use serde::Deserialize;
 pub enum Style {
     /// The response is the action, up to the end of its first line. Reasoning that it begins with (`reasoning_tags`) is left out.
     Line,
-    /// In a block of tags in free text (`action_tags`), after reasoning in tags of its own (`reasoning_tags`).
+    /// In tags within free text (`action_tags`), after reasoning in its own tags
+    /// (`reasoning_tags`).
     Tags,
     /// A structured call in tags (`action_tags`, such as `<tool_call>` and `</tool_call>`), after
     /// reasoning in its own tags: one JSON object with `name` and `arguments`, as in Qwen's and

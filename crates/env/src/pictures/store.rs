@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use sha2::{Digest as _, Sha256};
 use turnwise_core::{EnvError, ImageHandle, hexadecimal};
 
-/// States whose pictures are remembered.
+/// Maximum number of states whose pictures are cached.
 const MOST_KNOWN: usize = 1 << 16;
 
 /// A folder of pictures. A state's picture is drawn and written once, while it is among the last ones seen.

@@ -1,4 +1,4 @@
-//! A process and whatever it started: a group that ends together.
+//! A process and its children, as a group that is killed together.
 
 use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};

@@ -30,7 +30,7 @@ pub struct ProgramSettings {
     pub directory: Option<PathBuf>,
     /// Settings sent to it with `hello`.
     pub settings: Value,
-    /// Limit of an answer; a request for many steps has it for each of them.
+    /// Time limit of an answer; a request with several steps has it per step.
     pub timeout: Duration,
     /// Limit of the answer to `hello`: the program may have to load data first.
     pub start_timeout: Duration,
@@ -43,7 +43,7 @@ const STDERR_WAIT: Duration = Duration::from_secs(1);
 
 /// Characters of stderr that are kept.
 const STDERR: usize = 4096;
-/// Time for a program to end by itself once it was asked to.
+/// Time for a program to exit after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,7 +139,7 @@ struct Shared {
     stderr_ended: Condvar,
 }
 
-/// The end of what a process wrote to stderr.
+/// The last output of a process on stderr.
 #[derive(Debug, Default)]
 struct Stderr {
     kept: VecDeque<u8>,
@@ -307,7 +307,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks the program to end, and kills it where it does not.
+    /// Asks the program to exit, and kills it if it does not.
     fn drop(&mut self) {
         if self.is_alive() {
             self.notify(&Request::Shutdown {});

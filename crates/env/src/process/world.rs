@@ -63,7 +63,7 @@ impl Default for ProcessConfig {
     }
 }
 
-/// Tasks that are asked for at once.
+/// Number of tasks per request.
 const PAGE: usize = 1000;
 
 /// A world that a program serves.
@@ -81,7 +81,8 @@ struct Served {
 }
 
 impl ProcessSet {
-    /// Starts the program and asks for its tasks. Episodes are cut off after `max_turns` actions (0: never).
+    /// Starts the program and requests its tasks. Episodes end after `max_turns` actions (0: no
+    /// limit).
     ///
     /// # Errors
     /// Fails if the program does not start, speaks another protocol, or its tasks are not as tasks should be.
@@ -263,7 +264,7 @@ fn of_reset(error: &ProcessError) -> EnvError {
     }
 }
 
-/// In an episode, what was lost with the program is lost for good.
+/// Converts an error within an episode, where a lost program cannot be replaced.
 fn of_step(error: &ProcessError) -> EnvError {
     if error.loses_episode() {
         EnvError::Other(error.to_string())

@@ -152,7 +152,7 @@ struct ResponseSection {
     text: String,
     end: String,
     stop: Vec<String>,
-    /// A concatenated sequence's observations stand in the model's reply, which continues after them.
+    /// Whether observations of a concatenated sequence are inside the model's reply.
     #[serde(default)]
     open_reply: bool,
 }
@@ -163,7 +163,7 @@ struct HistorySection {
     separator: String,
     /// A windowed prompt of more characters than this is replaced by the one without history.
     max_chars: Option<usize>,
-    /// A line shows an action and the result of it, and not what was seen before it.
+    /// Whether a history line shows an action and its result, instead of the observation before it.
     #[serde(default)]
     outcomes: bool,
 }
@@ -232,7 +232,7 @@ impl PromptTemplate {
         Self::parse_in(source, file, &Registry::builtin())
     }
 
-    /// Reads a template that may stand on one of this registry's.
+    /// Parses a template that may extend one of this registry's.
     ///
     /// # Errors
     /// Fails if it is not a template; the error has the key.

@@ -1,4 +1,4 @@
-//! Prompts made of observations.
+//! Prompts from observations.
 //!
 //! | file | subject |
 //! |---|---|
@@ -48,7 +48,7 @@ pub struct PromptView<'a> {
     pub goal: &'a str,
     /// The turns so far as (observation, action), the latest last. It may start later than the first turn.
     pub history: &'a [(String, String)],
-    /// Turns of it that a windowed prompt shows at most.
+    /// Maximum earlier turns in a windowed prompt.
     pub window: usize,
     /// Observation that the agent acts on now.
     pub observation: &'a str,

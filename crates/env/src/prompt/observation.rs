@@ -20,7 +20,7 @@ pub(super) struct ObservationSection {
     /// Quotation mark around every part in prompts.
     #[serde(default)]
     quote: String,
-    /// Show goals and observations in lower case. Actions stay as they are.
+    /// Show goals and observations in lower case; actions are unchanged.
     #[serde(default)]
     lowercase: bool,
 }
@@ -70,7 +70,7 @@ impl ObservationSection {
         if self.separator.is_empty() { text } else { without(&text, &self.separator) }.into()
     }
 
-    /// A text with its parts joined and quoted as the template says.
+    /// Appends a text, with its parts joined and quoted as the template says.
     fn push_parts(&self, out: &mut String, text: &str) {
         if self.separator.is_empty() {
             out.push_str(&self.cased(text));

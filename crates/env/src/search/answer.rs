@@ -87,7 +87,7 @@ fn has_words(text: &str, words: &str) -> bool {
     false
 }
 
-/// Ends a word, so that what comes next is another.
+/// Ends a word.
 fn open_word(normal: &mut String) {
     if !normal.is_empty() && !normal.ends_with(' ') {
         normal.push(' ');

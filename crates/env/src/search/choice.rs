@@ -56,7 +56,7 @@ impl Choices {
     }
 }
 
-/// A text without what is in front of its first letter or digit.
+/// Returns the text from its first letter or digit.
 fn bare(text: &str) -> &str {
     text.trim_start_matches(|character: char| !character.is_alphanumeric())
 }

@@ -47,10 +47,10 @@ struct Episode {
     task: String,
     steps: usize,
     searches: usize,
-    /// A golden answer stood in what was found.
+    /// Whether the retrieved passages contained a golden answer.
     found: bool,
     over: bool,
-    /// Actions and observations, where the answer is read from them.
+    /// Actions and observations, if the answer is read from them.
     transcript: String,
 }
 

@@ -30,7 +30,7 @@ pub const INVALID: &str = "\nMy previous action is invalid. If I want to search,
                            </answer>. Let me try again.\n";
 
 impl ObservationFormat {
-    /// The observation with what was found, best first.
+    /// Returns the observation with the hits, best first.
     pub fn information(self, hits: &[Hit]) -> String {
         let mut passages = String::with_capacity(64 + hits.iter().map(length).sum::<usize>());
         match self {

@@ -14,13 +14,14 @@ use super::choice::Choices;
 pub struct Question {
     /// Name inside of its data set.
     pub id: String,
-    /// Data set, which success is reported by: `nq`, `hotpotqa`, for generated ones `single-hop` and the like.
+    /// Data set by which success is reported, such as `nq`, `hotpotqa`, or `single-hop` for
+    /// generated questions.
     pub dataset: String,
     /// The question as the agent reads it, without options.
     pub text: String,
     /// Every answer that is right.
     pub golden: Vec<String>,
-    /// Options to choose from, where there are any.
+    /// Answer options, if any.
     pub choices: Option<Choices>,
     /// Passages that came with the question.
     pub passages: Vec<Arc<Passage>>,
@@ -33,7 +34,7 @@ pub struct Question {
 pub struct PlannedSearch {
     /// The query.
     pub query: String,
-    /// Answer of somebody who leaves this search and all later ones out: plausible, and most often wrong.
+    /// Answer without this search and later ones: plausible and usually wrong.
     pub early_answer: String,
 }
 
@@ -46,7 +47,7 @@ pub enum SearchReward {
     ExactMatch,
     /// F1 over words.
     F1,
-    /// 1 if a golden answer stands in the answer, else 0.
+    /// 1 if the answer contains a golden answer, else 0.
     CoverMatch,
 }
 

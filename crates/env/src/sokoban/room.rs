@@ -242,7 +242,7 @@ impl Room {
         self.counted
     }
 
-    /// Returns the same room as if a reward had counted so many boxes on targets last.
+    /// Sets the number of boxes on targets at the last reward.
     pub(super) fn with_counted(mut self, counted: usize) -> Self {
         self.counted = counted;
         self

@@ -144,7 +144,7 @@ pub fn surprisal(
     Ok(SurprisalStudy::of(states, scaled_turns, turns))
 }
 
-/// Every turn that has a response and its prompt, without the mean surprisal.
+/// Returns all turns with a response and their prompts, without the mean surprisal.
 fn turns_with_response(batch: &Batch, alpha: &PerTurn<f64>) -> Vec<Surprisal> {
     let mut found = Vec::new();
     for ((group, trajectory, turn), &alpha) in alpha.iter() {

@@ -159,7 +159,7 @@ impl Engine {
         self.run(rows.len(), decoded, tiles, wanted.len())
     }
 
-    /// A step in which every row is a sequence's next token: recorded at its second run.
+    /// A step in which each row is a sequence's next token; it is recorded on its second run.
     fn decode(&mut self, rows: &[Row]) -> Result<(), CudaError> {
         let count = rows.len().next_multiple_of(ROUNDED);
         self.upload(rows, count)?;

@@ -376,7 +376,7 @@ impl CudaPasses {
         decoder.head.divergences(&bound.network, terms, reference.and_then(Self::rows))
     }
 
-    /// Takes in the derivatives of divergences.
+    /// Sets the derivatives of divergences.
     pub(crate) fn backward_divergences(
         &mut self,
         terms: &[Divergence],

@@ -29,7 +29,7 @@ pub(crate) enum RunDecomposer {
     TurnRd(Box<RunTurnRd>),
 }
 
-/// TurnRD, its replay and where it is in its rounds.
+/// TurnRD, its replay and the position within its rounds.
 pub(crate) struct RunTurnRd {
     settings: TurnRdSettings,
     network: TurnRd,
@@ -38,10 +38,10 @@ pub(crate) struct RunTurnRd {
     seed: u64,
 }
 
-/// Rounds, the newest among them, whose held-out records the fit is measured on.
+/// Number of newest rounds whose held-out records are used to measure the fit.
 const MEASURED_ROUNDS: u32 = 4;
 
-/// New records that were trained on and that the fit is measured on, too.
+/// Number of new training records on which the fit is also measured.
 const MEASURED_RECORDS: usize = 64;
 
 /// The turn vectors and the goal vector of one trajectory.
@@ -153,7 +153,7 @@ impl RunDecomposer {
         }
     }
 
-    /// Ends a step: a learned network is trained where its round ends, and the counters are read.
+    /// Ends a step: trains a learned network if its round ends, and reads the counters.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         match self {
             Self::TurnRd(turnrd) => turnrd.end_of_step(step, metrics),
@@ -264,7 +264,7 @@ impl RunTurnRd {
         Ok(credits)
     }
 
-    /// Trains the network where `step` was the last of its round.
+    /// Trains the network if `step` was the last of its round.
     pub(crate) fn end_of_step(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), TrainError> {
         let round = self.settings.round_of(step);
         // A run that goes on from an old checkpoint finds later records, which it will make again.

@@ -41,7 +41,7 @@ use turnwise_text::Tokenizer;
 pub(crate) struct Learners {
     /// The policy.
     pub(crate) policy: Box<dyn PolicyLearner>,
-    /// The critic, where the estimator needs values.
+    /// The critic, if the estimator needs values.
     pub(crate) critic: Option<RunCritic>,
     /// The external decomposer, if a refinement needs one.
     pub(crate) decomposer: Option<RunDecomposer>,
@@ -56,7 +56,7 @@ impl Learners {
         }
     }
 
-    /// Everything that credit asks the models of a run about a batch.
+    /// Supplies credit with what it needs from a run's models for a batch.
     pub(crate) fn supply(
         &mut self,
         pipeline: &Pipeline,

@@ -20,7 +20,7 @@ use crate::setup;
 /// Token ids with the ranges whose hidden states are averaged.
 pub type HiddenRequest = (Vec<u32>, Vec<std::ops::Range<usize>>);
 
-/// The hidden states of a policy, where they can be had.
+/// Access to a policy's hidden states, if supported.
 pub trait HiddenStates {
     /// Maximum tokens of a sequence that the model takes.
     fn max_context(&self) -> usize;
@@ -105,7 +105,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
     /// Sets the accumulated gradient aside, so that another can be accumulated.
     ///
     /// # Errors
-    /// Gradients cannot be taken apart.
+    /// Separate gradients are not supported.
     fn stash_gradient(&mut self) -> Result<(), LearnError> {
         Err(unsupported("a second gradient"))
     }
@@ -118,7 +118,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Err(unsupported("the norm of a gradient before the update"))
     }
 
-    /// Brings the stashed gradient back, multiplied by a factor; what was accumulated since is dropped.
+    /// Restores the stashed gradient, multiplied by a factor; the current gradient is discarded.
     ///
     /// # Errors
     /// None was stashed.
@@ -126,7 +126,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Err(unsupported("a second gradient"))
     }
 
-    /// Starts a phase from the weights as they are: a fresh optimizer, that phase's settings.
+    /// Starts a phase from the current weights, with a fresh optimizer and that phase's settings.
     ///
     /// # Errors
     /// Fails if the settings do not fit.
@@ -143,7 +143,7 @@ pub trait PolicyLearner: Learner + MaskedContextLearner + HiddenStates {
         Ok(())
     }
 
-    /// Writes what a checkpoint needs to continue from: `policy/` and the optimizer's state.
+    /// Writes the checkpoint's `policy/` and optimizer state.
     ///
     /// # Errors
     /// Failures of the file system or the service.

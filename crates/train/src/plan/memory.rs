@@ -24,7 +24,7 @@ pub struct MemoryReport {
     pub machine: Memory,
     /// The memory of the NVIDIA device (`policy.device = "cuda"`).
     pub device: Option<Memory>,
-    /// Settings that need less where the run trains, with the total in bytes that they lead to.
+    /// Settings that need less memory, with the resulting total in bytes.
     pub advice: Vec<(String, u64)>,
 }
 
@@ -33,7 +33,7 @@ pub struct MemoryReport {
 pub struct Memory {
     /// The plan of one process.
     pub plan: MemoryPlan,
-    /// Bytes that there are, or that this program may take; where that is known.
+    /// Available bytes, or the limit of this program, if known.
     pub size: Option<u64>,
 }
 
@@ -188,7 +188,7 @@ impl MemoryReport {
         Some(text)
     }
 
-    /// Single changes that lower the total, those that save most first.
+    /// Returns single changes that lower the total, best first.
     fn less(&self, config: &Config, model: &ModelConfig) -> Vec<(String, u64)> {
         let mut changes: Vec<(String, Config)> = Vec::new();
         let mut change = |text: String, with: &dyn Fn(&mut Config)| {
@@ -231,7 +231,7 @@ impl MemoryReport {
     }
 }
 
-/// Tells the observer where a run may not fit.
+/// Warns the observer if a run may not fit.
 pub(crate) fn warn(config: &Config, model: &ModelConfig, observer: &mut dyn Observer) {
     if let Some(warning) = MemoryReport::new(config, model).warning() {
         observer.event(Event::Note(warning));

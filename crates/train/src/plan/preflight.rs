@@ -1,4 +1,4 @@
-//! A run's start without the run: everything is checked, nothing is written and no weights are made.
+//! The checks of a run's start, without writing files or creating weights.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct Preflight {
 
 /// The part of a run's start that needs no model.
 pub(crate) struct Checked {
-    /// The run directory, which is yet to be made.
+    /// The run directory, which does not exist yet.
     pub(crate) directory: RunDirectory,
     /// Template of the prompts.
     pub(crate) template: PromptTemplate,

@@ -63,7 +63,7 @@ pub(crate) fn abandon_cut_off_start(root: &Path) -> Result<(), TrainError> {
     if target.is_some() { sync_folder(root) } else { Ok(()) }
 }
 
-/// A new folder for what is moved.
+/// Returns a new folder for moved files.
 fn free(root: &Path) -> PathBuf {
     first_free(|number| root.join(FOLDER).join(number.to_string()))
 }

@@ -37,10 +37,10 @@ pub struct CheckpointState {
     /// Tasks drawn from the training order. Absent in runs of before there was a choice of groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_drawn: Option<u64>,
-    /// The KL coefficient, where it adapts.
+    /// The KL coefficient, if it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
-    /// The model that the policy's adapter stands on, if only an adapter is trained.
+    /// Base model of the policy's adapter, if only an adapter is trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseModel>,
     /// Counts of the judge, in runs that have one.

@@ -28,7 +28,7 @@ pub use crate::record::position::{Phase, Position};
 pub enum RunStatus {
     /// A process works on it, or was killed while it did.
     Running,
-    /// It was asked to stop and can be resumed.
+    /// The run was asked to stop and can be resumed.
     Interrupted,
     /// All steps are done.
     Finished,

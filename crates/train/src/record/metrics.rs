@@ -99,7 +99,7 @@ impl MetricsWriter {
     }
 }
 
-/// Reads `metrics.jsonl`; a torn last line (the run was killed while writing) is left out.
+/// Reads `metrics.jsonl`; an incomplete last line (after a kill) is left out.
 ///
 /// # Errors
 /// Fails if the file exists but cannot be read, or if a line before the last is invalid; the error

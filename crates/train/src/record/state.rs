@@ -7,7 +7,7 @@ use crate::record::directory::{Phase, Position};
 /// The start of reinforcement learning.
 pub(crate) const RL_START: Position = Position { phase: Phase::Rl, step: 0 };
 
-/// Position of a run, and the numbers that follow from what it has seen.
+/// Position of a run, and numbers that depend on its past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunState {
     /// Position of the run.

@@ -1,4 +1,4 @@
-//! The engines that sample under a config, and where responses end.
+//! The sampling engines of a config, and where responses end.
 
 use std::sync::Arc;
 

@@ -220,7 +220,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Sampling parameters of a task: its own limit counts where it is the smaller one.
+    /// Returns the sampling parameters of a task; its own limit applies if smaller.
     fn params(&self, task: &Task) -> SamplingParams {
         let mut params = self.context.params.clone();
         params.max_tokens =
@@ -261,7 +261,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         self.prompter().start(&format!("{preamble}{text}"))
     }
 
-    /// Asks for the next response, or ends the trajectory where that cannot be.
+    /// Requests the next response, or ends the trajectory if that is impossible.
     fn ask(&mut self, mut live: Live) -> Result<Option<Trajectory>, TrainError> {
         if live.prompt.len() >= self.context.max_context {
             return Ok(Some(self.end(live, StopReason::ContextOverflow)));
@@ -291,7 +291,7 @@ impl<'a, S: Sampler> Lane<'a, S> {
         }
     }
 
-    /// Carries a response out and asks for the next.
+    /// Applies a response and requests the next.
     fn advance(&mut self, mut live: Live, completion: Completion) -> Result<Option<Trajectory>, TrainError> {
         let context = self.context;
         self.progress.turns.fetch_add(1, Ordering::Relaxed);
@@ -448,7 +448,7 @@ fn view<'a>(
     PromptView { goal: &task.goal, history, window, observation: text, admissible, step: turn }
 }
 
-/// Keeps the ids that were seen and sampled; nothing is ever tokenized a second time.
+/// Records prompt and sampled ids; nothing is tokenized twice.
 fn record_tokens(live: &mut Live, completion: &Completion, layout: Layout) {
     let turn = live.trajectory.turns.len();
     let mut tokens = std::mem::take(&mut live.prompt);

@@ -39,7 +39,7 @@ use crate::rollout::lane::Lane;
 use crate::rollout::pool::{EnvCalls, EnvPool};
 use crate::rollout::prompting::Prompter;
 
-/// One trajectory to be sampled.
+/// One trajectory to sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Task to play.
@@ -66,7 +66,7 @@ impl Job {
 pub struct RolloutContext<'a> {
     /// Makes the environments.
     pub task_set: Arc<dyn TaskSet>,
-    /// Calls of environments that may have to be waited for.
+    /// Limits of calls to environments that must be waited for.
     pub env_calls: EnvCalls,
     /// Text to ids and back.
     pub tokenizer: &'a Tokenizer,
@@ -92,7 +92,7 @@ pub struct RolloutContext<'a> {
     pub run_seed: u64,
     /// Purpose of the draws.
     pub purpose: Purpose,
-    /// The training step, or whatever else tells this rollout from others of its purpose.
+    /// The training step, or another number that identifies this rollout.
     pub step: u64,
     /// Set from outside to stop early.
     pub stop: &'a AtomicBool,

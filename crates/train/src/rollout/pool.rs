@@ -1,4 +1,4 @@
-//! Environments on threads of their own, so that no reset and no step holds the sampler up.
+//! Environments on their own threads, so that resets and steps do not block the sampler.
 //!
 //! A pool has a queue of calls and threads that execute them. A lane submits a call
 //! (`LanePool::begin`, `LanePool::step`) and later takes its result (`LanePool::poll`), in any
@@ -79,7 +79,7 @@ struct Call {
 
 struct Reply {
     ticket: Ticket,
-    /// `None` if nobody waits for an outcome.
+    /// `None` if no result is awaited.
     sender: Option<Sender<(Ticket, Outcome)>>,
 }
 
@@ -298,7 +298,7 @@ impl Shared {
         state.queue.remove(at)
     }
 
-    /// Hands outcomes on; false where the calls were given up, and this thread was replaced.
+    /// Delivers results; returns false if the calls were abandoned and this thread was replaced.
     fn hand_on(&self, thread: u64, outcomes: Vec<Option<Outcome>>) -> bool {
         let Some(running) = self.lock().running.remove(&thread) else { return false };
         for (reply, outcome) in running.replies.into_iter().zip(outcomes) {

@@ -233,7 +233,7 @@ impl Run {
         Ok(RunEnd::Interrupted)
     }
 
-    /// Makes the critic, where the estimator needs one and reinforcement learning begins.
+    /// Creates the critic at the start of reinforcement learning, if the estimator needs one.
     fn begin_critic(&mut self) -> Result<(), TrainError> {
         let needed = self.config.pipeline()?.needs().values;
         if needed && self.state.position.phase == Phase::Rl {
@@ -282,7 +282,7 @@ impl Run {
             .map_err(TrainError::Observer)
     }
 
-    /// Writes a checkpoint of where the run is and drops old ones.
+    /// Writes a checkpoint and removes old ones.
     pub(crate) fn save(&self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         self.learners.check_finite()?;
         let state = CheckpointState {

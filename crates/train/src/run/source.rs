@@ -26,7 +26,7 @@ pub struct NewRun<'a> {
     pub config: &'a Config,
     /// Its first phase.
     pub phase: Phase,
-    /// Its world, whose text a tokenizer from scratch is trained on.
+    /// The environment; a tokenizer from scratch is trained on its text.
     pub world: &'a World,
     /// Its prompts.
     pub template: &'a PromptTemplate,

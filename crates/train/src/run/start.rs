@@ -29,7 +29,7 @@ use crate::run::Run;
 use crate::run::source::{NativeSource, NewRun, PolicySource};
 use crate::setup::World;
 
-/// The parts of a run that a program may bring of its own.
+/// Parts of a run that a program can replace.
 #[derive(Clone)]
 pub struct RunParts {
     /// Source of the policy.
@@ -52,7 +52,7 @@ impl Default for RunParts {
 pub struct Resume {
     /// Settings that change from here on, `key.sub=value`.
     pub overrides: Vec<String>,
-    /// The checkpoint to continue from; the newest whole one without.
+    /// Checkpoint to continue from; by default the newest complete one.
     pub from: Option<Position>,
 }
 
@@ -65,7 +65,7 @@ impl Run {
         Self::start_with(&RunParts::default(), config, root, observer)
     }
 
-    /// Starts a run with parts of one's own.
+    /// Starts a run with custom parts.
     ///
     /// # Errors
     /// Fails like [`Run::start`].
@@ -119,7 +119,7 @@ impl Run {
         Self::resume_with(&RunParts::default(), root, &Resume::default(), observer)
     }
 
-    /// Opens a run with parts of one's own, from a checkpoint of choice, with settings that change.
+    /// Resumes a run with custom parts, from a chosen checkpoint, with changed settings.
     ///
     /// # Errors
     /// Fails like [`Run::resume`]; settings that a run cannot change once it has begun.

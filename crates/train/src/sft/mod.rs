@@ -15,7 +15,7 @@ use crate::rollout::prompting::Prompter;
 pub struct SftSequence {
     /// Tokens; its single span covers all but the first.
     pub tokens: TokenSequence,
-    /// True for each token of the span that belongs to an action that is to be imitated.
+    /// Whether each token of the span belongs to an imitated action.
     pub action: Vec<bool>,
     /// True for each token of the span that is trained on at all (inserted failures are not).
     pub kept: Vec<bool>,

@@ -6,7 +6,7 @@ use turnwise_credit::{CreditReport, Inputs, Supplies, attach_explanations};
 use crate::TrainError;
 use crate::step::Method;
 
-/// Advantages, with the values they were made from where there is a critic.
+/// Advantages, with the critic's values if there is one.
 pub(crate) struct Credited {
     pub(crate) report: CreditReport,
     pub(crate) values: Option<PerToken<f64>>,

@@ -1,4 +1,4 @@
-//! Entropies of responses whose sampler does not know them.
+//! Entropies for responses whose sampler does not report them.
 
 use turnwise_core::{Batch, TokenSequence, Trajectory};
 use turnwise_credit::TurnField;

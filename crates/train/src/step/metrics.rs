@@ -118,7 +118,7 @@ impl StepMetrics {
     }
 }
 
-/// Trajectories whose log-probs are computed a second time for `rollout/mismatch_kl`.
+/// Number of trajectories that are scored again for `rollout/mismatch_kl`.
 const MISMATCH_SAMPLE: usize = 4;
 
 /// Returns the mean of a sequence of numbers, 0 without any.

@@ -53,7 +53,7 @@ pub(crate) struct Method<'a> {
     pub(crate) embedder: &'a dyn Embedder,
 }
 
-/// Inputs of a step besides the parts of a run that it changes.
+/// Read-only inputs of a step.
 pub(crate) struct StepContext<'a> {
     pub(crate) directory: &'a RunDirectory,
     pub(crate) rollouts: &'a mut RolloutQueue,

@@ -25,10 +25,10 @@ use crate::rollout::engines::sampling_lanes;
 use crate::rollout::tasks::TaskOrder;
 use crate::step::sample::{Sampled, SamplingJob};
 
-/// Time after which it is looked again whether the run was asked to stop.
+/// Interval for checking whether the run should stop.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Rollouts of the steps to come, each on a thread of its own.
+/// Rollouts of coming steps, each on its own thread.
 pub(crate) struct RolloutQueue {
     actor: Arc<Actor>,
     config: Arc<Config>,
@@ -86,7 +86,7 @@ impl RolloutQueue {
         Ok(Some(sampled))
     }
 
-    /// Begins the rollout of the first step that has none, with the weights as they are.
+    /// Starts the rollout of the first step without one, with the current weights.
     fn begin(&mut self, learners: &mut Learners, state: &RunState) -> Result<UnderWay, TrainError> {
         let config = &self.config;
         let step = state.position.step + self.under_way.len() as u64;

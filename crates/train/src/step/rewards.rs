@@ -12,7 +12,7 @@ use crate::learners::policy::PolicyLearner;
 /// Numbers of the shaping, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShapedRewards {
-    /// Mean KL estimate to the reference policy over tokens, where it is part of the rewards.
+    /// Mean KL estimate to the reference policy over tokens, if it is part of the rewards.
     pub(crate) reference_kl: Option<f64>,
     /// Turns with a penalty for their length, if there is one.
     pub(crate) overlong_turns: Option<usize>,

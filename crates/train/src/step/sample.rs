@@ -1,4 +1,4 @@
-//! The training batch of one step: rounds of rollouts until the selection has what it wants.
+//! The training batch of one step: rounds of rollouts until the selection is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::rollout::tasks::TaskOrder;
 use crate::rollout::{Job, RolloutProgress};
 use crate::step::overflow::Overflows;
 
-/// A batch and what it took to get it.
+/// A batch, and how it was sampled.
 pub(crate) struct Sampled {
     /// The groups that are trained on.
     pub(crate) batch: Batch,

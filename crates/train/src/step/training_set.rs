@@ -1,4 +1,4 @@
-//! The training set: every sequence with its old log-probs, its advantages and what the extra passes found.
+//! The training set: each sequence with old log-probs, advantages and results of extra passes.
 
 use turnwise_core::{Batch, PerToken, PerTurn, TokenSequence};
 use turnwise_credit::gae::TokenAdvantages;
@@ -110,15 +110,15 @@ pub type TrainingTrajectory = Vec<TrainingSequence>;
 pub struct SetInputs<'a> {
     /// One advantage a turn.
     pub advantages: &'a PerTurn<f64>,
-    /// Advantages of tokens, which stand for those of turns, and their targets.
+    /// Token-level advantages, used instead of those of turns, and value targets.
     pub tokens: Option<&'a TokenAdvantages>,
-    /// The values that the targets were made from, where there is a critic.
+    /// The critic's values, if there is one.
     pub values: Option<&'a PerToken<f64>>,
     /// The masked-context sequence of every outlier turn, `[trajectory][turn]` in batch order; empty without.
     pub masked: &'a [Vec<(usize, TokenSequence)>],
     /// Do not run trajectories whose advantages are all zero and that no other term affects.
     pub skip_zero: bool,
-    /// Leave groups out whose returns are all equal.
+    /// Leave out groups of equal returns.
     pub skip_equal_groups: bool,
 }
 

@@ -72,7 +72,7 @@ pub(super) const MOST_PLANS: usize = 499;
 /// exponentials differ between mathematics libraries.
 const HABITS: [f64; 6] = [0.2, 0.5, 1.0, 1.0, 2.0, 4.0];
 
-/// Sets of furniture drawn for a plan before a twin within its class is put up with.
+/// Attempts to draw a new set of furniture for a plan before a duplicate in its class is accepted.
 const ATTEMPTS: u64 = 400;
 
 /// Returns the number of a plan. The hundreds identify the room, as in the original's scenes, with
@@ -235,7 +235,7 @@ impl FloorPlan {
     }
 }
 
-/// Stands the receptacles in the room: ids, doors and places, and the place where the agent starts.
+/// Arranges the receptacles of a room: ids, doors, places, and the agent's start.
 fn arrange(
     house: &Household,
     size: Size,

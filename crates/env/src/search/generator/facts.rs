@@ -86,7 +86,7 @@ pub(super) struct Encyclopaedia {
     rivers: Vec<String>,
 }
 
-/// Who or what has a passage, by place in its list.
+/// An entity with a passage, by index in its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Entity {
     /// A person.
@@ -99,7 +99,7 @@ pub(super) enum Entity {
     Event(usize),
 }
 
-/// Relations that can be asked about somebody or something.
+/// Relations that questions ask about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Relation {
     /// The mother of a person.

@@ -58,7 +58,7 @@ const EVENTS: [&str; 15] = [
     "Trial",
 ];
 
-/// Names that nobody else has, drawn without repetition.
+/// Draws unique names.
 pub(super) struct Names {
     women: Pool,
     men: Pool,

@@ -16,7 +16,7 @@ use crate::splits::{SPLITS, split_of};
 pub enum QuestionKind {
     /// The answer is in the passage about the name in the question.
     SingleHop,
-    /// That passage names whom or what the answer's passage is about.
+    /// That passage names the entity whose passage has the answer.
     TwoHop,
     /// One more step.
     ThreeHop,
